@@ -1,7 +1,9 @@
-"""Reads, checks, completes and writes a cluster's configuration: YAML to `ClusterConfig` to scale
-groups and scheduling rules. Open `schema.py` first, then `load.py`; `defaults.py` and `checks/`
-complete and check what `load.py` has read. Must not import temporalio, google, click or a role's
-package, and must not read the clock or the environment.
+"""Reads, checks, completes and writes a cluster's configuration: from YAML to `ClusterConfig`, and
+from there to scale groups and scheduling rules.
+
+Open `schema.py` first, then `load.py`. `defaults.py` completes what `load.py` has read, and
+`checks/` checks it. This package must not import temporalio, google, click or a role's package, and
+must not read the clock or the environment.
 """
 
 from iris.config.checks.cluster import check_config

@@ -29,8 +29,8 @@ from iris.model.units import GIB
 
 
 class TemporalService(Section):
-    """An existing Temporal service. Machines on Google Cloud look up its credentials; clients, and
-    machines elsewhere, get them from Temporal's own environment variables.
+    """An existing Temporal service. Machines on Google Cloud look up the credentials that are named
+    here. Clients, and machines elsewhere, read Temporal's own environment variables instead.
     """
 
     address: HostAndPort = Field(min_length=1, description="`host:port` of the frontend.")
@@ -73,7 +73,7 @@ class TemporalService(Section):
 
     @property
     def credentials(self) -> dict[str, str]:
-        """The references, by their keys in a profile of Temporal's."""
+        """The references to credentials, by their keys in a profile of Temporal."""
         found = {
             "api_key": self.api_key,
             "tls.client_cert_data": self.client_cert,
@@ -178,7 +178,7 @@ class Controller(Section):
 
     @property
     def kind(self) -> str:
-        """The chosen control plane: `gcp`, `manual` or `local`. Empty: none was chosen, and the
+        """The chosen control plane: `gcp`, `manual` or `local`. It is empty if none is set and the
         platform has no default.
         """
         return next(iter(platforms_of(self)), "")

@@ -30,8 +30,8 @@ from iris.config.values import (
 from iris.model.slice.scale_groups import Pace, SliceType
 from iris.model.units import GIB
 
-#: Resources of a local host for which nothing else is known. They exceed every request, so that a
-#: laptop runs any fleet's jobs.
+#: The default resources of a local host. They exceed every request, so that a laptop can run the
+#: jobs of any fleet.
 LOCAL_CORES = 1000.0
 LOCAL_MEMORY = 1000 * GIB
 LOCAL_DISK = 1000 * GIB
@@ -73,13 +73,13 @@ class PaceSettings(Section):
     backoff: Duration = Field(
         _PACE.backoff, description="Delay after a failure; doubled with each failure in a row."
     )
-    max_backoff: Duration = Field(_PACE.max_backoff, description="The longest such delay.")
+    max_backoff: Duration = Field(_PACE.max_backoff, description="Limit of backoff.")
     stockout_delay: Duration = Field(
         _PACE.stockout_delay,
         description="How long a zone without capacity is avoided; doubled each time in a row.",
     )
     max_stockout_delay: Duration = Field(
-        _PACE.max_stockout_delay, description="The longest such delay; unset for a manual_vm: 1m."
+        _PACE.max_stockout_delay, description="Limit of stockout_delay; unset for a manual_vm: 1m."
     )
     scale_ups_per_minute: Rate = Field(
         _PACE.scale_ups_per_minute, description="Limit on slices requested in a minute."
@@ -97,7 +97,8 @@ class DeadlineSettings(Section):
         description="Time limit from the platform's acceptance until the machines exist.",
     )
     init_timeout: LastingDuration = Field(
-        _PACE.init_timeout, description="Time limit from then until every agent has reported."
+        _PACE.init_timeout,
+        description="Time limit from the existence of the machines until every agent has reported.",
     )
 
 
@@ -212,8 +213,8 @@ class GroupShape(Section):
     retiring_hosts: tuple[Address, ...] = Field(
         (),
         description=(
-            "Those of hosts that leave the group: slices there are still served, and no new one"
-            " begins there."
+            "Machines of hosts that leave the group: their slices continue, and they get no new"
+            " ones."
         ),
     )
     ssh_user: Annotated[LoginUser, Field(min_length=1)] = Field(

@@ -1,7 +1,7 @@
 """Defines the configuration file, section by section, with the built-in defaults.
 
-`apply_defaults` may find another default for a field that was not written. `model_fields_set` holds
-the fields that were written, also those set to zero or false.
+If a field is not set, `apply_defaults` may replace its built-in default. `model_fields_set`
+contains the fields that the user set, also to zero or false.
 """
 
 from datetime import timedelta
@@ -35,10 +35,10 @@ from iris.model.host.store_limits import StoreLimits
 from iris.model.rules import Rules
 from iris.model.units import MIB
 
-#: The scope of Google's that covers all APIs. The roles of the account then decide alone.
+#: Google's scope for all APIs. With it, only the roles of the account limit the access.
 ALL_APIS = "cloud-platform"
-#: The scopes that the agent needs, for the store and for images, and those of Google's own logging
-#: and monitoring programs.
+#: The scopes that the agent needs for the store and for images, and the scopes of Google's own
+#: logging and monitoring programs.
 AGENT_SCOPES = ("devstorage.read_write", "logging.write", "monitoring.write")
 
 _RULES = Rules()
@@ -114,7 +114,7 @@ class ManualPlatform(Section):
 
 
 class LocalPlatformConfig(Section):
-    """Processes on this machine that stand for machines."""
+    """Processes on this machine that simulate machines."""
 
 
 class PlatformConfig(Section):
@@ -147,7 +147,7 @@ class Autoscaler(Section):
 
     evaluation_interval: LastingDuration = Field(
         timedelta(seconds=10),
-        description="The longest that a change waits for the autoscaler's next decision.",
+        description="Longest time from a change to the autoscaler's next decision.",
     )
     observe_interval: LastingDuration = Field(
         timedelta(seconds=15), description="How often Iris lists the platform's machines."
@@ -241,8 +241,8 @@ class Bootstrap(Section):
     require_image_digests: Flag = Field(
         False,
         description=(
-            "Whether tasks' images must be named by digest, NAME@sha256:…; a task whose image is"
-            " not fails."
+            "Whether tasks' images must be named by digest, NAME@sha256:…; tasks with other images"
+            " fail."
         ),
     )
     cache_dir: HostPath = Field(
@@ -336,7 +336,7 @@ class ClusterConfig(Section):
 
     @property
     def slice_prefix(self) -> str:
-        """The prefix of all slice ids. Empty except on Google Cloud, where other clusters may have
-        slices too.
+        """The prefix of all slice ids. It is empty except on Google Cloud, where other clusters may
+        have slices, too.
         """
         return self.platform.gcp.label_prefix if self.platform.gcp is not None else ""

@@ -1,8 +1,8 @@
-"""Checks the texts of a configuration against what the places allow in which they end.
+"""Checks texts of a configuration against the rules of the places where they end up.
 
-Those are lines of files and arguments of command lines: of ssh, docker, gcloud, systemd, shells,
-and of Temporal's profile. There, a line feed begins another line, and a text that begins with a
-dash is an option.
+These places are lines of files and arguments of command lines: of ssh, docker, gcloud, systemd,
+shells, and of Temporal's profile. There, a line feed begins another line, and a text that begins
+with a dash is an option.
 """
 
 import re
@@ -16,8 +16,8 @@ from iris.model.errors import InvalidValue
 from iris.model.host.constraints import Attribute
 from iris.model.job.environments import check_image
 
-#: Unicode's categories of control characters, of separators of lines and paragraphs, and of halves
-#: of characters.
+#: The Unicode categories of control characters, of line and paragraph separators, and of halves of
+#: surrogate pairs.
 _CONTROL = ("Cc", "Cs", "Zl", "Zp")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]{0,252})")
 #: Also `DOMAIN\ada` and `ada@domain`. ssh expands `%`, `~` and `$` in other places, and a shell
@@ -35,11 +35,12 @@ _HOST_AND_PORT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[
 
 
 def check_line(text: str) -> str:
-    """Returns the text, which may be a line of any file and an argument of any program.
+    """Returns the text unchanged. It can safely be a line of any file and an argument of any
+    program.
 
     Raises:
-        InvalidValue: it has a character that ends a line or controls a terminal, or begins as an
-            option does.
+        InvalidValue: the text has a character that ends a line or controls a terminal, or begins
+            like an option.
     """
     if any(unicodedata.category(each) in _CONTROL for each in text):
         raise InvalidValue(
@@ -59,10 +60,10 @@ def check_line(text: str) -> str:
 
 
 def check_lines(value: Any) -> Any:
-    """Returns the value unchanged, after a check of the text that it is, or of those that it has.
+    """Returns the value unchanged, after checking each text in it with `check_line`.
 
     Raises:
-        InvalidValue: as in `check_line`.
+        InvalidValue: a text is not safe, as in `check_line`.
     """
     if isinstance(value, str):
         check_line(value)

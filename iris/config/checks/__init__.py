@@ -1,1 +1,3 @@
-"""Checks of a configuration whose sections are valid by themselves: contradictions, and risks."""
+"""Checks a configuration whose single values are valid: for contradictions, for mistakes that only
+the cloud would refuse, and for risks.
+"""

@@ -1,5 +1,5 @@
-"""Checks the sections that turn a machine into a host: variables, directories, secrets, users and
-images of tasks.
+"""Checks the sections `bootstrap` and `defaults.bootstrap`: variables, directories, secrets, users
+and images of tasks.
 """
 
 import posixpath
@@ -21,7 +21,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def bootstrap_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
-    """Yields the errors of the bootstrap sections, and of the groups' images of tasks. The defaults
+    """Yields the errors of the bootstrap sections and of the groups' images of tasks. The defaults
     must have been applied.
     """
     sections = {"defaults.bootstrap": config.defaults.bootstrap, "bootstrap": config.bootstrap}
@@ -103,7 +103,9 @@ def _mounts(
 
 
 def _closed(config: ClusterConfig) -> Mapping[Path, str]:
-    """Returns the directories of hosts that no container may get, each with what is there."""
+    """Returns the directories of hosts that no container may mount, each with a clause that says
+    what it contains.
+    """
     store = urlsplit(config.controller.bundle_prefix)
     own = {
         _path(config.bootstrap.cache_dir): "where the agent has its caches (bootstrap.cache_dir)"

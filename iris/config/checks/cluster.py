@@ -1,6 +1,5 @@
-"""Checks the values of a configuration against each other.
-
-Finds contradictions between valid values, and mistakes that otherwise only the cloud would refuse.
+"""Checks a whole configuration: its name, its platform, its scheduler, and through the other
+modules all other sections.
 """
 
 import re
@@ -27,10 +26,10 @@ _PROJECT = re.compile(r"([a-z0-9][a-z0-9.-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 
 
 def problems_of(config: ClusterConfig, groups: Iterable[str] = ()) -> list[str]:
-    """Returns a line for each error of a configuration whose defaults have been applied.
+    """Returns a line for each error of the configuration. The defaults must have been applied.
 
     Args:
-        groups: names of groups that were left out of the configuration because they have other
+        groups: the names of groups that were left out of the configuration because they have other
             errors.
     """
     return [str(each) for each in _all(config, groups)]

@@ -9,10 +9,10 @@ from iris.config.schema import ClusterConfig
 from iris.model import names
 from iris.model.errors import InvalidValue
 
-#: Maximum length of a virtual machine's name. Source: name in
+#: The limit on characters of a VM's name. Source: name in
 #: cloud.google.com/compute/docs/reference/rest/v1/instances
 _MAX_MACHINE = 63
-#: A bucket, or a directory of the machine that reads it.
+#: Matches the URL of a bucket, or of a directory on the machine that reads it.
 _STORE = re.compile(r"file:///.|(?!file:)[a-z][a-z0-9+.-]*://[^/]")
 _LAST_PORT = 65535
 
@@ -30,7 +30,7 @@ def controller_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
 
 
 def _kind(config: ClusterConfig) -> Iterator[InvalidValue]:
-    """Yields an error if the control plane cannot run there for the hosts of the platform."""
+    """Yields an error if the chosen control plane cannot serve the hosts of the platform."""
     kind, platform = config.controller.kind, config.platform
     elsewhere = f"does not work with platform.{platform.kind}"
     if not kind:
@@ -58,7 +58,7 @@ def _temporal(config: ClusterConfig, temporal: TemporalService) -> Iterator[Inva
 
 
 def _keys_outside_google(config: ClusterConfig) -> Iterator[InvalidValue]:
-    """Yields an error for each reference to keys that only a cluster on Google Cloud looks up."""
+    """Yields an error for each reference to keys that works only on Google Cloud."""
     controller = config.controller
     problem = f"does not work with platform.{config.platform.kind}"
     if controller.payload_keys:
@@ -94,7 +94,7 @@ def _machine(config: ClusterConfig) -> Iterator[InvalidValue]:
 
 
 def _store(config: ClusterConfig) -> Iterator[InvalidValue]:
-    """Yields an error if the object store is missing, or not in a place that all hosts reach."""
+    """Yields an error if the object store is missing or not reachable for all hosts."""
     prefix, kind, field = (
         config.controller.bundle_prefix,
         config.controller.kind,

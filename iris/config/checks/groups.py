@@ -19,22 +19,22 @@ from iris.model.host.resources import ANY_VARIANT, parse_device
 from iris.model.slice.scale_groups import SliceType
 from iris.model.units import format_bytes, format_cpu
 
-#: Maximum length of the prefix and a group's name. The rest of a host's id is the slice's unique
-#: part and the host's number.
+#: The limit on characters of the prefix with a group's name. The rest of a host's id is the slice's
+#: unique part and the host's number.
 _MAX_GROUP_ID = names.MAX_NAME - len("-01234567-w-1535")
 _ANY_ZONE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-#: A reservation of the project, or one that another project shares. Sources:
+#: Matches a reservation of the project, or one that another project shares. Sources:
 #: cloud.google.com/tpu/docs/consume-reservation, and reservationAffinity.values in
 #: cloud.google.com/compute/docs/reference/rest/v1/instances
 _RESERVATION = re.compile(r"(projects/[^/]+/reservations/)?[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def group_problems(config: ClusterConfig, left_out: Iterable[str] = ()) -> Iterator[InvalidValue]:
-    """Yields the errors of the scale groups.
+    """Yields the errors of the scale groups. The defaults must have been applied.
 
     Args:
-        left_out: the names of groups that were removed from the configuration because they have
-            other errors. Their names are checked all the same.
+        left_out: the names of groups that were left out of the configuration because they have
+            other errors. Only their names are checked.
     """
     yield from _group_names(config, [*config.scale_groups, *left_out])
     yield from _addresses(config)
@@ -277,8 +277,8 @@ def _topology(
 
 
 def _machine(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
-    """Checks the size of the machines. A gce_vm group needs a machine type or resources: each
-    determines the other.
+    """Checks the size of the machines. A gce_vm group needs a machine type or resources, because
+    each determines the other.
     """
     resources = group.resources
     for name in ("cpu", "memory"):
@@ -319,9 +319,7 @@ def _machine(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
 
 
 def _beyond(path: str, group: ScaleGroupConfig, known: MachineType) -> Iterator[InvalidValue]:
-    """Yields an error for each resource of which the group offers more than its machine type
-    has.
-    """
+    """Yields an error for each resource that exceeds the group's machine type."""
     if round(group.resources.cpu * 1000) > known.cpu_millis:
         problem = f"is more than a {known.name} has ({format_cpu(known.cpu_millis)})"
         yield InvalidValue(
@@ -339,7 +337,7 @@ def _beyond(path: str, group: ScaleGroupConfig, known: MachineType) -> Iterator[
 
 
 def _reservation(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
-    """Yields the first reason why the group could not use the capacity of its reservation."""
+    """Yields the first reason why the group cannot use the capacity of its reservation."""
     name, field = group.reservation, f"{path}.reservation"
     if not name or group.type not in IN_CLOUD:
         return
@@ -359,8 +357,8 @@ def _reservation(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
 
 
 def _keys(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
-    """Finds keys that would be ignored, and attributes that the hosts of a group cannot have in
-    common.
+    """Yields errors for keys that have no effect in the group, and for attributes that its hosts
+    cannot share.
     """
     for name in sorted(meaningless_keys(group) & group.model_fields_set):
         remedy = f"remove it: only {' or '.join(sorted(ONLY_FOR[name]))} groups have it"

@@ -7,7 +7,7 @@ from iris.model.slice.scale_groups import is_gcp_zone
 
 
 def raised_by(check: Callable[[str, str], object], path: str, value: str) -> Iterator[InvalidValue]:
-    """Yields the error that the check raises, if it does."""
+    """Yields the error that the check raises, if it raises one."""
     try:
         check(path, value)
     except InvalidValue as error:
