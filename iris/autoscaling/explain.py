@@ -17,20 +17,22 @@ from iris.model.slice.status import SliceState
 from iris.scheduling.placement.catalog import Catalog
 from iris.scheduling.placement.feasibility import no_scale_group
 
-#: Longer texts are cut, because they are table cells.
+#: The most characters of a text. Longer texts are cut, because they are table cells.
 LONGEST = 300
 
 _LEAVING = (SliceState.DRAINING, SliceState.DELETING, SliceState.FAILED)
 
 
 class Tally(NamedTuple):
-    """Counts the gangs of one shape by what they wait for."""
+    """The waiting gangs of one shape, counted by the slices for which they wait."""
 
+    #: By group, the number of gangs that wait for coming slices.
     coming: Counter[str]
-    #: Gangs that wait for new slices, requested now or later, by group; and those slices, by group
-    #: and whether they are requested now.
+    #: By group, the number of gangs that wait for slices that are requested now.
     requested: Counter[str]
+    #: By group, the number of gangs that wait for slices that are requested later.
     later: Counter[str]
+    #: The ids of the new slices, by group and whether they are requested now.
     new: dict[tuple[str, bool], set[int]]
 
     @classmethod
@@ -52,7 +54,7 @@ def group_status(scale: GroupScaler, gangs: int) -> GroupStatus:
     """Returns the state of one group after the decision.
 
     Args:
-        gangs: number of gangs that wait for the group's slices on their way.
+        gangs: the number of gangs that wait for coming slices of the group.
     """
     return GroupStatus(
         group=scale.group.name,
@@ -183,7 +185,7 @@ def _on_the_way(result: DemandResult) -> str:
 
 
 def _blocks(result: DemandResult, scales: Mapping[str, GroupScaler]) -> str:
-    """Returns why each group has no capacity, for as many groups as fit on a line."""
+    """Returns for each group why it has no capacity. Groups beyond `LONGEST` are left out."""
     whys: list[str] = []
     for candidate in result.options:
         if sum(map(len, whys)) < LONGEST:

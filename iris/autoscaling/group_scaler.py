@@ -24,14 +24,19 @@ from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import Create, Drain, GroupMemory, Memory
 from iris.scheduling.placement.catalog import CandidateGroup, Share
 
-#: How many slices per minute are requested to restore `min_slices` of a group whose slices are
-#: short-lived.
+#: The most slices per minute that restore `min_slices` of a group whose slices are short-lived.
 CHURNED_PER_MINUTE = 1
 
 
 class GroupScaler:
-    """One group in one decision: first what it offers to the waiting gangs, then what is done about
-    it.
+    """The decision about one scale group. `supply` has its capacity for the waiting gangs; after
+    they are packed, `decide` selects the slices to create and to delete.
+
+    Args:
+        group: the group with the sizes to plan with.
+        stock: the zones that are out of stock.
+        promised: the group as the configuration has it.
+        paused: whether an operator has paused placement on the group's hosts.
     """
 
     def __init__(
@@ -45,7 +50,6 @@ class GroupScaler:
         promised: ScaleGroup,
         paused: bool = False,
     ) -> None:
-        #: The group with the sizes to plan with, and as the configuration has it.
         self.group, self.promised = group, promised
         self.inventory = inventory
         self.now = now
@@ -80,16 +84,17 @@ class GroupScaler:
         )
         self.creates: list[Create] = []
         self.shrinking = Shrinking()
-        #: New slices that are wanted but not requested now.
+        #: The number of new slices that are needed but not requested now.
         self.lacking = 0
-        #: When the rate allows the next slice, if the rate is what delays them.
+        #: When the rate allows the next slice; None if the rate does not delay it.
         self.token_at: datetime | None = None
-        #: Requested slices by purpose: "waiting gangs", "min_slices 1", "buffer_slices 1".
+        #: The number of requested slices by purpose: "waiting gangs", "min_slices 1",
+        #: "buffer_slices 1".
         self.requested_for: Counter[str] = Counter()
 
     def decide(self) -> None:
-        """Requests slices that are wanted and allowed, and deletes idle ones. The waiting gangs
-        must have been packed.
+        """Selects the slices to create and the idle slices to delete. The waiting gangs must have
+        been packed.
         """
         group, wanted = self.group, self.supply.wanted
         free = max(0, group.max_slices - self.inventory.total)
@@ -102,8 +107,8 @@ class GroupScaler:
             self._request(slice.zone, _purpose(slice), "waiting gangs")
         waiting = len(wanted) - len(self.creates)
         least = max(0, group.min_slices - self.inventory.alive - len(self.creates))
-        # The buffer comes after the waiting gangs. Otherwise they would take it, and it would grow
-        # in spite of what delays them.
+        # While gangs wait, the buffer does not grow. Otherwise they would take its slices, and a
+        # limit that delays slices for gangs would not hold.
         reserve = 0 if waiting else max(0, group.buffer_slices - self.spare - least)
         zone = next((zone for zone in group.zones if zone in self.supply.zones), group.zones[0])
         more = min(least + reserve, allowed - len(self.creates))
@@ -139,8 +144,8 @@ class GroupScaler:
 
     @property
     def shortfall(self) -> str:
-        """Returns what its slices offer less than the configuration promises; empty text:
-        nothing.
+        """The resources that the group's slices lack compared with the configuration, as a text;
+        empty if they lack none.
         """
         return sizes.shortfall(self.promised, self.remembered, self.now)
 
@@ -150,17 +155,17 @@ class GroupScaler:
 
     @property
     def spare(self) -> int:
-        """Returns the number of slices, present or on their way, that no gang wants now."""
+        """The number of idle or coming slices that no waiting gang needs."""
         return sum(not slice.gangs for slice in (*self.idle, *self.coming))
 
     @property
     def demand(self) -> int:
-        """Returns the number of slices that waiting gangs want, including those on their way."""
+        """The number of new and coming slices that waiting gangs need."""
         return len(self.supply.wanted) + sum(slice.gangs > 0 for slice in self.coming)
 
     @property
     def target(self) -> int:
-        """Returns how many slices the group should have."""
+        """The number of slices that the group should have."""
         used = len(self.inventory.busy) + sum(slice.gangs > 0 for slice in self.idle)
         return min(
             max(used + self.demand + self.group.buffer_slices, self.group.min_slices),
@@ -169,8 +174,8 @@ class GroupScaler:
 
     @property
     def free_at(self) -> datetime | None:
-        """Returns when the first of the slices that are being deleted stops counting as capacity
-        that is free soon.
+        """When the first of the slices that are being deleted no longer counts as capacity that
+        becomes free soon; None if there is none.
         """
         return min(
             (
@@ -199,7 +204,7 @@ class GroupScaler:
         return self.group.limit_reached
 
     def why_later(self) -> str:
-        """Returns why a wanted slice is not requested now."""
+        """Returns why a needed slice is not requested now."""
         if self.availability.turns_away or self.availability.holds_up:
             return self.availability.why
         if self.token_at is not None:
@@ -210,7 +215,7 @@ class GroupScaler:
         return f"{self.group.limit_reached} until a slice that is being deleted is gone"
 
     def waits_until(self) -> Iterable[datetime]:
-        """Yields the times at which a wanted slice could become possible without an event."""
+        """Yields the times at which a needed slice could become possible without an event."""
         yield from (
             time
             for time in (self.availability.until, self.token_at, self.free_at)

@@ -1,4 +1,4 @@
-"""Sorts a scale group's slices by their use, and selects the ones to delete."""
+"""Sorts a scale group's slices by their use, and selects the slices to delete."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -20,7 +20,8 @@ from iris.model.slice.status import SliceFacts, SliceState
 from iris.model.units import format_duration
 
 _S = SliceState
-#: Slices on their way; the lowest number is ready first.
+#: The states of coming slices. Slices of the lowest number are ready first. A READY slice is coming
+#: until the scheduler has computed the demand with it.
 _COMING = {_S.READY: 0, _S.BOOTSTRAPPING: 1, _S.PROVISIONING: 2, _S.REQUESTED: 3}
 _LEAVING = frozenset({_S.FAILED, _S.DELETING})
 
@@ -28,16 +29,20 @@ _LEAVING = frozenset({_S.FAILED, _S.DELETING})
 class Shrinking(NamedTuple):
     """The decision about a group's idle slices."""
 
+    #: The idle slices to delete.
     drains: tuple[Drain, ...] = ()
     #: Why the other idle slices are kept.
     kept: str = ""
-    #: When that may change.
+    #: When `kept` may change; None if only an event changes it.
     until: datetime | None = None
 
 
 class SliceInventory:
-    """The slices of one group. `drains` holds those to delete at once; they count only towards the
-    limit.
+    """The slices of one group, by their use. Slices in `drains` do not count as coming, busy or
+    idle.
+
+    Args:
+        group: None if the group is no longer in the configuration.
     """
 
     def __init__(
@@ -54,8 +59,8 @@ class SliceInventory:
         self.counts = Counter(each.state for each in slices)
         self.total = len(slices)
         self.requested = [each for each in slices if each.state is _S.REQUESTED]
-        #: Slices that the platform deletes soon. Gangs wait for their capacity instead of going to
-        #: another group.
+        #: The slices that the platform deletes soon. Gangs wait for the capacity that this frees,
+        #: instead of going to another group.
         self.leaving = [
             each
             for each in slices
@@ -63,12 +68,13 @@ class SliceInventory:
             and each.state in _LEAVING
             and each.changed_at + group.pace.requesting_timeout > now
         ]
-        #: On their way: not ready when the scheduler computed the demand.
+        #: The slices that were not ready when the scheduler computed the demand.
         self.coming: list[SliceFacts] = []
-        #: In use.
+        #: The slices on which tasks run.
         self.busy: list[SliceFacts] = []
-        #: Idle, the longest idle first.
+        #: The idle slices, the longest idle first.
         self.idle: list[SliceFacts] = []
+        #: The slices to delete at once: broken slices, and slices beyond the maximum.
         self.drains: list[Drain] = []
         for each in slices:
             if each.state is _S.READY and each.id in wanted.broken:
@@ -81,7 +87,8 @@ class SliceInventory:
                 self.coming.append(each)
             elif each.state is _S.READY:
                 (self.idle if each.id in wanted.idle else self.busy).append(each)
-        #: Idle since when. A slice is idle at the earliest from the moment it is ready.
+        #: The time since which each idle slice is idle, at the earliest the time at which it became
+        #: ready.
         self.idle_since = {each.id: max(wanted.idle[each.id], _ready(each)) for each in self.idle}
         self.idle.sort(key=lambda each: (self.idle_since[each.id], each.id))
         self.coming.sort(key=lambda each: (_COMING[each.state], each.requested_at, each.id))
@@ -89,7 +96,7 @@ class SliceInventory:
 
     @property
     def alive(self) -> int:
-        """Returns the number of slices that are usable or will be."""
+        """The number of slices that are usable or will be."""
         return len(self.coming) + len(self.busy) + len(self.idle)
 
     def shrink(
@@ -99,7 +106,7 @@ class SliceInventory:
         idle first.
 
         Args:
-            claimed: idle slices that a gang waits for nevertheless.
+            claimed: the ids of idle slices that a waiting gang needs together with other slices.
             growing: whether the group needs new slices.
         """
         group = self.group
@@ -147,11 +154,11 @@ class SliceInventory:
         return Shrinking(drains, kept, until)
 
     def could_idle(self, drained: int) -> bool:
-        """Returns whether slices would be deleted if they became idle. No event reports that, so
-        the autoscaler must look again.
+        """Returns whether slices would be deleted if they became idle. No event reports that a
+        slice became idle, so the autoscaler must look again.
 
         Args:
-            drained: number of idle slices that are being deleted.
+            drained: the number of idle slices that are being deleted.
         """
         if self.group is None:
             return False
@@ -162,6 +169,9 @@ class SliceInventory:
         return others > 0 and there > self.group.min_slices and there > self.group.buffer_slices
 
     def _drain_excess(self, now: datetime) -> None:
+        """Moves slices beyond the maximum to `drains`: idle slices first, then coming slices, then
+        busy ones.
+        """
         most = self.group.max_slices if self.group else 0
         excess = self.alive - most
         if excess <= 0:

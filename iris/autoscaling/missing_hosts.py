@@ -1,9 +1,9 @@
 """Decides which hosts are missing in the scheduler's ledger, and describes them for operators.
 
-A slice becomes READY when the scheduler has its hosts. A host that the ledger does not have later
-gets no work, and no other check finds it: only hosts of the ledger can be silent. A look may fall
-between two messages, so two looks in a row must find the host missing. Then it is shown, and its
-slice offers its hosts to the scheduler again.
+A slice becomes READY when the scheduler has its hosts. A host that is later missing in the ledger
+gets no work, and no other check finds it: the check for silent hosts examines only hosts of the
+ledger. A look at the ledger may happen between two messages, so two looks in a row must find the
+host missing. Then operators see it, and its slice offers its hosts to the scheduler again.
 """
 
 from collections.abc import Container, Iterable
@@ -21,22 +21,21 @@ class MissingHost(Frozen):
     host_id: str
     incarnation: str
     slice_id: str
-    #: When a look found it missing first; None: as one look reports it.
+    #: When the first look found it missing. A single look does not set it.
     since: datetime | None = None
     #: The number of looks in a row that found it missing.
     looks: int = 1
 
     @property
     def is_alarm(self) -> bool:
-        """Returns whether enough looks agree."""
+        """Whether enough looks have found it missing."""
         return self.looks >= ALARM_LOOKS
 
     def problem(self, created: Container[str]) -> str:
         """Returns one line for operators: the host, since when it is missing, and the remedy.
 
         Args:
-            created: the ids of the slices that Iris created; it cannot delete the machines of
-                others.
+            created: the ids of the slices that Iris created. Iris can delete only their machines.
         """
         since = f", since {self.since:%Y-%m-%d %H:%M:%S} UTC" if self.since is not None else ""
         remedy = (
@@ -54,7 +53,12 @@ class MissingHost(Frozen):
 def still_missing(
     before: Iterable[MissingHost], found: Iterable[MissingHost], now: datetime
 ) -> tuple[MissingHost, ...]:
-    """Returns the hosts that a look found missing, with the earlier looks that agree."""
+    """Returns the hosts that a look found missing, with the number of looks in a row.
+
+    Args:
+        before: the result of the look before.
+        found: the missing hosts of this look.
+    """
     known = {(each.host_id, each.incarnation): each for each in before}
     return tuple(
         (

@@ -1,14 +1,14 @@
-"""Packs the waiting gangs into slices: how many slices of which groups they need.
+"""Packs the waiting gangs into slices, to compute how many slices of each group they need.
 
-Within a band, gangs are packed largest first, by shape. Capacity of slices on their way is used
-before new slices are requested. Groups are tried in the order of their priority numbers. What does
-not fit in a group goes to the next one that can serve it.
+Within a band, gangs are packed by shape, the largest shape first. Capacity of coming slices is used
+before new slices are requested. Groups are tried in the order of their priority numbers. Gangs that
+do not fit in a group go to the next group that can serve them.
 
 1. A gang over whole slices gets slices of exactly its number of hosts, all in one group.
-2. A gang whose hosts share another attribute, and for which no group is enough, gets slices of
-   several groups.
-3. A gang of one shares a host with others, if the host has enough of every resource. Hosts that are
-   alike and have the same resources left are counted, not examined one by one.
+2. A gang whose hosts share another attribute gets slices of several groups if no group is large
+   enough.
+3. A gang of one task shares a host with others, if the host has enough of every resource. Hosts
+   that are alike and have the same free resources are counted, not examined one by one.
 """
 
 from collections import Counter
@@ -25,25 +25,25 @@ from iris.model.slice.status import SliceFacts
 from iris.scheduling.placement.catalog import CandidateGroup, Catalog, Share
 
 _Amounts = tuple[int, int, int, int]
-#: In place of infinity: the number of tasks without resource requests that fit on one host.
+#: Stands for infinity: how many tasks without resource requests fit on one host.
 _ENDLESS = 10**9
 
 
 @dataclass(slots=True, eq=False)
 class PlannedSlice:
-    """A slice that gangs may count on: present, on its way, or to be requested."""
+    """A slice for waiting gangs: it exists, is coming, or is to be requested."""
 
     group: ScaleGroup
     zone: str
-    #: None: not requested yet.
+    #: The state of the slice; None if it has not been requested yet.
     facts: SliceFacts | None = None
-    #: One of the gangs that are to go there, and their number.
+    #: One of the gangs that are packed on it.
     first: Request | None = None
+    #: The number of gangs that are packed on it.
     gangs: int = 0
-    #: Whether it is requested now.
+    #: Whether this decision requests it.
     requested: bool = False
-
-    #: Whether the scheduler has it and it is idle.
+    #: Whether the scheduler has it, and no task runs on it.
     idle: bool = False
 
     def take(self, request: Request, gangs: int) -> None:
@@ -60,24 +60,24 @@ class Supply:
     """A group's capacity for waiting gangs."""
 
     group: ScaleGroup
-    #: Idle slices. The scheduler could place no gang on them alone, but a gang that also gets other
-    #: slices can use them.
+    #: The idle slices. The scheduler could place no gang on them alone, but a gang that also gets
+    #: other slices can use them.
     idle: Pool = field(default_factory=dict)
-    #: Slices on their way that no gang has taken yet, the first to be ready first.
+    #: The coming slices that no gang has taken yet. The slice that is ready first comes first.
     coming: Pool = field(default_factory=dict)
-    #: How many new slices may be requested, at once or when the current delay has passed, and in
-    #: which zones.
+    #: How many new slices may be requested, at once or when the current delay has passed.
     free: int = 0
+    #: The zones in which new slices may be requested.
     zones: frozenset[str] = frozenset()
-    #: New slices that gangs want.
+    #: The new slices that gangs need.
     wanted: list[PlannedSlice] = field(default_factory=list)
 
     def count(self, zones: Iterable[str]) -> int:
-        """Returns how many slices on their way in these zones are not taken."""
+        """Returns the number of coming slices in these zones that no gang has taken."""
         return sum(len(self.coming.get(zone, ())) for zone in zones)
 
     def request(self, zone: str, slices: int) -> list[PlannedSlice]:
-        """Adds new slices."""
+        """Adds new slices to `wanted`, and returns them."""
         requested = [PlannedSlice(self.group, zone) for _ in range(slices)]
         self.wanted += requested
         self.free -= slices
@@ -89,13 +89,14 @@ class DemandResult:
     """The result of packing the gangs of one shape."""
 
     demand: Demand
+    #: The groups that could serve the gangs alone.
     candidates: list[CandidateGroup]
-    #: Slices, and the number of gangs that go there.
+    #: Sets of slices, each with the number of gangs that are packed on it.
     served: list[tuple[tuple[PlannedSlice, ...], int]] = field(default_factory=list)
     #: The number of gangs for which no group has capacity.
     left: int = 0
-    #: Without candidates: the shares of several groups in each place where they are enough
-    #: together.
+    #: For gangs without candidates: the shares of several groups, for each value of the shared
+    #: attribute where they are enough together.
     mixed: list[tuple[Share, ...]] = field(default_factory=list)
 
     @property
@@ -105,7 +106,7 @@ class DemandResult:
         return [*self.candidates, *shares.values()]
 
     def since(self) -> datetime | None:
-        """Returns when the first of the existing slices that they wait for was requested."""
+        """Returns when the oldest of the coming slices that the gangs wait for was requested."""
         facts = [
             each.facts
             for slices, _ in self.served
@@ -118,8 +119,8 @@ class DemandResult:
 def pack(
     catalog: Catalog, supplies: dict[str, Supply], demands: Sequence[Demand]
 ) -> list[DemandResult]:
-    """Packs all demands and returns the results in their order. Leaves the slices that each group
-    needs in its supply.
+    """Packs all demands, and returns the results in the order of the demands. Adds the new slices
+    that each group needs to its supply.
     """
     results = [
         DemandResult(demand, catalog.candidates(demand.example), left=demand.count)
@@ -140,9 +141,7 @@ def pack(
 
 
 def _pack_gangs(result: DemandResult, supplies: dict[str, Supply]) -> None:
-    """Packs gangs over whole slices: first those that need only slices on their way, then those
-    that need new ones.
-    """
+    """Packs gangs over whole slices: first on coming slices only, then also on new slices."""
     request = result.demand.example
     for new in (False, True):
         for candidate in result.candidates:
@@ -160,8 +159,11 @@ def _pack_gangs(result: DemandResult, supplies: dict[str, Supply]) -> None:
 def _whole_slices(
     supply: Supply, candidate: CandidateGroup, request: Request, most: int, new: bool
 ) -> list[tuple[PlannedSlice, ...]]:
-    """Returns slices of the group for at most `most` gangs, a complete set for each gang. Empty:
+    """Returns slices of the group for at most `most` gangs, a complete set for each gang; empty if
     not even one gang fits.
+
+    Args:
+        new: whether the sets may contain new slices.
     """
     parts = 1 if request.group_by == TPU_NAME else request.groups
     each = parts * candidate.slices
@@ -174,8 +176,8 @@ def _whole_slices(
     most = 1 if one_by_one else min(most, there // candidate.slices)
     wanted = most * candidate.slices
     chosen: list[tuple[int, list[PlannedSlice], str]] = []
-    # If idle slices were enough for the gang, the scheduler would have placed it. So it gets at
-    # most all but one of them.
+    # The scheduler would have placed the gang if it needed only idle slices. So at least one of its
+    # slices is not idle.
     idle = each - 1
     for zones in candidate.places:
         have = _first(supply.idle, zones, min(candidate.slices, idle))
@@ -197,7 +199,7 @@ def _whole_slices(
 
 
 def _pack_mixed(result: DemandResult, supplies: dict[str, Supply]) -> None:
-    """Packs gangs whose parts get slices of several groups, one gang after the other."""
+    """Packs gangs whose parts get slices of several groups, one gang after another."""
     request = result.demand.example
     while result.left and (slices := _mixed_slices(result.mixed, supplies, request)):
         for slice in slices:
@@ -209,8 +211,8 @@ def _pack_mixed(result: DemandResult, supplies: dict[str, Supply]) -> None:
 def _mixed_slices(
     places: Sequence[tuple[Share, ...]], supplies: dict[str, Supply], request: Request
 ) -> tuple[PlannedSlice, ...]:
-    """Returns a complete set of slices for one gang, those with the fewest new slices; empty: it
-    does not fit.
+    """Returns the complete set of slices for one gang that needs the fewest new slices; empty if
+    the gang does not fit.
     """
     spent: Counter[str] = Counter()
     remaining = list(places)
@@ -226,7 +228,7 @@ def _mixed_slices(
         chosen.append(options[fewest])
         spent.update({name: count for (name, _), count in options[fewest].new.items()})
         del remaining[fewest]
-    # If idle slices were enough for the gang, the scheduler would have placed it.
+    # The scheduler would have placed a gang that fits on idle slices only.
     if len(chosen) < request.groups or (
         not spent and all(slice.idle for part in chosen for slice in part.slices)
     ):
@@ -243,22 +245,24 @@ def _mixed_slices(
 
 
 class _Part(NamedTuple):
-    """Slices for a part of a gang: those that exist, and the number of new ones by group and
-    zone.
-    """
+    """Slices for a part of a gang."""
 
+    #: The idle and coming slices.
     slices: list[PlannedSlice]
+    #: The number of new slices by group and zone.
     new: dict[tuple[str, str], int]
+    #: Whether the slices have enough hosts for the part.
     enough: bool
 
 
 def _part(
     place: Iterable[Share], supplies: dict[str, Supply], spent: Counter[str], hosts: int
 ) -> _Part:
-    """Returns the slices that would serve a part of so many hosts in this place.
+    """Returns the slices that would serve a part of a gang in this place.
 
     Args:
-        spent: new slices of each group that other parts of the gang get.
+        spent: the number of new slices of each group that other parts of the gang get.
+        hosts: the number of hosts that the part needs.
     """
     slices: list[PlannedSlice] = []
     new: dict[tuple[str, str], int] = {}
@@ -282,6 +286,7 @@ def _part(
 
 
 def _first(pool: Pool, zones: Iterable[str], most: int) -> list[PlannedSlice]:
+    """Returns at most `most` slices of the pool in these zones, in the order of the zones."""
     found: list[PlannedSlice] = []
     for zone in zones:
         found += pool.get(zone, [])[: most - len(found)]
@@ -289,13 +294,15 @@ def _first(pool: Pool, zones: Iterable[str], most: int) -> list[PlannedSlice]:
 
 
 class _OpenHosts:
-    """The hosts that gangs of one were packed on, by the resources left on them."""
+    """The hosts on which single tasks were packed, by group and zone, then by free resources."""
 
     def __init__(self) -> None:
         self._hosts: dict[tuple[str, str], dict[_Amounts, list[PlannedSlice]]] = {}
 
     def fill(self, result: DemandResult, candidate: CandidateGroup, shape: Shape) -> None:
-        """Packs as many waiting gangs as fit on the resources left of the group's slices."""
+        """Packs as many waiting gangs as fit on the free resources of the group's slices that have
+        gangs already.
+        """
         for zone in candidate.zones:
             by_free = self._hosts.get((candidate.group.name, zone), {})
             for free in list(by_free):
@@ -327,8 +334,10 @@ class _OpenHosts:
         each: int,
         result: DemandResult,
     ) -> None:
-        """Packs `each` gangs on each of these hosts, which have `free` left, and the rest of the
-        gangs on the last one.
+        """Packs `each` gangs on each of these hosts, and the rest of the gangs on the last host.
+
+        Args:
+            slices: the slice of each host. All hosts have the resources `free`.
         """
         request = result.demand.example
         full, rest = divmod(min(result.left, each * len(slices)), each)
@@ -342,8 +351,8 @@ class _OpenHosts:
 
 
 def _pack_singles(result: DemandResult, supplies: dict[str, Supply], hosts: _OpenHosts) -> None:
-    """Packs gangs of one: on the rest of slices that are needed anyway, then on other slices on
-    their way, then on new ones.
+    """Packs single tasks: first on slices that are needed for other gangs, then on other coming
+    slices, then on new slices.
     """
     shape = result.demand.example.shape
     for candidate in result.candidates:

@@ -1,28 +1,30 @@
 """Makes one decision of the autoscaler about all scale groups, from the slices, the demand and the
 memory of past events.
 
-1. The waiting gangs are packed into slices on their way, and the rest into new slices
+1. The waiting gangs are packed into slices that are being created, and the rest into new slices
    (`iris.autoscaling.packing`).
-2. Each group creates slices for its share of the gangs, for `min_slices` and for its buffer
+2. Each group creates slices for its share of the gangs, for `min_slices` and for `buffer_slices`
    (`iris.autoscaling.group_scaler`). It stays within its maximum, its rate and its availability
    (`iris.autoscaling.availability`). If a quota, a failure or the maximum blocks a group, the gangs
-   go to the next group. If a request is unanswered or the group has just grown, they wait.
+   go to the next group. If a request is unanswered or the group has just grown, the gangs wait.
 3. Slices that have been idle for long enough, or that exceed the maximum, are deleted
    (`iris.autoscaling.inventory`).
-4. Every action, and every refusal to act, has a reason (`iris.autoscaling.explain`) and the time at
-   which it may change.
+4. Every action has a reason, and so has every action that is needed but not possible
+   (`iris.autoscaling.explain`). The plan says when this may change without an event.
 
 The module uses no clock and no random numbers: the same input gives the same plan, so it can run
 inside a workflow.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import datetime
 
-from iris.autoscaling import availability, explain, sizes
+from iris.autoscaling import explain, sizes
+from iris.autoscaling.availability import out_of_stock
 from iris.autoscaling.group_scaler import GroupScaler
 from iris.autoscaling.inventory import SliceInventory
+from iris.autoscaling.memory import FORGOTTEN, record
 from iris.autoscaling.packing import DemandResult, pack
 from iris.model.slice.scale_groups import Pace, ScaleGroup
 from iris.model.slice.scaling import MOST_OUTLOOKS, Action, Create, Drain, Memory, ScalePlan, Wanted
@@ -37,32 +39,15 @@ def plan(
     memory: Memory,
     now: datetime,
 ) -> ScalePlan:
-    """Returns what to do now, why the rest is not done, and when to evaluate again.
+    """Returns which slices to create and to drain, the reasons, and when to evaluate again.
 
     Args:
-        slices: all slices, including those of groups that are no longer in the configuration.
+        slices: all slices, including slices of groups that are no longer in the configuration.
     """
     catalog = Catalog(sizes.planned_groups(groups, memory.groups, now))
-    promised = {group.name: group for group in groups}
-    stock = availability.out_of_stock(memory, now)
-    by_group: dict[str, list[SliceFacts]] = defaultdict(list)
-    for each in slices:
-        if each.state is not SliceState.DELETED:
-            by_group[each.group].append(each)
-    scalers = {
-        group.name: GroupScaler(
-            group,
-            SliceInventory(group.name, group, by_group.pop(group.name, []), wanted, now),
-            memory,
-            stock,
-            now,
-            promised=promised[group.name],
-            paused=group.name in wanted.paused,
-        )
-        for group in catalog.groups
-    }
-    gone = [SliceInventory(name, None, by_group[name], wanted, now) for name in sorted(by_group)]
-
+    known = [each for each in slices if each.state is not SliceState.DELETED]
+    scalers = _scalers(catalog, groups, known, wanted, memory, now)
+    gone = _removed_groups(scalers, known, wanted, now)
     results = pack(
         catalog, {name: scaler.supply for name, scaler in scalers.items()}, wanted.demands
     )
@@ -79,6 +64,8 @@ def plan(
     waiting = [
         result for result, tally in zip(results, tallies, strict=True) if result.left or tally.later
     ]
+    moments = (time for time in _moments(scalers, gone, waiting, now) if time > now)
+    group_of = {each.id: each.group for each in slices}
     return ScalePlan(
         creates=creates,
         drains=drains,
@@ -90,13 +77,57 @@ def plan(
             explain.outlook(catalog, result, tally, scalers)
             for result, tally in zip(results[:MOST_OUTLOOKS], tallies[:MOST_OUTLOOKS], strict=True)
         ),
-        memory=_remember(
-            memory, scalers, {each.id: each.group for each in slices}, creates, drains, now
-        ),
-        next_at=min(
-            (time for time in _moments(scalers, gone, waiting, now) if time > now), default=None
-        ),
+        memory=_remember(memory, scalers, group_of, creates, drains, now),
+        next_at=min(moments, default=None),
     )
+
+
+def _scalers(
+    catalog: Catalog,
+    promised: Iterable[ScaleGroup],
+    slices: Iterable[SliceFacts],
+    wanted: Wanted,
+    memory: Memory,
+    now: datetime,
+) -> dict[str, GroupScaler]:
+    """Returns the groups with their slices, by name, in the order in which they are tried.
+
+    Args:
+        promised: the groups as the configuration has them.
+    """
+    by_name = {group.name: group for group in promised}
+    stock = out_of_stock(memory, now)
+    by_group = _by_group(slices)
+    return {
+        group.name: GroupScaler(
+            group,
+            SliceInventory(group.name, group, by_group.get(group.name, []), wanted, now),
+            memory,
+            stock,
+            now,
+            promised=by_name[group.name],
+            paused=group.name in wanted.paused,
+        )
+        for group in catalog.groups
+    }
+
+
+def _removed_groups(
+    configured: Container[str], slices: Iterable[SliceFacts], wanted: Wanted, now: datetime
+) -> list[SliceInventory]:
+    """Returns the slices of groups that are no longer in the configuration."""
+    return [
+        SliceInventory(name, None, of_group, wanted, now)
+        for name, of_group in sorted(_by_group(slices).items())
+        if name not in configured
+    ]
+
+
+def _by_group(slices: Iterable[SliceFacts]) -> dict[str, list[SliceFacts]]:
+    by_group: dict[str, list[SliceFacts]] = defaultdict(list)
+    for each in slices:
+        by_group[each.group].append(each)
+    return by_group
 
 
 def _remember(
@@ -107,13 +138,13 @@ def _remember(
     drains: Iterable[Drain],
     now: datetime,
 ) -> Memory:
-    """Returns the memory with this decision, without what has expired."""
+    """Returns the memory with this decision and without expired entries."""
     groups = {
         name: scaler.remember()
         for name, scaler in scalers.items()
         if name in memory.groups or scaler.creates or scaler.drains
     }
-    stock = tuple(each for each in memory.stocked_out if now - each.until < availability.FORGOTTEN)
+    stock = tuple(each for each in memory.stocked_out if now - each.until < FORGOTTEN)
     ups = [
         Action(at=now, group=each.group, what="scale_up", reason=f"{each.reason}, in {each.zone}")
         for each in creates
@@ -129,11 +160,11 @@ def _remember(
         for each in drains
     ]
     quotas = tuple(each for each in memory.used_up if each.until > now)
-    freed = tuple(each for each in memory.freed if now - each.at < availability.FORGOTTEN)
+    freed = tuple(each for each in memory.freed if now - each.at < FORGOTTEN)
     remembered = memory.model_copy(
         update={"groups": groups, "stocked_out": stock, "used_up": quotas, "freed": freed}
     )
-    return availability.record(remembered, *ups, *downs)
+    return record(remembered, *ups, *downs)
 
 
 def _moments(
@@ -150,10 +181,10 @@ def _moments(
             yield scaler.shrinking.until
         if (retried := sizes.retried_at(scaler.promised, scaler.remembered, now)) is not None:
             yield retried
-        # No event reports that a slice became idle, and a slice that is to be deleted may have
-        # received a task.
+        # No event reports that a slice became idle.
         if scaler.inventory.could_idle(len(scaler.shrinking.drains)):
             yield now + scaler.group.pace.scale_down_delay
+    # A slice that is to be deleted may have received a task, and then becomes idle later.
     for each in (*(scaler.inventory for scaler in scalers.values()), *gone):
         if any(drain.idle_since is not None for drain in each.drains):
             yield now + (each.group.pace if each.group else Pace()).scale_down_delay

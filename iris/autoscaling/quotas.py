@@ -1,10 +1,10 @@
 """Tracks quotas that a platform reported as used up: where they count, and when they may have
 capacity again.
 
-A quota counts in a zone, in a region or everywhere; elsewhere slices are still requested. A dead
-slice counts against the quota until it is deleted, which happens in any case. So when machines of
-the quota's family are deleted where it counts, the quota is no longer assumed to be used up, even
-before its timeout ends.
+A quota counts in a zone, in a region or everywhere. In other zones slices are still requested. A
+dead slice uses the quota until its machines are deleted. So after machines of the quota's family
+are deleted where the quota counts, the quota is no longer assumed to be used up, even before its
+timeout ends.
 """
 
 from collections.abc import Iterable
@@ -15,15 +15,15 @@ from iris.model.slice.scale_groups import region_of
 from iris.model.slice.scaling import Freed, Memory, UsedUp
 from iris.model.slice.status import SliceFacts
 
-#: Slices that failed with these faults before they were ready had no machines.
+#: A slice that failed with one of these faults before it was ready had no machines.
 _NEVER_MADE = frozenset(
     {SliceFault.STOCK_OUT, SliceFault.QUOTA, SliceFault.BAD_CONFIG, SliceFault.PLATFORM}
 )
 
 
 def exhausted(memory: Memory, kind: str, zones: Iterable[str], now: datetime) -> dict[str, UsedUp]:
-    """Returns the zones in which a quota for this kind of machine is used up now, as far as is
-    known.
+    """Returns the zones in which a quota for this kind of machine is assumed to be used up, each
+    with the quota.
     """
     known = [
         each
@@ -34,7 +34,7 @@ def exhausted(memory: Memory, kind: str, zones: Iterable[str], now: datetime) ->
 
 
 def used_up(memory: Memory, kind: str, refused: SliceFacts, until: datetime) -> Memory:
-    """Returns the memory after a quota refused a slice of this kind."""
+    """Returns the memory after a used-up quota has prevented a slice of this kind."""
     quota = UsedUp(
         scope=refused.quota_scope,
         kind=kind,
@@ -49,8 +49,8 @@ def used_up(memory: Memory, kind: str, refused: SliceFacts, until: datetime) -> 
 
 
 def freed(memory: Memory, kind: str, gone: SliceFacts, now: datetime) -> Memory:
-    """Returns the memory after a slice of this kind was deleted. If it ever had machines, its quota
-    has more capacity.
+    """Returns the memory after a slice of this kind was deleted. If the slice ever had machines,
+    its quota has capacity again.
     """
     if gone.ready_at is None and gone.fault in _NEVER_MADE:
         return memory
@@ -70,8 +70,8 @@ def family_of(kind: str) -> str:
 
 
 def _has_capacity_again(memory: Memory, quota: UsedUp) -> bool:
-    """Returns whether machines of the quota's family were deleted after the refused slice was
-    requested.
+    """Returns whether machines of the quota's family were deleted after the request that the quota
+    prevented.
     """
     family = family_of(quota.kind)
     return any(

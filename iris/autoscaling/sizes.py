@@ -1,13 +1,13 @@
-"""Learns how large the slices of a group are, and plans with the sizes found instead of those that
-the configuration promises.
+"""Learns how large the slices of a group really are. The autoscaler plans with these sizes instead
+of the sizes in the configuration.
 
-A new slice is requested for a gang only if a slice of that size could take it. Otherwise a shape
-that fits the promise, but no host that exists, would request slice after slice: each becomes ready,
-stays idle and is deleted.
+A new slice is requested for a gang only if the gang fits on a slice of the learned size. Otherwise
+a gang that fits only the size in the configuration would request slice after slice: each becomes
+ready, stays idle and is deleted.
 
-The largest of the last sizes counts, because one machine may be broken. After a pause one slice is
-requested from a group whose slices lack devices, because its driver may work again. The sizes of a
-group whose configuration changes are forgotten.
+The largest of the last sizes counts, because one machine may be broken. After a pause, one more
+slice is requested from a group whose slices lack devices, because the driver may work again. The
+sizes of a group are forgotten when its configuration changes.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from iris.model.slice.status import SliceFacts
 
 #: The number of slices whose sizes are remembered.
 MOST_SIZES = 3
-#: How long slices with missing devices stop further requests of such slices.
+#: A group whose slices lack devices is tried again after this time.
 RETRY_DEVICES_AFTER = timedelta(hours=1)
 
 
@@ -33,8 +33,8 @@ def record(remembered: GroupMemory, facts: SliceFacts) -> GroupMemory:
 
 
 def planned(group: ScaleGroup, remembered: GroupMemory, now: datetime) -> ScaleGroup:
-    """Returns the group with the resources to plan with: the largest found of each, or the promised
-    ones if none is known.
+    """Returns the group with the resources to plan with: the largest learned amount of each
+    resource, or the promised amounts if no size is known.
     """
     sizes = [each.offers for each in remembered.sizes if not _is_outdated(each, group, now)]
     if not sizes:
@@ -54,15 +54,17 @@ def planned(group: ScaleGroup, remembered: GroupMemory, now: datetime) -> ScaleG
 
 
 def on_trial(group: ScaleGroup, remembered: GroupMemory, now: datetime) -> bool:
-    """Returns whether every slice found lacked devices, and it is time to try one more."""
+    """Returns whether all remembered slices lacked devices and `RETRY_DEVICES_AFTER` is over, so
+    that one slice is tried.
+    """
     return bool(remembered.sizes) and all(
         _is_outdated(each, group, now) for each in remembered.sizes
     )
 
 
 def retried_at(group: ScaleGroup, remembered: GroupMemory, now: datetime) -> datetime | None:
-    """Returns when the group is tried again although its slices lacked devices; None: that is not
-    pending.
+    """Returns when a group whose slices lacked devices is tried again; None if no such try is
+    due.
     """
     if not remembered.sizes or not all(_lacks_devices(each, group) for each in remembered.sizes):
         return None
@@ -71,8 +73,8 @@ def retried_at(group: ScaleGroup, remembered: GroupMemory, now: datetime) -> dat
 
 
 def without_missing_devices(remembered: GroupMemory, group: ScaleGroup) -> GroupMemory:
-    """Returns the memory without sizes that a new image of the machines may have changed: those
-    that lack devices.
+    """Returns the memory without the sizes that lack devices: a new image of the machines may have
+    changed them.
     """
     sizes = tuple(each for each in remembered.sizes if not _lacks_devices(each, group))
     return (
@@ -81,7 +83,9 @@ def without_missing_devices(remembered: GroupMemory, group: ScaleGroup) -> Group
 
 
 def shortfall(promised: ScaleGroup, remembered: GroupMemory, now: datetime) -> str:
-    """Describes what the group's slices offer less than it promises; empty text: nothing."""
+    """Describes the resources that the group's slices lack compared with the promised ones; empty
+    if they lack none.
+    """
     found = planned(promised, remembered, now).offers
     pairs = zip(AMOUNTS, found.vector, promised.offers.vector, strict=True)
     less = {name: (has, should) for name, has, should in pairs if has < should}

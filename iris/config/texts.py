@@ -152,19 +152,19 @@ def _pattern(pattern: re.Pattern[str], what: str, remedy: str) -> AfterValidator
 AttributeOfHost = Annotated[Attribute, AfterValidator(check_lines)]
 #: An IP address or a host name.
 Address = Annotated[str, AfterValidator(_read_address)]
-#: The name of a user of a machine, for ssh; empty: another setting has it.
+#: The name of a user of a machine, for ssh. If it is empty, another setting decides.
 LoginUser = Annotated[str, AfterValidator(_read_login_user)]
-#: `[USER@]HOST[:PORT]`; empty: none.
+#: `[USER@]HOST[:PORT]`, or empty for none.
 JumpHost = Annotated[str, AfterValidator(_read_jump_host)]
-#: The path of a file for ssh, or `gcp:SECRET`; empty: none.
+#: The path of a file for ssh, or `gcp:SECRET`, or empty for none.
 SshFile = Annotated[str, AfterValidator(_read_ssh_file)]
 #: An absolute path of a host that is mounted in the agent's container.
 HostPath = Annotated[str, AfterValidator(_read_host_path)]
 #: A path of a host that is mounted in containers of tasks.
 Mount = Annotated[str, AfterValidator(read_mount)]
-#: A container image; empty: none.
+#: A container image, or empty for none.
 Image = Annotated[str, AfterValidator(_read_image)]
-#: A name of a cloud's resource, or the path of one; empty: a default.
+#: A name of a cloud's resource or the path of one, or empty for a default.
 CloudName = Annotated[
     str,
     _pattern(
@@ -182,7 +182,7 @@ Namespace = Annotated[
 ]
 #: The address of a service.
 HostAndPort = Annotated[str, _pattern(_HOST_AND_PORT, "an address", "write HOST:PORT")]
-#: The name in a certificate; empty: that in the address.
+#: The name in a certificate. If it is empty, the host of the address counts.
 ServerName = Annotated[
     str, _pattern(_HOST, "the name of a server", "use the host name of its certificate")
 ]

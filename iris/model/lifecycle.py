@@ -9,8 +9,8 @@ changes. An event that a state accepts without effect is in its row all the same
     attempts    `iris.activities.host.attempt.lifecycle.TRANSITIONS`
 
 Hosts report the states of tasks, so the event of a task is the state that it enters (`entering`).
-The entries of `TABLE` are functions, because the next state of a slice depends on what an event
-says, not only on its kind.
+The entries of `TABLE` are functions, because the next state of a slice depends on the contents of
+an event, not only on its kind.
 """
 
 from collections.abc import Mapping

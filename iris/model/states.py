@@ -4,7 +4,7 @@ Rule 1: a task's state changes only through `move_task`. A transition that is no
 raises `IllegalMove` and changes nothing. Rule 2: a job has no transitions of its own. `roll_up`
 derives its state from its tasks each time it is needed.
 
-Not in this module: which account pays for a failed attempt (`iris.scheduling.ledger.retries`), and
+Not in this module: which account pays for a failed attempt (`iris.scheduling.jobs.retries`), and
 when a transition is due (the workflows).
 """
 
@@ -92,7 +92,7 @@ def roll_up(
         tasks: the tasks' states. FAILED, WORKER_FAILED and PREEMPTED count as ended: a task to be
             retried is already PENDING again.
         max_task_failures: how many FAILED tasks the job tolerates.
-        held: whether its user holds it. HELD shows only while none of its tasks runs.
+        held: whether its user holds the job. It is HELD only while none of its tasks runs.
     """
     counts = Counter(tasks)
     if counts.keys() == {_T.CANCELLED}:

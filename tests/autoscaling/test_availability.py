@@ -4,16 +4,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from iris.autoscaling.availability import (
-    Churn,
-    churn,
-    churn_eases,
-    learn,
-    most_per_minute,
-    named,
-    next_token,
-    reconfigured,
-)
+from iris.autoscaling.availability import Churn, churn, churn_eases, most_per_minute, next_token
+from iris.autoscaling.memory import learn, named, reconfigured
 from iris.model.slice.provisioning import SliceFault
 from iris.model.slice.scale_groups import Pace, ScaleGroup
 from iris.model.slice.scaling import Availability, GroupMemory, Memory, ScalePlan
@@ -103,9 +95,7 @@ def test_of_all_that_holds_the_first_is_what_the_group_stands_at(number: int) ->
     assert standing(in_all_ways(*holds)) is order[number]
 
 
-def test_a_quota_that_is_used_up_blocks_the_group_for_its_timeout_and_sends_demand_to_the_next() -> (
-    None
-):
+def test_a_used_up_quota_blocks_the_group_for_its_timeout_and_sends_demand_to_the_next() -> None:
     """The platform means the project: asking again each minute only fills the log."""
     first, second = a_group("first", priority=1), a_group("second", priority=2)
     memory = befalls(first, F.QUOTA)
@@ -234,9 +224,7 @@ def test_a_failing_group_sends_demand_to_the_next_until_its_time_is_over() -> No
     assert asked_groups(decide(groups, (), a_gang(), memory=memory, now=at(5))) == {"first": 1}
 
 
-def test_what_the_platform_does_not_understand_is_not_tried_again_soon_and_the_reason_says_what_to_do() -> (
-    None
-):
+def test_a_request_that_the_platform_cannot_read_is_retried_late_and_has_a_remedy() -> None:
     """No number of tries corrects a configuration."""
     memory = befalls(a_group(), F.BAD_CONFIG, reason="no such runtime: v2-alhpa")
 

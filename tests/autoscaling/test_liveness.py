@@ -160,7 +160,7 @@ def test_a_host_is_lost_exactly_when_it_is_silent_twice_in_a_row_and_unanswered(
     first_look=st.floats(0, OBSERVE_INTERVAL.total_seconds()),
     away=st.floats(0, 300),
 )
-def test_an_agent_that_is_away_for_less_than_the_limit_is_never_lost_and_one_that_is_dead_always_in_time(
+def test_an_agent_away_for_less_than_the_limit_is_never_lost_and_a_dead_one_always_in_time(
     last_report: float, first_look: float, away: float
 ) -> None:
     """Over any moments of the last report and of the looks: both promises of the documentation, by

@@ -1,6 +1,6 @@
 """What keeps the autoscaler away from a group of existing machines, whose pool is its own."""
 
-from iris.autoscaling.availability import learn
+from iris.autoscaling.memory import learn
 from iris.model.slice.provisioning import SliceFault
 from iris.model.slice.scale_groups import ScaleGroup, SliceType
 from iris.model.slice.scaling import Availability, Memory

@@ -218,7 +218,7 @@ def test_the_reserve_ignores_the_pause_when_nobody_waits() -> None:
     ) == {"tpu": 1}
 
 
-def test_a_broken_slice_is_given_back_when_its_work_has_ended_and_counts_for_nothing_meanwhile() -> (
+def test_a_broken_slice_is_deleted_when_its_work_has_ended_and_counts_for_nothing_until_then() -> (
     None
 ):
     """A host in quarantine takes the slice with it; what runs on its other hosts is let run."""

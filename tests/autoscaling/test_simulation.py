@@ -157,9 +157,7 @@ def test_a_stock_out_of_seventy_minutes_ends_with_the_work_done_in_another_zone(
     assert began < at(200)
 
 
-def test_with_one_zone_the_work_waits_for_the_end_of_the_stock_out_and_no_longer_than_the_longest_delay() -> (
-    None
-):
+def test_with_one_zone_the_work_waits_for_the_end_of_the_stock_out_and_one_longest_delay() -> None:
     """Delays that double without limit turn a stock-out of an hour into one of two."""
     group = a_group()
     world = World(

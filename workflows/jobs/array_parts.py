@@ -22,10 +22,10 @@ from iris.model.job.gangs import Gang
 from iris.model.job.spec import Overrides
 from iris.model.job.status import TaskStatus
 from iris.model.states import ENDED, TaskState
-from iris.scheduling.ledger.array_windows import PartLoad, chunks, shares
-from iris.scheduling.ledger.cancellations import Cancellations
+from iris.scheduling.jobs.array_windows import PartLoad, chunks, shares
+from iris.scheduling.jobs.cancellations import Cancellations
 from iris.workflows.jobs.array_part import ArrayPartWorkflow
-from iris.workflows.jobs.separate_tasks import SeparateTasks
+from iris.workflows.jobs.independent_tasks import SeparateTasks
 from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
 

@@ -24,7 +24,7 @@ from iris.model.job.gangs import Gang
 from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState
 from iris.model.units import MIB, format_duration
-from iris.scheduling.ledger.gang_lifecycle import GangLifecycle
+from iris.scheduling.jobs.gang_lifecycle import GangLifecycle
 from iris.workflows import policies
 
 #: The most bytes of activity inputs that one workflow task starts. Each input carries the command

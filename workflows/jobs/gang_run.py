@@ -1,7 +1,7 @@
 """Runs a gang from its submission to its end, for a job that is one gang and for each independent
 task.
 
-What a gang does depends on its state alone. `iris.scheduling.ledger.gang_lifecycle` decides the
+What a gang does depends on its state alone. `iris.scheduling.jobs.gang_lifecycle` decides the
 states; this module does what each of them stands for: waits, asks the scheduler, runs the programs,
 releases the hosts.
 """
@@ -23,8 +23,8 @@ from iris.model.job.gangs import Gang, GangState
 from iris.model.job.requests import Placement, request_for
 from iris.model.job.spec import Overrides
 from iris.model.states import TaskState
-from iris.scheduling import retries
-from iris.scheduling.ledger.gang_lifecycle import SHOWN_DELAY, GangLifecycle
+from iris.scheduling.jobs import retries
+from iris.scheduling.jobs.gang_lifecycle import SHOWN_DELAY, GangLifecycle
 from iris.scheduling.ledger.recovery import GangReport
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal, RefusalCode

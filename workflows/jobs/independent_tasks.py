@@ -5,6 +5,7 @@ them to one end.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
 from temporalio import workflow
 from temporalio.exceptions import (
@@ -18,13 +19,15 @@ from iris.activities.control.job_tasks import JobTasks
 from iris.messages.job_signals import JobMessage
 from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskRefs
 from iris.model import names
+from iris.model.job.cancelling import Cancelling
 from iris.model.job.derived_status import status_of
 from iris.model.job.gangs import Gang
 from iris.model.job.spec import Overrides
 from iris.model.job.status import TaskStatus
 from iris.model.states import ENDED, TaskState
-from iris.scheduling.ledger.cancellations import Cancellations
-from iris.workflows.jobs.separate_tasks import SeparateTasks
+from iris.scheduling.jobs.cancellations import Cancellations
+from iris.scheduling.ledger.recovery import GangReport
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.workflows.jobs.task import TaskWorkflow
 from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
@@ -32,6 +35,78 @@ from iris.workflows.search_attributes import keywords
 #: Workflows of tasks that one workflow task starts. Each start carries the job's specification, and
 #: all of them go in one 4 MiB request.
 STARTS_AT_ONCE = 32
+
+
+class SeparateTasks:
+    """Tasks with workflows of their own; `gang` has their states as far as they are known.
+
+    Args:
+        job: the input of the job's workflow.
+        changed: called after each change of what the job shows.
+    """
+
+    def __init__(self, job: Gang, changed: Callable[[], None]) -> None:
+        self.gang = job
+        #: The tasks that the user cancels alone and whose programs may still run, by index; also
+        #: some that have ended since.
+        self.cancelling: dict[int, Cancelling] = {}
+        self._changed = changed
+
+    @property
+    def _explained(self) -> TaskStatus | None:
+        """The task whose reason is that of a job that waits; None: no task waits, or none has a
+        reason yet.
+        """
+        return next(
+            (task for task in self.gang.tasks if task.state is TaskState.PENDING and task.reason),
+            None,
+        )
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """What is known of the refusal of the task whose reason the job shows."""
+        task = self._explained
+        if task is None or task.code not in RefusalCode.__members__:
+            return None
+        return Refusal(code=RefusalCode(task.code), message=task.reason, remedy=task.remedy)
+
+    @property
+    def refused_at(self) -> datetime | None:
+        """When the scheduler gave that refusal."""
+        return self._explained.refused_at if self._explained is not None else None
+
+    @property
+    def waits_for(self) -> str:
+        """The code of the scheduler's reason why a task waits, or why its set-up is tried again;
+        empty: none is known.
+        """
+        waiting = [task for task in self.gang.tasks if task.state is TaskState.PENDING]
+        code = next((task.code for task in waiting if task.code), "")
+        return code or next(
+            (
+                f"task {task.index}: {task.reason}"
+                for task in waiting
+                if task.setups and task.reason
+            ),
+            "",
+        )
+
+    @property
+    def report(self) -> GangReport:
+        """The tasks' workflows have the requests and the hosts."""
+        return GangReport()
+
+    def _cancels(self, index: int, reason: str) -> None:
+        """Records that a task that has begun is cancelled. The first request counts."""
+        self.cancelling.setdefault(
+            index, Cancelling.begun(reason, workflow.now(), self.gang.spec.grace)
+        )
+
+    def ready(self) -> None:
+        """Begins to count the time that the tasks wait for hosts: the last job that the job depends
+        on has ended.
+        """
+        self.gang = self.gang.model_copy(update={"ready_at": workflow.now()})
 
 
 class IndependentTasks(SeparateTasks):

@@ -93,59 +93,63 @@ class SliceRegistry:
         *,
         adopted: SliceObservation | None = None,
     ) -> bool:
-        """Starts a slice's workflow. Returns False if the slice has one already.
+        """Starts a slice's workflow. Returns False if the slice already has one.
 
         Args:
-            adopted: its machines, which were found without a workflow; None: they are to be
-                requested.
+            adopted: the slice's machines, if they were found without a workflow; None for a slice
+                whose machines have to be requested.
         """
-        slice_id, group, zone = request.slice_id, request.group, request.zone
+        slice_id = request.slice_id
         facts = SliceFacts(
             id=slice_id,
-            group=group.name,
-            zone=zone,
+            group=request.group.name,
+            zone=request.zone,
             state=SliceState.REQUESTED,
             requested_at=now,
             changed_at=now,
             reason=reason,
         )
-        before, self.known[slice_id] = self.known.get(slice_id), facts
+        start = SliceInput(
+            cluster=self._cluster,
+            id=slice_id,
+            size=request.group.hosts,
+            request=request,
+            facts=facts,
+            adopted=adopted is not None,
+            public_key=adopted.public_key if adopted is not None else "",
+        )
+        before = self.known.get(slice_id)
+        self.known[slice_id] = facts
         try:
-            child = await workflow.start_child_workflow(
-                SliceWorkflow.run,
-                SliceInput(
-                    cluster=self._cluster,
-                    id=slice_id,
-                    size=group.hosts,
-                    request=request,
-                    facts=facts,
-                    adopted=adopted is not None,
-                    public_key=adopted.public_key if adopted is not None else "",
-                ),
-                id=names.slice_workflow(self._cluster, slice_id),
-                task_queue=names.control_queue(self._cluster),
-                # The slice outlives this run and the autoscaler.
-                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-                search_attributes=keywords(
-                    {
-                        names.SA_CLUSTER: self._cluster,
-                        names.SA_KIND: names.KIND_SLICE,
-                        names.SA_STATE: SliceState.REQUESTED,
-                        names.SA_GROUP: group.name,
-                    }
-                ),
-                static_summary=f"slice of scale group {group.name} in {zone}: {reason}",
-            )
+            await self._start_workflow(start, facts)
         except WorkflowAlreadyStartedError:
             self.known.pop(slice_id)
             if before is not None:
                 self.known[slice_id] = before
             return False
         self.strays.pop(slice_id, None)
-        child.add_done_callback(
-            lambda ended: ended.cancelled() or ended.exception()
-        )  # the slice reports its end itself
         return True
+
+    async def _start_workflow(self, start: SliceInput, facts: SliceFacts) -> None:
+        child = await workflow.start_child_workflow(
+            SliceWorkflow.run,
+            start,
+            id=names.slice_workflow(self._cluster, facts.id),
+            task_queue=names.control_queue(self._cluster),
+            # The slice outlives this run and the autoscaler.
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            search_attributes=keywords(
+                {
+                    names.SA_CLUSTER: self._cluster,
+                    names.SA_KIND: names.KIND_SLICE,
+                    names.SA_STATE: SliceState.REQUESTED,
+                    names.SA_GROUP: facts.group,
+                }
+            ),
+            static_summary=f"slice of scale group {facts.group} in {facts.zone}: {facts.reason}",
+        )
+        # The slice itself reports its end, so an error of its workflow is ignored here.
+        child.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
     async def drain(self, drain: Drain) -> None:
         """Signals a slice to drain."""

@@ -28,7 +28,7 @@ from iris.model.job.attempts import AttemptRecord
 from iris.model.job.demand_limits import cut
 from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import ENDED, LIVE, JobState, TaskState
-from iris.scheduling.ledger.array_windows import chunks
+from iris.scheduling.jobs.array_windows import chunks
 
 #: Jobs that ended by themselves. Others have no result: they were cancelled or terminated.
 _WITH_RESULT = (WorkflowExecutionStatus.COMPLETED, WorkflowExecutionStatus.FAILED)

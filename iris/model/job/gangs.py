@@ -5,9 +5,9 @@ raises `IllegalMove` and changes nothing. Rule 2: signals may arrive late, so ev
 entry for every signal.
 
 In each state the gang's workflow does one thing until an event ends it
-(`iris.workflows.jobs.gang_run`). Not in this module: what else an event changes
-(`iris.scheduling.ledger.gang_lifecycle`), and which account pays for an attempt
-(`iris.scheduling.ledger.retries`).
+(`iris.workflows.jobs.gang_run`). Not in this module: the other changes of an event
+(`iris.scheduling.jobs.gang_lifecycle`), and which account pays for an attempt
+(`iris.scheduling.jobs.retries`).
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ WAITS_FOR = "waits for"
 
 
 class GangState(StrEnum):
-    # has neither request nor hosts; the next attempt begins after the delay, the first one at once
+    # has no request and no hosts; the first attempt begins at once, a later one after a delay
     BACKOFF = "BACKOFF"
     HELD = "HELD"  # its user holds it, and it has not sent its request
     WAITING = "WAITING"  # sends its request, and waits for hosts
@@ -36,19 +36,19 @@ class GangState(StrEnum):
 
 
 class GangEvent(StrEnum):
-    # steps of its workflow
+    # Steps of the gang's workflow.
     HOLD = "HOLD"  # an attempt begins while the user holds the gang
-    BEGIN = "BEGIN"  # an attempt begins, or goes on after the hold
+    BEGIN = "BEGIN"  # an attempt begins, or continues after the hold
     ASK = "ASK"  # the request is sent, or sent again
     REFUSE = "REFUSE"  # the scheduler has no hosts yet
     PLACE = "PLACE"  # the gang takes its hosts
     FORGET = "FORGET"  # the scheduler does not accept the key of the request
     TIME_OUT = "TIME_OUT"  # the scheduling timeout is over
     FINISH = "FINISH"  # all programs have ended
-    RETRY = "RETRY"  # request or hosts are released, and there is another attempt
-    END = "END"  # request or hosts are released, and there is none
+    RETRY = "RETRY"  # request or hosts are released, and another attempt follows
+    END = "END"  # request or hosts are released, and no attempt follows
     CANCEL = "CANCEL"  # the workflow is cancelled
-    # signals
+    # Signals.
     OFFER = "OFFER"  # the scheduler found hosts for a gang that waits
     EXPLAIN = "EXPLAIN"  # the reason why the gang waits has changed
     EVICT = "EVICT"  # the scheduler takes the hosts away

@@ -1,4 +1,4 @@
-"""The events of a slice's lifecycle and the effects that they have: the input and output of
+"""The events and effects of a slice's lifecycle: the input and the output of
 `iris.model.slice.lifecycle.step`.
 """
 
@@ -42,7 +42,7 @@ class DescribeMachines:
     `MachinesDescribed` or `NotDescribed`.
     """
 
-    #: Whether a deadline has passed, so that the answer decides whether the slice fails.
+    #: Whether a deadline has passed. Then the answer decides whether the slice fails.
     overdue: bool = False
 
 
@@ -63,12 +63,12 @@ class RetireHosts:
     """Ask the scheduler to remove the hosts, if they are free. Result: `RetireAnswered`."""
 
     drain: Drain
-    #: The time of the check; None for the first check, when the drain has just arrived.
+    #: The time of the check; None if the drain has just arrived.
     due: datetime | None = None
 
     @property
     def evicts(self) -> bool:
-        """Whether the scheduler evicts the tasks that still run on the hosts."""
+        """True if the scheduler evicts the tasks that still run on the hosts."""
         return self.drain.idle_since is None and self.drain.is_over(self.due)
 
 
@@ -93,29 +93,30 @@ class WorkflowStarted:
 
 @dataclass(frozen=True)
 class RequestAnswered:
+    """The platform has answered the request for machines."""
+
     outcome: CreateOutcome
 
 
 @dataclass(frozen=True)
 class RequestAbandoned:
-    """The slice must be deleted, and the platform has not answered the request."""
+    """The slice is to be deleted before the platform has answered the request for machines."""
 
 
 @dataclass(frozen=True)
 class HostReported:
-    """An agent is ready. The signature proves that its machine was created for the slice. For a
-    machine that joined, it is made with the machine's own key, and proves that it is the same
-    machine as before.
-    """
+    """An agent is ready."""
 
     host: Host
+    #: Proves that the agent's machine was created for the slice. A machine that joined signs with
+    #: its own key, which proves that it is the same machine as before.
     signature: str = ""
     public_key: str = ""
 
 
 @dataclass(frozen=True)
 class HostGone:
-    """A host is lost, or its agent has left."""
+    """A host is lost, or has left by itself."""
 
     host_id: str
     incarnation: str
@@ -130,51 +131,53 @@ class HostMissing:
 
 @dataclass(frozen=True)
 class MachinesListed:
-    """The machines have changed in the platform's list; None if they are missing in it."""
+    """The platform's list shows a new state of the machines."""
 
+    #: None if the list does not contain the machines.
     observation: SliceObservation | None
 
 
 @dataclass(frozen=True)
 class MachinesDescribed:
-    """The platform's answer about the machines of this slice; None if the platform does not know
-    them.
-    """
+    """The result of `DescribeMachines`."""
 
+    #: None if the platform has no machines of the slice.
     observation: SliceObservation | None
     overdue: bool = False
 
 
 @dataclass(frozen=True)
 class NotDescribed:
-    """The platform does not answer."""
+    """The platform has not answered `DescribeMachines`."""
 
     overdue: bool = False
 
 
 @dataclass(frozen=True)
 class ConsoleRead:
+    """The result of `ReadConsole`."""
+
     output: str
 
 
 @dataclass(frozen=True)
 class HostsOffered:
-    """The scheduler has accepted the hosts, except those whose incarnations it has ended, as (host
-    id, incarnation).
-    """
+    """The scheduler has accepted the hosts."""
 
+    #: The (host, incarnation) of hosts that the scheduler has not accepted, because it has ended
+    #: their incarnations.
     ended: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class RetireAnswered:
-    """The scheduler's answer to `request`: what still runs on the hosts; empty if it has removed
-    them.
-    """
+    """The scheduler's answer to `request`."""
 
     request: RetireHosts
     #: The scheduler's time.
     at: datetime
+    #: The tasks that still run on the hosts, as a text; empty if the scheduler has removed the
+    #: hosts.
     problem: str = ""
 
 
@@ -192,7 +195,7 @@ class Cancelled:
 
 @dataclass(frozen=True)
 class HostsRemoved:
-    """The scheduler has removed the hosts or does not answer; the machines can be deleted."""
+    """The scheduler has removed the hosts, or does not answer. The machines can be deleted."""
 
 
 @dataclass(frozen=True)

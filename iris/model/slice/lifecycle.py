@@ -1,8 +1,8 @@
-"""The lifecycle of a slice: what each event changes, and what the workflow does about it.
+"""The lifecycle of a slice: how each event changes the slice, and which effects it has.
 
-`step` takes a slice and an event. It returns the slice after the event and effects, which the
-workflow performs in their order. An effect that has a result is the last of its step; the workflow
-passes the result to `step` as the next event.
+`step` takes a slice and an event. It returns the slice after the event, and effects, which the
+workflow performs in their order. An effect with a result is the last effect of its step. The
+workflow passes the result to `step` as the next event.
 
 Rule 1: a slice changes only in this module. `TABLE` has for each state the events that can arrive
 in it, each with the function that handles it. Rule 2: an event that is not in the state's row
@@ -10,9 +10,9 @@ raises `IllegalMove` and changes nothing. An event without consequences has the 
 Rule 3: nothing here reads a clock. `now` is the workflow's time, and a deadline arrives as an
 event.
 
-A slice that is created has a request to the platform. A slice that joined has none: its machines
-exist, and nothing deletes them. Not in this module: the deletion of the machines, which the
-workflow repeats until the platform confirms it.
+A slice that is created has a request to the platform. A slice that joined has no request: its
+machines exist already, and nothing deletes them. Not in this module: the deletion of the machines,
+which the workflow repeats until the platform confirms it.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,20 +57,20 @@ from iris.model.slice.scaling import Drain
 from iris.model.slice.status import LIVE, SliceState
 from iris.model.units import format_duration
 
-#: Machines whose repair by the platform takes longer are deleted, because a new slice is ready
+#: Machines that the platform repairs for longer than this are deleted, because a new slice is ready
 #: sooner. Most repairs take some minutes; maintenance of a large slice takes hours.
 REPAIR_GRACE = timedelta(minutes=15)
-#: The pause before Iris asks the platform about overdue machines again, if the platform did not
-#: answer.
+#: The pause before the platform is asked again about overdue machines.
 DESCRIBE_AGAIN = timedelta(seconds=30)
-#: The pause between two checks whether a draining slice is free. It doubles each time, up to the
-#: maximum.
+#: The first pause between two checks whether a draining slice is free. It doubles each time, up to
+#: the maximum.
 DRAIN_CHECK = timedelta(seconds=1)
 MAX_DRAIN_CHECK = timedelta(minutes=2)
-#: The maximum of the pause after the slice's tasks were evicted. They end soon after their grace.
+#: The maximum after the slice's tasks have been evicted. They end within their grace, so this phase
+#: is short.
 MAX_EVICTION_CHECK = timedelta(seconds=5)
-#: How long after the deadline of a drain the evicted tasks may take for their grace and their
-#: release. After this time, the slice is deleted anyway.
+#: The time after the deadline of a drain in which evicted tasks can end and release their hosts.
+#: After it the slice is deleted in any case.
 EVICTION_GRACE = timedelta(minutes=2)
 
 
@@ -82,20 +82,20 @@ class Transition(NamedTuple):
 
 
 def step(slice: SliceRecord, event: Event, now: datetime) -> Transition:
-    """Returns the slice after the event, and the effects that the workflow performs.
+    """Returns the slice after the event, and the effects of the event.
 
     Args:
         now: the workflow's time.
 
     Raises:
-        IllegalMove: the event cannot arrive in the slice's state.
+        IllegalMove: the slice's state does not accept the event.
     """
     handler = transition(TABLE, slice.state, type(event), "a slice")
     return handler(slice, event, now)
 
 
 def deadline(slice: SliceRecord) -> datetime | None:
-    """Returns when `DeadlineReached` is due if no other event arrives, or None if the slice has no
+    """Returns when `DeadlineReached` is due if no other event arrives; None if there is no
     deadline.
     """
     if slice.request is None:
@@ -116,7 +116,7 @@ def deadline(slice: SliceRecord) -> datetime | None:
     return min(usual if repair is None else [*usual, repair], default=None)
 
 
-# Events until the machines exist.
+# Until the machines exist.
 
 
 def _start(slice: SliceRecord, event: WorkflowStarted, now: datetime) -> Transition:
@@ -158,7 +158,11 @@ def _abandon(slice: SliceRecord, event: RequestAbandoned, now: datetime) -> Tran
 
 
 def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -> Transition:
-    """Handles the observed state of the machines; None means that the platform has none."""
+    """Handles an observation of the machines.
+
+    Args:
+        seen: None if the platform has no machines of the slice.
+    """
     slice = slice.with_key(seen)
     if (loss := loss_of(seen)) is not None:
         return _fail(slice, *loss, now, quota_scope=seen.quota_scope if seen is not None else "")
@@ -168,7 +172,7 @@ def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -
     repairing = seen.state is MachineState.REPAIRING
     if repairing is (slice.facts.repair_until is not None):
         return exist
-    # The agents and their tasks may continue during a repair.
+    # Agents and tasks may continue during a repair.
     grace = format_duration(REPAIR_GRACE)
     begun = f"in repair; deleted if that takes longer than {grace}: {seen.reason}"
     slice = exist.slice.with_facts(repair_until=now + REPAIR_GRACE if repairing else None)
@@ -182,12 +186,13 @@ def _machines_exist(slice: SliceRecord, now: datetime) -> Transition:
     return _move(slice, SliceState.BOOTSTRAPPING, "its machines exist; waits for their agents", now)
 
 
-# Events of hosts.
+# Hosts.
 
 
 def _add_host(slice: SliceRecord, event: HostReported, now: datetime) -> Transition:
     if not (proven := slice.proves(event.host, event.signature, event.public_key)):
-        # The key is not known yet. The agent reports again until the slice accepts or refuses it.
+        # If it is None, the slice has no key yet to verify the report. The agent reports again
+        # until the slice accepts or refuses the host.
         return Transition(
             slice if proven is None else replace(slice, refused=slice.refused | {event.host.id})
         )
@@ -228,8 +233,8 @@ def _become_ready(slice: SliceRecord, event: HostsOffered, now: datetime) -> Tra
 
 
 def _note_ended(slice: SliceRecord, event: HostsOffered, now: datetime) -> Transition:
-    """Records the hosts that the scheduler has not accepted. Their agents read that and report
-    again, as new incarnations.
+    """Records which hosts the scheduler has not accepted. Their agents read that and report again,
+    as new incarnations.
     """
     known, slice = slice.ended, replace(slice, ended=frozenset(event.ended))
     if known.issuperset(event.ended):
@@ -243,7 +248,7 @@ def _note_ended(slice: SliceRecord, event: HostsOffered, now: datetime) -> Trans
 
 
 def _offer_again(slice: SliceRecord, event: HostMissing, now: datetime) -> Transition:
-    """Offers the hosts of a ready slice again. The scheduler then accepts them, or answers which
+    """Offers the hosts of a ready slice again. The scheduler accepts them, or answers which
     incarnations it has ended.
     """
     noted = (
@@ -257,13 +262,13 @@ def _offer_again(slice: SliceRecord, event: HostMissing, now: datetime) -> Trans
 def _lose_host(slice: SliceRecord, event: HostGone, now: datetime) -> Transition:
     """Fails the slice: the other hosts of a TPU slice cannot compute without the lost one."""
     if (event.host_id, event.incarnation) not in slice.incarnations:
-        return Transition(slice)  # an earlier incarnation of the host
+        return Transition(slice)  # an earlier incarnation
     return _fail(
         slice, SliceFault.HOST_LEFT if event.left else SliceFault.HOST_LOST, event.reason, now
     )
 
 
-# Events of machines.
+# Machines.
 
 
 def _check_list(slice: SliceRecord, event: MachinesListed, now: datetime) -> Transition:
@@ -286,7 +291,7 @@ def _check_machines(slice: SliceRecord, event: MachinesDescribed, now: datetime)
 
 
 def _describe_later(slice: SliceRecord, event: NotDescribed, now: datetime) -> Transition:
-    """Waits, because the platform does not answer and the overdue slice may be well."""
+    """Waits, because the platform does not answer and an overdue slice may work."""
     slice = replace(slice, check_at=now + DESCRIBE_AGAIN)
     until = slice.facts.repair_until
     return Transition(
@@ -302,11 +307,11 @@ def _describe_later(slice: SliceRecord, event: NotDescribed, now: datetime) -> T
 def _check_deadline(slice: SliceRecord, event: DeadlineReached, now: datetime) -> Transition:
     repair = slice.facts.repair_until
     if repair is not None and event.due >= repair:
-        # The autoscaler reports the end of a repair, but it may not have been running.
+        # The end of the repair may be unknown, because the autoscaler was not running.
         return Transition(slice, (DescribeMachines(overdue=True),))
     match slice.state:
         case SliceState.PROVISIONING:
-            # A late slice has not failed yet: the machines may exist without having been observed.
+            # The machines may exist although no observation has shown them.
             return Transition(slice, (DescribeMachines(overdue=True),))
         case SliceState.BOOTSTRAPPING:
             return Transition(slice, (ReadConsole(),))
@@ -316,14 +321,14 @@ def _check_deadline(slice: SliceRecord, event: DeadlineReached, now: datetime) -
 
 
 def _fail_late(slice: SliceRecord, event: ConsoleRead, now: datetime) -> Transition:
-    """Fails the slice because its machines or agents are overdue."""
+    """Fails a slice whose machines or agents are overdue."""
     fault, reason = lateness(slice.state, slice.created.group.pace, len(slice.hosts), slice.size)
     slice = replace(slice, console_output=event.output)
     return _fail(slice, fault, with_last_line(reason, event.output), now)
 
 
 def lateness(state: SliceState, pace: Pace, reported: int, size: int) -> tuple[SliceFault, str]:
-    """Returns the fault and the reason for a slice that has passed the deadline of its state.
+    """Returns the fault and the reason for a slice that is still in this state at its deadline.
 
     Args:
         reported: the number of its hosts whose agents have reported.
@@ -349,9 +354,8 @@ def _drain_early(slice: SliceRecord, drain: Drain, now: datetime) -> Transition:
     if slice.request is None:
         return Transition(slice)
     if slice.adopted and slice.request.token:
-        return Transition(
-            replace(slice, drain=drain)
-        )  # tasks may run there, so its agents must identify themselves first
+        # Tasks may run on the slice, so its agents have to report before it is drained.
+        return Transition(replace(slice, drain=drain))
     return _move(slice, SliceState.DELETING, drain.reason, now)
 
 
@@ -371,8 +375,8 @@ def _drain_again(slice: SliceRecord, drain: Drain, now: datetime) -> Transition:
 
 
 def _retire_idle(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Transition:
-    """Deletes the slice if the scheduler confirms that it is idle. A gang that was placed there
-    meanwhile prevents that.
+    """Deletes the slice if the scheduler confirms that it is idle. It is not idle if a gang was
+    placed on it since.
     """
     reason = event.request.drain.reason
     if not event.problem:
@@ -382,8 +386,8 @@ def _retire_idle(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Tr
 
 
 def _retire_drained(slice: SliceRecord, event: RetireAnswered, now: datetime) -> Transition:
-    """Deletes the slice if it is free or its tasks have had their time; otherwise checks it again
-    later.
+    """Deletes the slice if it is free or its drain has lasted long enough. Otherwise the slice is
+    checked again later.
     """
     drain, overdue = event.request.drain, event.request.evicts
     reason = f"{drain.reason}; {event.problem}" if event.problem else drain.reason
@@ -447,7 +451,7 @@ _Handler = Callable[[SliceRecord, Any, datetime], Transition]
 _Row = Mapping[type[Event], _Handler]
 _S = SliceState
 
-#: The events that every state with existing machines accepts.
+#: The events that every state accepts in which machines may exist.
 _LIVE: _Row = {
     WorkflowStarted: _ignore,
     HostReported: _add_host,
@@ -460,11 +464,11 @@ _LIVE: _Row = {
     Cancelled: _cancel,
     HostsRemoved: _delete,
 }
-#: Reports that arrive after the decision to delete the slice change nothing.
+#: The reports that arrive too late: after the decision to delete the slice they change nothing.
 _TOO_LATE: _Row = dict.fromkeys((HostReported, HostGone, MachinesListed, Drain), _ignore)
 
-#: The function that handles each event in each state. Signals wait until the platform has answered
-#: the request, so none arrives in REQUESTED.
+#: The function that handles each event in each state. Signals wait until the request is answered,
+#: so none arrives in REQUESTED.
 TABLE: Mapping[SliceState, _Row] = {
     _S.REQUESTED: {
         WorkflowStarted: _start,

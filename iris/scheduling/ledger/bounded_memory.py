@@ -3,9 +3,9 @@
 from collections.abc import Hashable
 from typing import TypeVar
 
-#: The most entries kept of each of these: forgotten keys, changed requests, ended incarnations, and
-#: closed hosts that are gone. A message is late by seconds, and a scheduler forgets fewer than a
-#: hundred keys a second.
+#: The most entries in each of these dictionaries: released keys, changed requests, ended
+#: incarnations, and closed hosts that are gone. A message is late by seconds, and a scheduler
+#: releases fewer than a hundred keys a second.
 REMEMBERED = 2_000
 
 _Entry = TypeVar("_Entry", bound=Hashable)

@@ -1,9 +1,9 @@
 """Packs hosts and placements into few bytes, because the scheduler's ledger must fit into one
 payload of 2 MiB.
 
-Hosts and placements become rows. What many rows share (resources, constraints, attributes …) is
-written once, and rows refer to it by number. What follows from a key (its task, that task's
-workflow) is not written at all. `iris.scheduling.placement.queue` packs the requests.
+Hosts and placements become rows. Values that many rows share (resources, constraints, attributes …)
+are written once, and rows refer to them by number. Values that follow from a key (its task, that
+task's workflow) are not written at all. `iris.scheduling.placement.queue` packs the requests.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -22,7 +22,7 @@ from iris.scheduling.placement.recent_use import RecentUseState
 
 Table = dict[str, Any]
 
-#: Attributes that differ from host to host.
+#: The attributes that differ from host to host, so that rows do not share them.
 _OWN = (TPU_NAME, TPU_WORKER_ID)
 
 
@@ -57,7 +57,7 @@ class LedgerState(BaseModel):
 
 
 class _Shared:
-    """The parts that rows share, each written once."""
+    """The parts that rows share. Each part is written once and has a number."""
 
     def __init__(self) -> None:
         self.written: list[dict[str, Any]] = []
@@ -70,13 +70,12 @@ class _Shared:
         return self._numbers[key]
 
 
-# -- hosts
-# --------------------------------------------------------------------------------------------------
+# Hosts.
 
 
 def pack_hosts(hosts: Iterable[Host]) -> Table:
-    """Returns rows of (shared part, id, slice, incarnation, address, the attributes that differ
-    from host to host), and the faults of the few hosts that have one.
+    """Returns rows of (shared part, id, slice, incarnation, address, values of `_OWN`), and the
+    faults of the few hosts that have one.
     """
     shared, rows, faults = _Shared(), [], {}
     for host in hosts:
@@ -138,8 +137,7 @@ def unpack_hosts(table: Table) -> list[Host]:
     return hosts
 
 
-# -- placements
-# --------------------------------------------------------------------------------------------------
+# Placements.
 
 
 def pack_placements(placements: Iterable[Placement], hosts: Iterable[Host]) -> Table:
@@ -182,8 +180,8 @@ def unpack_placements(table: Table, hosts: list[Host], contact: Contact) -> list
     """Returns the packed placements.
 
     Args:
-        contact: used for all of them. Only an owner that has not received its placement yet uses
-            it.
+        contact: the contact of all of them. Only an owner that has not received its placement yet
+            reads it.
     """
     templates = [
         Placement.model_validate({"key": "", "task": "", "owner": "", "seats": (), **each})

@@ -1,19 +1,19 @@
-"""Holds the scheduler's state: the hosts, the placements on them, and the waiting requests. It uses
-no clock and no Temporal.
+"""The scheduler's state: the hosts, the placements on them, and the waiting requests. This module
+uses no clock and no Temporal.
 
 Messages are delivered at least once, so each may arrive twice, late, or out of order. The ledger
-handles that:
+handles this with five rules:
 
-1. *A repeated request has no effect.* The key identifies a request. A key that already waits or
-   holds hosts is left as it is.
-2. *A released request stays released.* The ledger remembers the keys that it forgot last, so that a
-   request that arrives after its own withdrawal is not queued again.
-3. *A placement ends with the incarnations of its hosts.* Releasing it later has no effect on newer
+1. *A repeated request has no effect.* The key identifies a request. A request whose key already
+   waits or has hosts is ignored.
+2. *A released request stays released.* The ledger remembers the last released keys, so a request
+   that arrives after its own withdrawal is not queued again.
+3. *A placement ends with the incarnations of its hosts.* A later release has no effect on newer
    incarnations, because free resources are derived from the placements, never counted.
-4. *The latest change of a request counts.* A change that the gang made before one that has already
-   arrived is ignored.
-5. *An ended incarnation stays ended.* The ledger remembers the last ones, so that a late "host
-   ready" message does not bring back a host that is gone, or replace its successor.
+4. *The latest change of a request counts.* A change is ignored if the gang made it before a change
+   that has already arrived.
+5. *An ended incarnation stays ended.* The ledger remembers the last ended incarnations, so a late
+   "host ready" message does not bring back a host that is gone, or replace its successor.
 """
 
 import copy
@@ -29,22 +29,24 @@ from iris.model.rules import Contact
 from iris.scheduling.ledger import codec
 from iris.scheduling.ledger.bounded_memory import REMEMBERED, remember
 from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.ledger.slice_idle import SliceIdle
 from iris.scheduling.ledger.strikes import QUARANTINE, Strikes
+from iris.scheduling.placement.capacity import Capacity
 from iris.scheduling.placement.catalog import Catalog
 from iris.scheduling.placement.cluster_state import ClusterState
 from iris.scheduling.placement.effort import Effort
 from iris.scheduling.placement.host_index import HostIndex
-from iris.scheduling.placement.place import place
-from iris.scheduling.placement.preemption import Eviction, evictions
+from iris.scheduling.placement.place import Pass, place
+from iris.scheduling.placement.preemption import Eviction, Evictions, evictions
 from iris.scheduling.placement.queue import Queue
-from iris.scheduling.placement.recent_use import RecentUse
+from iris.scheduling.placement.recent_use import Lately, RecentUse
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.reasons.explain import WaitReasons
 from iris.scheduling.reasons.forecast import Forecast, forecast
-from iris.scheduling.slice_idle import SliceIdle
 
-#: The delay of the next search for victims, if the last one did not examine all waiting requests.
+#: The delay of the next search for victims, if the last search did not examine all waiting
+#: requests.
 CONTINUE_AFTER = timedelta(seconds=1)
 
 
@@ -53,18 +55,16 @@ class Settled(NamedTuple):
 
     placed: list[Placement]
     evicted: list[Eviction]
-    #: There is reason for another pass at once: this one stopped at its limit, or resources became
-    #: free during its round.
+    #: Whether another pass is due at once: this pass stopped at its limit, or resources became free
+    #: during its round.
     stopped: bool
-    #: When a gang that is protected by `Rules.min_run_time` may be evicted; None if no request
-    #: waits for that.
+    #: When the next search for victims is due: the last one was not complete, or a gang that
+    #: `Rules.min_run_time` protects may then be evicted. None if none is due.
     again_at: datetime | None
 
 
 class Ledger:
-    """The scheduler's state. The other methods record what happened; `settle` runs a scheduling
-    pass.
-    """
+    """The scheduler's state. `settle` runs a scheduling pass; other methods record messages."""
 
     def __init__(self, state: LedgerState | None = None) -> None:
         state = state or LedgerState()
@@ -92,20 +92,20 @@ class Ledger:
         self._forgotten: dict[str, None] = dict.fromkeys(state.forgotten)
         self._ended: dict[tuple[str, str], None] = dict.fromkeys(state.ended)
         self.effort = Effort()
-        #: None after a change of the hosts.
+        #: The index of the hosts; None after a change of the hosts.
         self._host_index: HostIndex | None = None
         #: The hosts that the last pass reserved for a shape.
         self._reserved: dict[int, Shape] = {}
-        #: A round is a series of passes that stopped at their limit, up to the pass that did not.
-        #: The shapes that did not fit in this round, and whether anything became free since it
-        #: began.
+        #: The shapes that did not fit in this round. A round is a series of passes that stopped at
+        #: their limit, up to the first pass that did not.
         self.passed_over: set[Shape] = set()
+        #: Whether resources became free since this round began.
         self._freed = False
         #: The shapes that did not fit when a pass last examined them; None until a round has ended.
         self.unfit: set[Shape] | None = None
-        #: The shapes without victims, since the last search that examined all waiting requests.
+        #: The shapes for which no victims were found since the last complete search.
         self._fruitless: set[Shape] = set()
-        #: The time of the last pass. Users are compared as of then, unless a caller gives a time.
+        #: The time of the last pass. Users are compared as of this time, unless a caller gives one.
         self._passed_at: datetime | None = None
         self._uses = SliceIdle(state.used_at)
         self._recent_use = RecentUse(state.recent_use)
@@ -199,10 +199,10 @@ class Ledger:
         """Removes the request from the queue, or frees its hosts.
 
         Args:
-            spoilt_by: the hosts that did not take their part of the attempt, or ended it by a fault
-                of theirs.
+            spoilt_by: the hosts that did not start their part of the attempt, or ended it by a
+                fault of the host.
             ran: whether the attempt ran on the other hosts.
-            placed_at: when it was placed; None: as the ledger knows it.
+            placed_at: when it was placed, for a placement that the ledger does not have any more.
         """
         self.waiting.remove(key)
         self.held.remove(key)
@@ -238,8 +238,8 @@ class Ledger:
     # Messages from slices.
 
     def hosts_up(self, hosts: Sequence[Host]) -> tuple[tuple[str, str], ...]:
-        """Adds ready hosts, except ended incarnations, which it returns. A new incarnation ends
-        what runs on the old one.
+        """Adds ready hosts, and returns the ended incarnations among them, which are not added. A
+        new incarnation of a host ends the placements on the old one.
         """
         ended = tuple(
             pair for host in hosts if (pair := (host.id, host.incarnation)) in self._ended
@@ -277,11 +277,13 @@ class Ledger:
     def retire(
         self, incarnations: Iterable[tuple[str, str]], idle_since: datetime | None = None
     ) -> str:
-        """Removes the hosts of a slice that is to be deleted, if nothing runs there. Returns why
-        they stay; empty if removed.
+        """Removes the hosts of a slice that is to be deleted, unless a task runs on one of them.
 
         Args:
-            idle_since: remove them only if nothing has run there since then.
+            idle_since: remove the hosts only if no task has run on them since this time.
+
+        Returns:
+            Why the hosts stay; empty if they were removed.
         """
         incarnations = list(incarnations)
         for host_id, _ in incarnations:
@@ -302,8 +304,8 @@ class Ledger:
         return ""
 
     def idle(self) -> dict[str, datetime | None]:
-        """Returns the idle slices of scale groups, each with the time since when; None while that
-        time is not known yet.
+        """Returns the idle slices of scale groups. The value is the time since which a slice is
+        idle; None if that time is not known yet.
         """
         busy = {seat.slice_id for placement in self.live.values() for seat in placement.seats}
         made = {host.slice_id for host in self.hosts.values() if SCALE_GROUP in host.attributes}
@@ -315,7 +317,7 @@ class Ledger:
         """Closes the host, in every incarnation, to new tasks until it is opened again."""
         self.closed[host_id] = closure
         gone = [each for each in self.closed if each not in self.hosts]
-        for each in gone[:-REMEMBERED]:  # the limit applies only to hosts that are gone
+        for each in gone[:-REMEMBERED]:  # hosts that exist have no limit
             del self.closed[each]
         self._host_index = None
 
@@ -326,9 +328,7 @@ class Ledger:
         self._host_index = None
 
     def evict(self, host_id: str, reason: str) -> list[Eviction]:
-        """Marks the placements on the host as being evicted, and returns those that were not marked
-        before.
-        """
+        """Marks the placements on the host as being evicted, and returns the newly marked ones."""
         here = (
             self.live[key]
             for key in sorted(self._seated.get(host_id, ()))
@@ -369,60 +369,75 @@ class Ledger:
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._reserved, self.unfit = {}, set(self.demand())
             return Settled([], [], stopped=False, again_at=None)
+        lately = self._recent_use.lately(self.live.values(), now, self.rules.owed_after)
+        done = self._place(now, most, lately)
+        if done.stopped:
+            return Settled(done.placed, [], stopped=True, again_at=None)
+        again = self._end_round(done.refused)
+        going = self._choose_victims(now, done.capacity, lately)
+        again_at = going.again_at if going.complete else now + CONTINUE_AFTER
+        return Settled(done.placed, going.victims, stopped=again, again_at=again_at)
+
+    def _place(self, now: datetime, most: int | None, lately: Lately) -> Pass:
+        """Runs the next pass of the round, and records its placements and what did not fit."""
         index = self.host_index  # first: changed hosts have other numbers, which ends reservations
-        live, over, reserved = (
-            self.live.values(),
-            self.passed_over,
-            self._reserved if self.passed_over else None,
-        )
-        self._freed = self._freed and bool(
-            self.passed_over
-        )  # a new round counts everything that is free at its start
-        lately = self._recent_use.lately(live, now, self.rules.owed_after)
+        if not self.passed_over:
+            self._freed = False  # a new round counts everything that is free at its start
         done = place(
             index,
-            live,
+            self.live.values(),
             self.waiting,
             now,
             self.rules,
             most,
             self.evicting,
-            over,
-            reserved,
+            self.passed_over,
+            self._reserved if self.passed_over else None,
             lately,
             self.effort,
         )
         self._reserved = done.capacity.reserved
-        fit = {
-            request.shape
-            for each in done.placed
-            if (request := self.waiting.remove(each.key)) is not None
-        } - done.refused
+        fit: set[Shape] = set()
         for placement in done.placed:
+            if (request := self.waiting.remove(placement.key)) is not None:
+                fit.add(request.shape)
             self._seat(placement)
         if done.stopped:
             self.passed_over |= done.refused
-            self.unfit = self.unfit - fit | done.refused if self.unfit is not None else None
-            return Settled(done.placed, [], stopped=True, again_at=None)
-        self.unfit = self.passed_over | done.refused
-        # If something became free during this round, shapes that it passed over may fit now. Then
-        # there is another round.
-        again, self.passed_over, self._freed = bool(self.passed_over) and self._freed, set(), False
+            if self.unfit is not None:
+                self.unfit = self.unfit - (fit - done.refused) | done.refused
+        return done
+
+    def _end_round(self, refused: set[Shape]) -> bool:
+        """Ends the round after its last pass, and returns whether there is another round at once.
+
+        If something became free during this round, shapes that it passed over may fit now.
+        """
+        self.unfit = self.passed_over | refused
+        again = bool(self.passed_over) and self._freed
+        self.passed_over, self._freed = set(), False
+        return again
+
+    def _choose_victims(self, now: datetime, capacity: Capacity, lately: Lately) -> Evictions:
+        """Searches for gangs to evict, and records them.
+
+        Args:
+            capacity: the capacity at the end of the pass.
+        """
         going = evictions(
-            index,
-            live,
+            self.host_index,
+            self.live.values(),
             self.waiting,
             self.evicting,
             now,
             self.rules,
-            done.capacity,
+            capacity,
             self._fruitless,
             lately,
         )
         self.evicting.update(dict.fromkeys(victim.key for victim in going.victims))
         self._fruitless = set() if going.complete else self._fruitless | going.fruitless
-        again_at = going.again_at if going.complete else now + CONTINUE_AFTER
-        return Settled(done.placed, going.victims, stopped=again, again_at=again_at)
+        return going
 
     def explain(self, key: str, now: datetime | None = None) -> Refusal:
         """Returns why the request with this key has no hosts, and its position; as of the last pass
@@ -431,10 +446,9 @@ class Ledger:
         return self.wait_reasons(now).explain_all([key])[0]
 
     def forecast(self, request: Request, now: datetime) -> Forecast:
-        """Returns what would happen to the request if it arrived now. The ledger does not
-        change.
-        """
-        trial = copy.copy(self)  # it shares all that `ask` and a pass do not change
+        """Returns what would happen to the request if it arrived now. The ledger stays as it is."""
+        # The trial has copies of everything that `ask` and a pass change, and shares the rest.
+        trial = copy.copy(self)
         trial.live, trial.waiting, trial.evicting = (
             dict(self.live),
             self.waiting.copy(),
@@ -499,8 +513,8 @@ class Ledger:
         return placement
 
     def _drop_orphans(self, host_ids: Iterable[str]) -> None:
-        """Removes placements whose hosts are all gone or have a new incarnation. Gangs release the
-        hosts that are left.
+        """Removes placements whose hosts are all gone or have new incarnations. If some hosts of a
+        placement are left, its gang releases them.
         """
 
         def stands(placement: Placement) -> bool:

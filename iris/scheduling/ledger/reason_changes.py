@@ -1,7 +1,6 @@
 """Finds the waiting gangs whose reason has changed.
 
-Gangs of one shape wait for the same reason. So the reported reasons are stored and compared by
-shape.
+Gangs of one shape wait for the same reason. So reasons are stored and compared by shape.
 """
 
 import hashlib
@@ -13,18 +12,19 @@ from iris.model.job.spec import Band
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
-#: The most shapes whose reason one call computes. A query gets the exact reason at any time.
+#: The most shapes whose reason one call computes. A query computes the exact reason at any time.
 MAX_SHAPES = 50
 #: The most gangs of one shape that get the changed reason.
 MAX_GANGS = 1_000
-#: These count as BUSY: they change with every pass, and a change between them is not reported.
+#: The codes that count as BUSY: they change with every pass, so a change between them is not
+#: reported.
 _AS_BUSY = (RefusalCode.QUEUED, RefusalCode.KEPT, RefusalCode.EVICTING)
 
 
 class ReasonChange(NamedTuple):
     """The changed reason of one shape, and the waiting gangs that get it."""
 
-    #: The shape, written as text.
+    #: The shape as a hash.
     shape: str
     refusal: Refusal
     requests: list[Request]
@@ -36,8 +36,8 @@ def reason_changes(
     """Returns the changed reasons, and the updated `reported`.
 
     Args:
-        reported: the code of the last reported reason for each shape, as short text: users choose
-            how long a shape is.
+        reported: the code of the last reported reason for each shape. A shape is written as a
+            hash, because users choose how long it is.
     """
 
     def written(shape: Shape) -> str:
@@ -45,8 +45,8 @@ def reason_changes(
 
     shapes = {written(shape): shape for band in Band for shape in ledger.waiting.shapes(band)}
     reported = {text: code for text, code in reported.items() if text in shapes}
-    # New shapes first, then those that were not examined for longest: `reported` is kept in that
-    # order.
+    # New shapes come first. Then come the shapes whose last examination is longest ago: `reported`
+    # has this order.
     order = [*(text for text in shapes if text not in reported), *reported][:MAX_SHAPES]
     changes: list[ReasonChange] = []
     for shape, refusal in ledger.wait_reasons().by_shape(shapes[text] for text in order).items():

@@ -1,4 +1,4 @@
-"""Rebuilds the ledger of a scheduler that has lost it, from what slices and gangs report."""
+"""Rebuilds the ledger of a scheduler that has lost it, from reports of slices and gangs."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,7 +15,7 @@ class RecoveryCursor(Frozen):
     """The position in the list of the cluster's workflows, which report page by page."""
 
     cluster: str
-    #: The end of the page before; empty for the first page.
+    #: The end of the previous page; empty for the first page.
     token: str = ""
 
 
@@ -31,15 +31,16 @@ class RecoveryPage(Frozen):
     """A page of reports: the hosts of slices, and the requests and placements of gangs."""
 
     hosts: tuple[Host, ...] = ()
-    #: The hosts whose slices are being drained, each with the reason: they take no new tasks.
+    #: The hosts of slices that are being drained, each with the reason. They take no new tasks.
     draining: dict[str, str] = Field(default_factory=dict)
+    #: The requests and placements of gangs.
     claims: tuple[GangReport, ...] = ()
     #: The begin of the next page; empty when this is the last.
     token: str = ""
 
 
 class LedgerRecovery:
-    """Enters pages of reports into a ledger. Messages that arrive after a page was requested are
+    """Enters pages of reports into a ledger. A message that arrives after a page was requested is
     newer than the page.
     """
 
@@ -51,7 +52,7 @@ class LedgerRecovery:
         self._keys: dict[str, str] = {}
 
     def received(self, host_ids: Iterable[str]) -> None:
-        """Records that a slice has sent a message about these hosts itself."""
+        """Records that a slice has sent a message about these hosts."""
         self._newer.update(host_ids)
 
     def request_page(self) -> None:
@@ -72,9 +73,8 @@ class LedgerRecovery:
                 continue
             before = self._keys.get(gang.owner)
             if before is not None and before != gang.key:
-                self._ledger.forget(
-                    before
-                )  # the gang released the earlier key before it reported this one
+                # The gang released the earlier key before it reported this one.
+                self._ledger.forget(before)
             self._keys[gang.owner] = gang.key
             if report.placement is not None:
                 self._ledger.adopt(report.placement)

@@ -1,11 +1,10 @@
 """Decides when the scheduler's ledger is full, and when its size has to be measured again.
 
-The ledger travels to the scheduler's next run as one payload, which Temporal limits to 2 MiB. So
+The ledger is passed to the scheduler's next run as one payload, which Temporal limits to 2 MiB. So
 the scheduler refuses requests before the ledger gets that large. The size at the begin of a run is
-exact: it is the size of the run's history, which begins with the ledger as it travelled,
-compressed. What the run adds counts with its size before compression, which is several times
-larger. So the scheduler continues as new when this estimate comes near the limit, and then knows
-the exact size.
+exact: it is the size of the run's history, which begins with the compressed ledger. Entries that
+the run adds count with their size before compression, which is several times larger. So the
+scheduler continues as new when this estimate comes near the limit, and then knows the exact size.
 """
 
 from collections.abc import Iterable
@@ -16,20 +15,20 @@ from iris.model.job.requests import Placement, Request
 from iris.model.units import MIB
 from iris.scheduling.ledger.recovery import RecoveryPage
 
-#: The size in bytes of a full ledger. The rest of a payload is for what the scheduler cannot
-#: refuse: hosts that join (17 bytes each), and requests that get hosts (3 bytes more than while
-#: they wait).
+#: The size in bytes of a full ledger. The rest of a payload is for changes that the scheduler must
+#: accept: a host that joins (17 bytes), and a request that gets hosts (3 bytes).
 FULL = 7 * MIB // 4
-#: From this distance to `FULL`, in bytes, the size is measured again after `STEP`.
+#: The size is measured again only if the ledger is at most this many bytes smaller than `FULL`.
 NEAR = MIB // 4
-#: The least that a run adds, and four times the least that it removes from a full ledger, before
-#: the size is measured again: continuing as new with a ledger of this size takes seconds.
+#: The size is measured again after a run has added this many bytes, or has removed four times as
+#: many from a full ledger. Not earlier, because to continue as new with a ledger of this size takes
+#: seconds.
 STEP = MIB // 16
-#: The most kinds of waiting and held requests, and the most of one user. Every pass looks at each
-#: kind, and writing and reading ten thousand takes a second of the two that a workflow task may
-#: take without yielding.
+#: The most kinds of waiting and held requests of all users, and of one user. Every pass examines
+#: each kind. To write and read ten thousand kinds takes one of the two seconds that a workflow task
+#: may take without yielding.
 MOST_KINDS, MOST_OF_ONE_USER = 10_000, 5_000
-#: The bytes of a row without its key: its time, its run, and the place of each task.
+#: The bytes of a row without its key and seats, and the bytes of one seat.
 _ROW, _SEAT = 16, 10
 
 
@@ -47,7 +46,7 @@ class LedgerSize:
 
     @property
     def bytes(self) -> int:
-        """An upper bound of the size: what was removed does not count before it is measured
+        """An upper bound of the size. Removed entries are deducted only when the size is measured
         again.
         """
         return self._began + self._added
@@ -59,7 +58,7 @@ class LedgerSize:
 
     @property
     def stale(self) -> bool:
-        """Whether the size has to be measured: the scheduler continues as new."""
+        """Whether the size has to be measured again. Then the scheduler continues as new."""
         added = self.bytes >= FULL - NEAR and self._added >= STEP
         return added or (self.full and self._removed >= 4 * STEP)
 

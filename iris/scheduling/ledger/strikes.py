@@ -9,8 +9,8 @@ from iris.model.host.hosts import ClosedBy, Closure
 from iris.model.job.requests import Placement
 from iris.scheduling.ledger.bounded_memory import remember
 
-#: A host is quarantined after it spoils attempts this many times in a row: it does not take them,
-#: or a fault of it ends them.
+#: A host is quarantined after it spoils attempts this many times in a row: it does not start them,
+#: or a fault of the host ends them.
 STRIKES = 3
 QUARANTINE = Closure(by=ClosedBy.QUARANTINE, reason=f"{STRIKES} attempts in a row failed there")
 
@@ -26,7 +26,7 @@ class Strikes:
 
     def __init__(self, counts: Mapping[str, int], struck_at: Mapping[str, datetime]) -> None:
         self.counts = dict(counts)
-        #: When each host was last struck, by the clock by which attempts are placed.
+        #: When each host was last struck, by the scheduler's clock.
         self.struck_at = dict(struck_at)
 
     def count(
@@ -38,15 +38,15 @@ class Strikes:
         placed_at: datetime | None,
         now: datetime | None,
     ) -> list[str]:
-        """Records one attempt. Returns the hosts that have spoilt too many by now.
+        """Records one attempt. Returns the hosts that have reached `STRIKES`.
 
         Args:
             spoilt_by: the hosts that spoilt the attempt.
-            placement: its hosts; None: a new incarnation of them has ended it.
-            ran: whether it ran on the other hosts; their counts begin anew.
-            placed_at: when it was placed, if there is no placement; None: unknown, then it counts
-                as an event by itself.
-            now: the time of the last placements; None: none is known.
+            placement: the hosts of the attempt; None if a new incarnation of them has ended it.
+            ran: whether it ran on its other hosts. The strikes of these hosts are forgotten.
+            placed_at: when the attempt was placed, used if `placement` is None. An attempt without
+                a time counts as an event by itself.
+            now: the time of the last pass; None if there was none.
         """
         spoilt = set(spoilt_by)
         for host_id in (

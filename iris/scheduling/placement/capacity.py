@@ -22,11 +22,11 @@ from iris.scheduling.placement.host_index import Candidates, HostIndex, covers
 
 _Rank = tuple[int, int, float, int]
 _Amounts = tuple[int, int, int, int]
-#: Shapes without their amounts, each with the smallest amounts that something is true of.
+#: The smallest amounts that do not fit, for each shape without its amounts.
 _Smallest = dict[tuple[object, ...], list[_Amounts]]
-#: The most amounts in one list of `_Smallest`. Users could choose thousands of which none is
-#: smaller than another, and each would be compared with all others. Amounts that are not in the
-#: list are compared with the hosts instead.
+#: The most amounts in one list of `_Smallest`. Users could choose thousands of amounts that are all
+#: needed in the list, and each would be compared with all others. Amounts that are not in the list
+#: are compared with the hosts instead.
 MOST_SMALLEST = 50
 
 
@@ -34,7 +34,7 @@ class Capacity:
     """The free amounts of each host, by the host's number in the `HostIndex`.
 
     Args:
-        effort: counts the work; None: nobody reads the count.
+        effort: counts the work; None: the count is not needed.
     """
 
     def __init__(
@@ -56,18 +56,18 @@ class Capacity:
         #: For each shape of a gang: a heap of the groups with enough hosts that have capacity, the
         #: best first.
         self._groups: dict[Shape, list[tuple[int, int, str]]] = {}
-        #: For each shape in `_groups`: how many entries of `_changed` it has taken into account.
+        #: For each shape in `_groups`: how many entries of `_changed` its heap reflects.
         self._followed: dict[Shape, int] = {}
-        #: The hosts that were given or reserved, in that order.
+        #: The hosts that were given or reserved, in the order of these events.
         self._changed: list[int] = []
         #: For shapes that differ only in their amounts: the smallest amounts that did not fit.
         #: Until something is released, larger ones do not fit either.
         self._unfit: _Smallest = {}
-        #: The same for shapes for which not enough hosts are left to reserve.
+        #: The same for shapes for which too few hosts are left to reserve.
         self._unreservable: _Smallest = {}
 
     def without(self, gone: Iterable[Placement]) -> "Capacity":
-        """Returns a copy as it will be when these placements are gone. The copy has no reserved
+        """Returns the capacity as it will be when these placements are gone, without reserved
         hosts.
         """
         later = Capacity(self.index, (), self.effort)
@@ -103,7 +103,9 @@ class Capacity:
             self.effort.looks += len(self._singles)
 
     def release(self, placement: Placement) -> None:
-        """Adds the placement's amounts to the free amounts, to look ahead."""
+        """Adds the placement's amounts to the free amounts. The caller looks ahead: the placement
+        itself still exists.
+        """
         devices, cpu, memory, disk = placement.resources.vector
         for number in seats_of(self.index, placement):
             self._take(number, (-devices, -cpu, -memory, -disk))
@@ -115,8 +117,8 @@ class Capacity:
         """Reserves for the gang's shape the hosts that lack the least to take the gang.
 
         Reserves nothing when there are not enough hosts, or when some are reserved for that shape
-        already. Every pass chooses the hosts again. Nothing new is placed on them in the meantime,
-        so what they lack only shrinks.
+        already. Every pass chooses the hosts again. No other task is placed on them in the
+        meantime, so their shortfall only shrinks.
 
         Returns:
             The reserved hosts.
@@ -158,8 +160,8 @@ class Capacity:
         return chosen
 
     def reserve_hosts(self, numbers: list[int], shape: Shape) -> None:
-        """Reserves the hosts for the shape, unless some are reserved for it already. Hosts reserved
-        for another shape stay so.
+        """Reserves the hosts for the shape, unless the shape has reserved hosts already. Hosts that
+        are reserved for another shape are left out.
         """
         if shape not in self._reserved_for:
             self.keep_reserved({number: shape for number in numbers if number not in self.reserved})
@@ -177,13 +179,12 @@ class Capacity:
         )
 
     def fitting(self, numbers: Collection[int], shape: Shape) -> list[int]:
-        """Returns those of the given hosts on which one task of the shape fits now."""
+        """Returns the hosts among these on which one task of the shape fits now."""
         devices, cpu, memory, disk = shape.amounts
         self.effort.looks += len(numbers)
         found = []
-        for number in (
-            numbers
-        ):  # `covers`, inlined: a pass checks this a hundred thousand times, and most checks fail
+        # `covers`, inlined: a pass makes a hundred thousand of these checks, and most fail.
+        for number in numbers:
             free = self.free[number]
             if (
                 (free[0] >= devices or not devices)
@@ -203,7 +204,7 @@ class Capacity:
         self.effort.looks += len(numbers)
         wanted = [(place, amount) for place, amount in enumerate(shape.amounts) if amount]
         distances = []
-        for number in numbers:  # `shortfall`, inlined
+        for number in numbers:  # `shortfall`, inlined for speed
             if number not in self.reserved:
                 free, missing = self.free[number], 0.0
                 for place, amount in wanted:
@@ -296,9 +297,8 @@ class Capacity:
         chosen: dict[str, tuple[int, int, str]] = {}
         while heap and len(chosen) < request.groups:
             entry = heapq.heappop(heap)
-            if entry == self._group_rank(
-                entry[2], shape, candidates, each
-            ):  # otherwise the entry is out of date
+            # An entry with another rank is out of date.
+            if entry == self._group_rank(entry[2], shape, candidates, each):
                 chosen[entry[2]] = entry
         for entry in chosen.values():
             heapq.heappush(heap, entry)
@@ -317,9 +317,8 @@ class Capacity:
     def _best_of(
         self, name: str, shape: Shape, candidates: Candidates, each: int
     ) -> tuple[int, list[int]]:
-        """Returns the number of the group's hosts that have capacity, and those of them that a gang
-        would get, in the group's
-        order: those that meet most preferred constraints.
+        """Returns how many of the group's hosts have capacity, and which of them a gang would get:
+        the hosts that meet most preferred constraints, in the order of the group.
         """
         fitting = self.fitting(candidates.groups[name], shape)
         if not candidates.dislikes or len(fitting) <= each:
@@ -358,13 +357,14 @@ def shortfall(there: Sequence[int], wanted: _Amounts) -> float:
 
 
 def _has_smaller(smallest: _Smallest, shape: Shape) -> bool:
-    """Returns true if there is a shape that differs only in its amounts, of which none is
-    larger.
+    """Returns true if there is an entry for a shape that differs only in its amounts and needs no
+    more of any resource.
     """
     return any(_at_most(each, shape.amounts) for each in smallest.get((*shape[:2], *shape[3:]), ()))
 
 
 def _add(smallest: _Smallest, shape: Shape) -> None:
+    """Adds the amounts of the shape, and removes larger ones."""
     found = smallest.setdefault((*shape[:2], *shape[3:]), [])
     found[:] = [shape.amounts, *(each for each in found if not _at_most(shape.amounts, each))][
         :MOST_SMALLEST

@@ -1,5 +1,5 @@
-"""Finds the scale groups and zones that could serve a request, ignoring what blocks them at the
-moment.
+"""Finds the scale groups and zones that could serve a request. Temporary limits, such as a used-up
+quota, do not count here.
 """
 
 from collections import Counter
@@ -23,17 +23,16 @@ class CandidateGroup(NamedTuple):
     group: ScaleGroup
     #: Its zones, the preferred one first.
     zones: tuple[str, ...]
-    #: The zones by the value of the attribute that a part of the gang must share, in the same
-    #: order. One entry for a gang of one or over slices.
+    #: The zones, grouped by the value of the attribute that the hosts of one part of a gang share.
+    #: A single task, or a gang over whole slices, has one entry with all zones.
     places: tuple[tuple[str, ...], ...]
-    #: Whole slices for each part; 0: the gang is one task, which shares a host with others.
+    #: The number of whole slices for each part of the gang; 0 for a single task, which may share a
+    #: host with others.
     slices: int
 
 
 class Share(NamedTuple):
-    """What a group's slices could contribute to a part of a gang whose hosts come from several
-    groups.
-    """
+    """The share of one group's slices in a part of a gang whose hosts come from several groups."""
 
     group: ScaleGroup
     #: The zones in which the hosts have the attribute's value, the preferred one first.
@@ -48,11 +47,11 @@ class Catalog:
     def __init__(self, groups: Iterable[ScaleGroup] = ()) -> None:
         self.groups = sorted(groups, key=lambda group: (group.priority, group.name))
         self._by_number = [group for group in self.groups for _ in group.zones]
-        #: Cached: the groups that could serve a shape. Every batch of requests needs them, until
-        #: the configuration changes.
+        #: The groups that could serve a shape. Cached, because every batch of requests needs them,
+        #: until the configuration changes.
         self._candidates: dict[Shape, list[CandidateGroup]] = {}
-        #: Cached: the name of the first of them. Every evaluation of the autoscaler needs it for
-        #: every waiting shape.
+        #: The name of the first candidate of a shape. Cached, because every evaluation of the
+        #: autoscaler needs it for every waiting shape.
         self._first: dict[Shape, str | None] = {}
         self._hosts: dict[tuple[str, str, int], Host] = {}
         self._zones: dict[tuple[str, tuple[str, ...], str | None], tuple[tuple[str, ...], int]] = {}
@@ -84,15 +83,15 @@ class Catalog:
         return self._first[request.shape]
 
     def mixed(self, request: Request, index: HostIndex | None = None) -> list[tuple[Share, ...]]:
-        """Returns the shares of groups that could serve the parts of a gang together, although no
-        group could alone.
+        """Returns the shares of groups that could together serve the parts of a gang which no group
+        could serve alone.
 
-        The result has an entry for each value of the attribute that a part must share; it is empty
-        if there are not enough. Together they may still be too small for several parts, because
-        each slice of a group can be used only once.
+        The result has an entry for each value of the attribute that the hosts of a part share; it
+        is empty if the groups together are too small. They may still be too small for several
+        parts, because each slice of a group can be used only once.
 
         Args:
-            index: hosts that exist. Those of no scale group count in addition to new slices.
+            index: hosts that exist. Hosts of no scale group count in addition to new slices.
         """
         if request.group_by in (None, TPU_NAME):
             return []
@@ -123,8 +122,8 @@ class Catalog:
         return [shares.get(value, ()) for value in places]
 
     def fits_slices_of_others(self, request: Request) -> bool:
-        """Returns whether slices that other jobs or `min_slices` bring could serve the gang, though
-        none is created for it.
+        """Returns whether the gang fits slices that are created for other jobs or for `min_slices`,
+        although none is created for this gang.
 
         A slice is created only for a gang that needs all its hosts, and all slices of a gang are
         created in one group.
@@ -143,8 +142,8 @@ class Catalog:
         return sum(group.max_slices for group in large) >= request.groups
 
     def creators(self, request: Request, index: HostIndex) -> list[str]:
-        """Returns the names of the groups whose new slices could serve the request, perhaps beside
-        the hosts of the index.
+        """Returns the names of the groups whose new slices could serve the request, alone or
+        together with the hosts of the index.
         """
         alone = [each.group.name for each in self.candidates(request)]
         return alone or list(
@@ -169,8 +168,8 @@ class Catalog:
 
     @cached_property
     def host_index(self) -> HostIndex:
-        """The first host of a new slice of each group in each of its zones. They have no ids,
-        because they do not exist.
+        """The first host of a new slice of each group in each of its zones. These hosts have no
+        ids, because they do not exist.
         """
         return HostIndex(self.host(group, zone) for group in self.groups for zone in group.zones)
 
@@ -220,8 +219,8 @@ class Catalog:
         return found
 
     def zones(self, group: ScaleGroup, request: Request) -> tuple[str, ...]:
-        """Returns the group's zones in which its hosts meet all required constraints, those that
-        meet most preferences first.
+        """Returns the group's zones in which its hosts meet all required constraints. Zones that
+        meet most preferences come first.
         """
         return self._meeting(group, request)[0]
 
@@ -295,5 +294,5 @@ def on_worker_id(required: Iterable[Constraint]) -> list[Constraint]:
     return [constraint for constraint in required if constraint.key == TPU_WORKER_ID]
 
 
-#: For clusters whose hosts all join by themselves.
+#: The catalog of a cluster whose hosts all join by themselves.
 NO_SCALE_GROUPS = Catalog()

@@ -1,4 +1,4 @@
-"""Defines the state of the cluster that the reasons of waiting requests are computed from."""
+"""The state of the cluster from which the reasons of waiting requests are computed."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from iris.scheduling.placement.host_index import HostIndex
 
 
 class ClusterState(NamedTuple):
-    """The state of the cluster that reasons are computed from. It is built once for all requests of
-    a query.
+    """The state of the cluster from which reasons are computed. It is built once for all requests
+    of a query.
     """
 
     host_index: HostIndex

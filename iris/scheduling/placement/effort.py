@@ -1,7 +1,9 @@
-"""Counts the work of the scheduler's passes, because a replay of its history repeats all of them.
+"""Counts the work of the scheduler's passes. A replay of the scheduler's history repeats all of
+them, so a run of the scheduler ends before the count gets too large.
 
-The count depends only on the messages and the ledger, so a replay counts the same. It depends on no
-clock, and on no cache: queries fill caches, and a replay has no queries.
+The unit is a look: the work to examine one host once. The count depends only on the messages and
+the ledger, so a replay counts the same. It depends on no clock and on no cache: queries fill
+caches, and a replay has no queries.
 """
 
 from collections.abc import Sized
@@ -9,7 +11,7 @@ from collections.abc import Sized
 from iris.model.job.requests import Shape
 from iris.scheduling.placement.host_index import REMEMBERED_SHAPES, Candidates, HostIndex
 
-# What else is done, as a multiple of a look at a host. Measured.
+# The measured work of the other steps, in looks.
 _PLACEMENT = 15
 _LINE = 15
 _TURN = 100
@@ -21,21 +23,21 @@ _MESSAGE = 150
 
 
 class Effort:
-    """The work since this object was created."""
+    """The work since this object was created. Each method counts one kind of work."""
 
     def __init__(self) -> None:
-        #: How often a host was examined, and the rest as a multiple of that.
+        #: The work so far.
         self.looks = 0
         self._index: HostIndex | None = None
         #: The shapes whose candidates have been found in that index.
         self._matched: set[Shape] = set()
 
     def received(self, messages: int) -> None:
-        """This many messages, or reports during a recovery, were read and entered."""
+        """Counts messages, or reports during a recovery, that were entered into the ledger."""
         self.looks += _MESSAGE * messages
 
     def began(self, index: HostIndex, live: Sized, lines: int) -> None:
-        """A pass or a search for victims began."""
+        """Counts the preparation of a pass or of a search for victims."""
         self.looks += _PLACEMENT * len(live) + _LINE * lines
         if index is not self._index:
             self.looks += _INDEXED * len(index.hosts)
@@ -43,31 +45,31 @@ class Effort:
             self._matched.clear()
 
     def turn(self, shape: Shape, candidates: Candidates, index: HostIndex) -> None:
-        """A request had its turn."""
+        """Counts the turn of a request."""
         self.looks += _TURN
         if shape not in self._matched:
             if len(self._matched) >= REMEMBERED_SHAPES:
                 self._matched.clear()
             self._matched.add(shape)
-            # Constraints and variants are compared with hosts that do not become candidates, too.
+            # Constraints are also compared with hosts that do not become candidates.
             examined = index.hosts if shape.constraints or shape.group_by else candidates.hosts
             self.looks += _MATCHED * (1 + len(shape.constraints)) * len(examined) + len(
                 shape.variants
             )
 
     def placed(self) -> None:
-        """A request got hosts."""
+        """Counts a request that got hosts."""
         self.looks += _PLACED
 
     def searched(self, victims: Sized) -> None:
-        """These possible victims, or hosts with victims, were examined."""
+        """Counts possible victims, or hosts with victims, that were examined."""
         self.looks += _VICTIM * len(victims)
 
     def compared(self, lines: int) -> None:
-        """The heads of this many lines of the queue were compared."""
+        """Counts lines of the queue whose heads were compared."""
         self.looks += lines
 
     def explained(self, hosts: Sized, live: Sized, waiting: Sized, shapes: int) -> None:
-        """The reasons of this many shapes were computed."""
+        """Counts the shapes whose reasons were computed."""
         if shapes:
             self.looks += _PLACEMENT * len(live) + len(waiting) + 3 * (1 + shapes) * len(hosts)

@@ -1,13 +1,13 @@
-"""Decides whether a request can be served, by hosts that exist or by new slices of a scale group,
-and why not.
+"""Decides whether hosts that exist, or new slices of a scale group, can serve a request, and why
+not.
 
-The checks have this order, so that the reason is the one to remedy first:
+The first check that fails gives the reason. The checks have this order:
 
 1. Is there a host of the right kind, large enough, that meets the constraints, in a group that is
    large enough?
 2. Could a scale group create one?
 3. Are such hosts open?
-4. Do they have enough free capacity, and is it not reserved for another gang?
+4. Do these hosts have enough free capacity, and is it not reserved for another gang?
 
 `reason` gives one reason for the whole request, `host_reasons` one for each host, and
 `no_scale_group` one for scale groups.
@@ -41,13 +41,12 @@ from iris.scheduling.placement.wording import (
 MOST_EXCLUDED = 8
 #: The most groups, kinds of devices or values that a message names.
 MOST_NAMED = 5
-#: The codes of refusals that more hosts could end, so that the autoscaler's outlook belongs to
-#: them.
+#: The codes of refusals that more hosts could end. They contain the autoscaler's outlook.
 _MORE_HOSTS_HELP = INFEASIBLE | {RefusalCode.SCALING, RefusalCode.BUSY, RefusalCode.CLOSED}
 
 
 def reason(state: ClusterState, request: Request) -> Refusal:
-    """Returns why such a request has no hosts now, and what the autoscaler does about it."""
+    """Returns why the request has no hosts now, and what the autoscaler does about it."""
     if state.paused is not None:
         paused = f"the cluster is paused: {cut(state.paused)}".removesuffix(": ")
         return Refusal(
@@ -59,16 +58,15 @@ def reason(state: ClusterState, request: Request) -> Refusal:
     if absent is None:
         refusal = _occupied(state, request)
     else:
-        # Without prospects although the configuration promises such hosts: the slices turned out to
-        # be smaller.
+        # The autoscaler has no prospects although the configuration promises such hosts: the slices
+        # turned out to be smaller.
         hopeless = outlook is not None and not outlook.possible
         never = _unserved(state.host_index, request, state.catalog)
         refusal = never or (absent if hopeless else _to_be_created(absent, state, request))
     if outlook is None or refusal.code not in _MORE_HOSTS_HELP:
         return refusal
-    message = _joined(
-        refusal.message, outlook.message
-    )  # the reason of an infeasible request has this text already
+    # The reason of an infeasible request has parts of this text already.
+    message = _joined(refusal.message, outlook.message)
     return refusal.model_copy(
         update={"message": message, "scaling": outlook.message, "since": outlook.since}
     )
@@ -77,11 +75,10 @@ def reason(state: ClusterState, request: Request) -> Refusal:
 def infeasible(
     index: HostIndex, request: Request, catalog: Catalog = NO_SCALE_GROUPS
 ) -> Refusal | None:
-    """Returns why no host, empty or busy, open or closed, and no new slice could ever serve the
-    request; None when one could.
+    """Returns why no host and no new slice could ever serve the request; None when one could.
 
-    A gang for which no slice is created may still run on slices that other jobs or `min_slices`
-    bring.
+    Busy and closed hosts count as hosts that could. A gang for which no slice is created may still
+    run on slices that are created for other jobs or for `min_slices`.
     """
     return None if catalog.fits_slices_of_others(request) else _unserved(index, request, catalog)
 
@@ -95,10 +92,8 @@ def _unserved(index: HostIndex, request: Request, catalog: Catalog) -> Refusal |
     if uncreatable is None or catalog.mixed(request, index):
         return None
     code = uncreatable.code if refusal.code is RefusalCode.NO_HOSTS else refusal.code
-    alike = (refusal.code, refusal.free) == (
-        uncreatable.code,
-        uncreatable.free,
-    )  # new hosts are as large as the present ones
+    # True if new hosts are as large as the present ones.
+    alike = (refusal.code, refusal.free) == (uncreatable.code, uncreatable.free)
     message = (
         uncreatable.message
         if alike and refusal.free
@@ -110,8 +105,8 @@ def _unserved(index: HostIndex, request: Request, catalog: Catalog) -> Refusal |
 
 
 def _joined(message: str, further: str) -> str:
-    """Returns a reason with those parts of another one that it does not have yet. A text that was
-    cut ends with "…".
+    """Returns a reason with the parts of another reason that it does not contain yet. A part that
+    was cut ends with "…".
     """
     return "; ".join(
         [message, *(part for part in further.split("; ") if part.removesuffix("…") not in message)]
@@ -119,7 +114,7 @@ def _joined(message: str, further: str) -> str:
 
 
 def no_scale_group(catalog: Catalog, request: Request) -> Refusal | None:
-    """Returns why new slices of no scale group could ever serve the request; None when those of one
+    """Returns why no new slice of any scale group could ever serve the request; None when one
     could.
     """
     if catalog.candidates(request) or catalog.mixed(request):
@@ -222,7 +217,12 @@ def _too_big(index: HostIndex, request: Request, of_kind: list[int]) -> Refusal:
 def _constraints(
     index: HostIndex, request: Request, large: list[int], required: list[Constraint]
 ) -> Refusal:
-    """Returns how many hosts the constraints exclude. Those of `required` decide."""
+    """Returns a refusal that says how many hosts the constraints exclude.
+
+    Args:
+        large: the hosts that are large enough.
+        required: the constraints that decide.
+    """
     failing = {each: [n for n in large if not each.holds(index.facts(n))] for each in required}
     worst = max(required, key=lambda each: len(failing[each]))
     most = sorted(
@@ -256,9 +256,8 @@ def _constraints(
 
 
 def _remedy_of(worst: Constraint, request: Request) -> str:
-    if (
-        worst.op is Operator.EXISTS and worst.key == request.group_by != TPU_NAME
-    ):  # it comes from the gang
+    comes_from_gang = worst.op is Operator.EXISTS and worst.key == request.group_by != TPU_NAME
+    if comes_from_gang:
         return (
             f"give --gang-by an attribute that hosts have, such as zone; {cut(worst.key)} is none"
         )
@@ -294,8 +293,8 @@ def _groups_too_small(index: HostIndex, request: Request) -> Refusal | None:
 
 
 def _slices_too_few(catalog: Catalog, request: Request) -> Refusal:
-    """Returns why the slices of groups with suitable hosts have not enough hosts, or are too
-    few.
+    """Returns why the slices of groups with suitable hosts have too few hosts, or why there can be
+    too few of them.
     """
     index = catalog.host_index
     large = index.large_enough(request)
@@ -417,7 +416,7 @@ def _closed(index: HostIndex, request: Request) -> Refusal:
 
 
 def _busy(index: HostIndex, capacity: Capacity, request: Request, candidates: list[int]) -> Refusal:
-    """Returns a BUSY refusal with the numbers of the host, or the group of hosts, that lacks the
+    """Returns a BUSY refusal with the amounts of the host, or the group of hosts, that lacks the
     least.
     """
     amounts, each = request.shape.amounts, request.group_size
@@ -454,10 +453,12 @@ def _busy(index: HostIndex, capacity: Capacity, request: Request, candidates: li
 def _short(
     code: RefusalCode, request: Request, there: Sequence[int], hosts: list[int], text: str
 ) -> Refusal:
-    """Returns a refusal with the resources that are short on the host that lacks the least.
+    """Returns a refusal with the resources that are short on a host.
 
     Args:
-        text: contains `{}` in place of the amounts that the host has.
+        there: the amounts of the host that lacks the least.
+        hosts: the hosts that passed the earlier checks.
+        text: the part of the message about that host, with `{}` in place of its amounts.
     """
     resources = request.resources
     has = dict(zip(AMOUNTS, (max(0, amount) for amount in there), strict=True))
@@ -472,8 +473,8 @@ def _short(
 
 
 def host_reasons(index: HostIndex, capacity: Capacity, request: Request) -> list[str]:
-    """Returns for each host of the index why one task of the request could not go there now; empty
-    text when it could.
+    """Returns for each host of the index why a task of the request does not fit there now; an empty
+    text for a host where it fits.
     """
     of_kind, large = set(index.of_kind(request)), set(index.large_enough(request))
     matching, candidates = set(index.matching(request, large)), index.candidates(request)
@@ -531,7 +532,7 @@ def _of_needed(there: Iterable[int], request: Request) -> str:
 
 
 def _available(name: str, needed: int, there: int) -> str:
-    """Formats the available amount; the missing amount if the available one would read the same as
+    """Formats the available amount, or the missing amount if the available one would look equal to
     the needed one.
     """
     shown = format_amount(name, there)
@@ -541,12 +542,14 @@ def _available(name: str, needed: int, there: int) -> str:
 
 
 def _noun_of(index: HostIndex) -> str:
-    """Returns what the index consists of: hosts, or scale groups whose slices do not exist yet."""
+    """Returns the noun for the entries of the index: hosts that exist, or scale groups for hosts of
+    slices that do not exist yet.
+    """
     return "host" if index.hosts[0].id else "scale group"
 
 
 def _these(index: HostIndex, numbers: Iterable[int]) -> str:
-    """Returns how many hosts these are; for hosts that do not exist yet, the names of their scale
+    """Returns the number of hosts, or, for hosts that do not exist yet, the names of their scale
     groups.
     """
     numbers = list(numbers)

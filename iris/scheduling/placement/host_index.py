@@ -1,4 +1,4 @@
-"""Indexes the cluster's hosts: which are closed, and which could serve a request if they were
+"""Indexes the cluster's hosts: which hosts are closed, and which could serve a request if they were
 empty.
 
 The candidates of a shape stay the same until the hosts change, so they are computed once for each
@@ -51,8 +51,8 @@ class HostIndex:
             ).append(number)
         self._facts: dict[int, Mapping[str, Attribute]] = {}
         self._candidates: dict[Shape, Candidates] = {}
-        #: The same by what decides them: as hosts have few sizes, shapes that differ only in their
-        #: amounts share candidates.
+        #: The same candidates by the facts that decide them. Hosts have few sizes, so most shapes
+        #: that differ only in their amounts share candidates.
         self._distinct: dict[tuple[object, ...], Candidates] = {}
 
     def closed(self, host: Host) -> str | None:
@@ -67,7 +67,7 @@ class HostIndex:
         return None
 
     def is_leaving(self, host: Host) -> bool:
-        """Returns whether the host is closed because its slice is taken back."""
+        """Returns whether the host is closed because its slice is being deleted."""
         closure = self._closed.get(host.id)
         return closure is not None and closure.by is ClosedBy.LEAVING
 
@@ -112,7 +112,7 @@ class HostIndex:
         return [n for alike in self._kinds_large_enough(request) for n in alike]
 
     def matching(self, request: Request, numbers: Iterable[int]) -> list[int]:
-        """Returns those of the hosts that meet every required constraint and, if the request is
+        """Returns the hosts among these that meet every required constraint and, if the request is
         grouped, belong to a group.
         """
         required = request.required
@@ -187,7 +187,7 @@ def _meets(facts: Mapping[str, Attribute], required: list[Constraint]) -> bool:
 
 def covers(there: Sequence[int], wanted: tuple[int, int, int, int]) -> bool:
     """Returns true if there is enough of every resource."""
-    # A free amount is negative if a host came back smaller than what runs on it. A task that needs
+    # A free amount is negative if a host came back with less than its tasks use. A task that needs
     # none of that resource fits.
     return (
         (there[0] >= wanted[0] or not wanted[0])

@@ -3,15 +3,16 @@
 1. **Nothing is given twice.** Free resources are derived from the live placements, and each
    placement of this pass is deducted at once.
 2. **A gang gets all its hosts or none.**
-3. **Every user has a turn, and no request blocks another.** `iris.scheduling.placement.queue` gives
-   the order. A request that does not fit is skipped, together with all others of its shape. So a
-   pass costs O(hosts + shapes x candidates + placements), however many requests wait.
-4. **No request is overtaken for ever.** What a user holds does not count after `Rules.owed_after`
-   without a placement (overdue). If a gang has waited longer than `Rules.patience` and does not fit
-   at its turn, the pass reserves for its shape the hosts that lack the least. Until the gang fits,
-   no later turn of its own band or a lower one gets these hosts. Higher bands may still take them.
-   If others are being evicted for a gang, the pass reserves their hosts at once. Otherwise the
-   resources that the first of them frees would be taken before the last one has stopped.
+3. **Every user has a turn, and no request blocks another.** `iris.scheduling.placement.turns` has
+   the loop over the turns. A request that does not fit is skipped, together with all others of its
+   shape. So a pass costs O(hosts + shapes x candidates + placements), however many requests wait.
+4. **No request is overtaken for ever.** A user who got nothing for `Rules.owed_after` is overdue:
+   the hosts that the user has already do not delay the next turn. If a gang has waited longer than
+   `Rules.patience` and does not fit at its turn, the pass reserves for its shape the hosts that
+   lack the least. Until the gang fits, no later turn of its own band or a lower one gets these
+   hosts. Higher bands may still take them. If other gangs are being evicted for a gang, the pass
+   reserves their hosts at once. Otherwise the resources that the first of them frees would be taken
+   before the last one has stopped.
 
 The pass uses no clock and no randomness: the same queue, hosts and time give the same placements.
 So it can run in a workflow.
@@ -35,19 +36,18 @@ from iris.scheduling.placement.recent_use import UNUSED, Lately
 from iris.scheduling.placement.turns import give_turns
 from iris.scheduling.placement.usage import Usage
 
-#: The ports of gang coordinators. Too few ports lie above those that Linux hands out to outgoing
-#: connections (32768-60999). So this is the range that users of the original Iris know. Linux hands
-#: out only the upper part of it.
+#: The range of the ports of gang coordinators, as in the original Iris. Linux gives the ports from
+#: 32768 to 60999 to outgoing connections, so only the upper part of this range may be in use.
 FIRST_PORT, LAST_PORT = 30_000, 39_999
-#: How many of them are used first: the next ones are for the ports of programs
-#: (`activities/host/machine/ports.py`).
+#: The number of ports, from `FIRST_PORT` on, that coordinators use first. The ports after them are
+#: for programs (`activities/host/machine/ports.py`).
 FIRST_PORTS = 1_000
 
-#: The most hosts that one bounded pass examines, each counted once for every shape that it could
-#: serve. That takes less than half a second.
+#: The most candidate hosts that a pass with a limit examines; a host counts once for every shape
+#: that it could serve. That takes less than half a second.
 MAX_CHECKS = 500_000
-#: The most work of one bounded pass beside its beginning, in looks of `Effort`: half a second. It
-#: also limits requests of many shapes for which there is no host.
+#: The most work of a pass with a limit, without the preparation of the pass, in looks of `Effort`:
+#: half a second. It also limits requests of many shapes that have no candidates.
 MAX_LOOKS = 1_500_000
 
 
@@ -56,7 +56,7 @@ class Pass(NamedTuple):
 
     placed: list[Placement]
     capacity: Capacity
-    #: The pass stopped at its limit: more requests may fit.
+    #: Whether the pass stopped at its limit: more requests may fit.
     stopped: bool
     #: The shapes that did not fit.
     refused: set[Shape]
@@ -107,7 +107,7 @@ def place(
 
 
 class _Placing:
-    """Places the requests that fit, and reserves hosts for those that do not.
+    """Places the requests that fit, and reserves hosts for requests that do not.
 
     Args:
         most: the most placements; None means that there is no limit.
@@ -136,7 +136,7 @@ class _Placing:
         self._after_evictions: Capacity | None = None
 
     def look_ahead(self, evicting: list[Placement]) -> None:
-        """Reserves the hosts of these placements, when they do not suffice for a turn before."""
+        """Lets requests that do not fit now reserve the hosts that these placements free."""
         self._after_evictions = self._capacity.without(evicting) if evicting else None
 
     def at_limit(self) -> bool:
@@ -177,7 +177,7 @@ class _Placing:
 
 
 class _Ports:
-    """The ports of the gangs' coordinators, by the address of the host."""
+    """The ports that coordinators of gangs use, by the address of the host."""
 
     def __init__(self, live: Iterable[Placement]) -> None:
         self._taken: dict[str, set[int]] = {}
@@ -189,8 +189,8 @@ class _Ports:
     def take(self, address: str, key: str) -> int:
         """Takes a port that no other gang uses at the address.
 
-        Each attempt starts its search elsewhere. Other clusters may have hosts on the same machine,
-        and the next attempt of a gang whose port is in use there should get another one.
+        The search begins at a port that depends on the attempt. Another cluster may have a host on
+        the same machine and use the port, so the next attempt of the gang should get another one.
         """
         taken = self._taken.setdefault(address, set())
         start = FIRST_PORT + crc32(key.encode()) % FIRST_PORTS

@@ -2,11 +2,11 @@
 
 1. Only a gang of a strictly higher band evicts, and a batch gang never does. Gangs of one band
    never evict each other.
-2. No gang is evicted for one that fits, or will fit once the gangs that are being evicted have
-   stopped.
+2. No gang is evicted for a gang that fits now, or that will fit once the gangs that are being
+   evicted have stopped.
 3. A victim is evicted whole, once, and not before it has run for `Rules.min_run_time`.
-4. Victims are chosen from the lowest band first, then by the least weight, then by the latest
-   start, so that the least is lost.
+4. Gangs of the lowest band are chosen first, then gangs of the least weight, then gangs that
+   started last, so that the least work is lost.
 5. Victims are chosen only if the gang of the higher band fits on the hosts that they free.
 """
 
@@ -26,15 +26,17 @@ from iris.scheduling.placement.recent_use import UNUSED, Lately
 from iris.scheduling.placement.turns import give_turns
 from iris.scheduling.placement.usage import Usage
 
-#: The most gangs for which one pass searches victims; gangs without possible victims on their
-#: candidate hosts do not count. The cost of each search grows with the number of possible victims.
-#: The next pass continues with the other gangs.
+#: The most gangs for which one pass searches victims. A gang without possible victims on its
+#: candidate hosts does not count. The cost of each search grows with the number of possible
+#: victims. The next pass continues with the other gangs.
 MOST_SEARCHES = 6
-#: The most work of one search beside its beginning, in looks of `Effort`: half a second. The next
-#: pass continues.
+#: The most work of one pass for evictions, without its preparation, in looks of `Effort`: half a
+#: second. The next pass continues.
 MAX_LOOKS = 1_500_000
 
+#: The bands whose gangs each band may evict.
 _LOWER = {band: frozenset(each for each in Band if each.rank > band.rank) for band in Band}
+#: The bands whose gangs may evict others.
 _EVICTING_BANDS = tuple(band for band in Band if band is not Band.BATCH)
 
 
@@ -50,7 +52,8 @@ class Evictions(NamedTuple):
     """The result of a search for victims."""
 
     victims: list[Eviction]
-    #: When the next gang that is too young to be evicted may be; None if no request waits for that.
+    #: When a gang that has not run for `Rules.min_run_time` yet may be evicted; None if no request
+    #: waits for that.
     again_at: datetime | None
     #: The shapes for which no victims were found.
     fruitless: set[Shape]
@@ -59,7 +62,7 @@ class Evictions(NamedTuple):
 
 
 class _Victim(NamedTuple):
-    """A gang that could be evicted, and what that costs."""
+    """A gang that could be evicted, with the amounts that decide how much its eviction loses."""
 
     placement: Placement
     rank: int
@@ -73,7 +76,8 @@ class _Possible(NamedTuple):
 
     #: The gangs on each host, the cheapest first.
     by_host: dict[int, list[_Victim]]
-    #: When the next gang that is too young to be evicted may be; None if there is none.
+    #: When the first gang that has not run for `Rules.min_run_time` yet may be evicted; None if
+    #: there is none.
     ripe_at: datetime | None
 
 
@@ -94,7 +98,7 @@ def evictions(
         evicting: the keys of the placements that are being evicted already and have not stopped
             yet.
         capacity: the capacity that the live placements leave, if the caller has it already.
-        passed_over: the shapes for which earlier searches that were not complete found no victims.
+        passed_over: the shapes for which the earlier, incomplete searches found no victims.
         lately: the recent use of each user.
     """
     live, going = list(live), set(evicting)
@@ -139,7 +143,7 @@ class _Search:
         self._min_run_time = rules.min_run_time
         self._now = now
         self._searches = 0
-        #: The placements below each band at its first search, and those of them that may go.
+        #: For each band the placements of lower bands, and the victims among them.
         self._lower: dict[Band, list[Placement]] = {}
         self._possible: dict[Band, _Possible] = {}
 
@@ -230,15 +234,14 @@ def _by_host(index: HostIndex, placements: Iterable[Placement]) -> dict[int, lis
 def _victims(
     capacity: Capacity, request: Request, by_host: Mapping[int, list[_Victim]]
 ) -> list[_Victim]:
-    """Returns the cheapest gangs whose eviction makes the request fit; empty when there are
-    none.
+    """Returns the cheapest gangs whose eviction makes the request fit; empty if no eviction
+    does.
     """
     if not by_host:
         return []
     candidates = capacity.index.candidates(request)
     if request.group_by is None:
-        # Hosts without victims need no check: if the request fitted there, it would have been
-        # placed.
+        # Hosts without victims need no check: a request that fitted there would have been placed.
         hosts = (number for number in by_host if number in candidates.members)
         options = [
             option
@@ -283,7 +286,7 @@ def _freed(
     by_host: Mapping[int, list[_Victim]],
     gone: Container[str],
 ) -> int:
-    """Returns the number of hosts on which a task fits once the gangs with these keys are gone."""
+    """Returns on how many of the hosts a task fits once the gangs with these keys are gone."""
     count = 0
     for number in numbers:
         held = [
@@ -322,9 +325,8 @@ def _on_host(
     if not covers((devices, cpu, memory, disk), wanted):
         return None
     if len(chosen) > 1:
-        for victim in list(
-            chosen
-        ):  # a larger victim chosen later may make an earlier one unnecessary
+        # A larger victim chosen later may make an earlier one unnecessary.
+        for victim in list(chosen):
             taken = victim.placement.resources.vector
             without = (devices - taken[0], cpu - taken[1], memory - taken[2], disk - taken[3])
             if covers(without, wanted):

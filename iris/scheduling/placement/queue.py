@@ -1,13 +1,14 @@
-"""Holds the waiting requests in the order in which they are served.
+"""Holds the waiting requests in the order in which they are served:
 
-    bands, the highest first  >  users of a band, the one with the least use first, then the one
-    with the least recent use  > a user's requests, the oldest first
+1. bands, the highest first;
+2. the users of a band: the user with the least use first, then the one with the least recent use;
+3. the requests of a user, the oldest first.
 
-*Use* is the weight of what a user holds in that band and the higher ones. So batch work never
-counts against a user's interactive jobs, and a user with a thousand jobs shares equally with a user
-with one. *Recent use* decides between users who hold the same, for example nothing
-(`iris.scheduling.placement.recent_use`). A user who has waited for long and was given nothing in
-that time is *overdue*: then what the user holds does not count.
+*Use* is the weight of the placements that a user holds in that band and the higher ones. So batch
+work never counts against a user's interactive jobs, and a user with a thousand jobs shares equally
+with a user with one. *Recent use* decides between users with the same use, for example none
+(`iris.scheduling.placement.recent_use`). A user who has waited for `Rules.owed_after` and was given
+nothing in that time is *overdue*: then the user's placements do not count as use.
 
 Requests that differ only in their keys and times share one line, which is ordered by time. A pass
 looks only at the heads of lines. If a head does not fit, the pass skips the rest of its line, and
@@ -34,16 +35,16 @@ from iris.model.job.requests import (
 )
 from iris.model.job.spec import Band
 
-#: Microseconds and key: the order within a line.
+#: The order within a line: the time of the request in microseconds, then its key.
 _Order = tuple[int, str]
-#: The precedence of a user in a band, the lowest first: what the user holds, the recent use, and
-#: the oldest request.
+#: The precedence of a user in a band, the lowest first: use, recent use, and the order of the
+#: user's oldest request.
 _Precedence = tuple[int, int, _Order]
 
 
 class _Kind:
-    """The part that the requests of one line share. It is compared by identity: each `Queue` has
-    one for each line.
+    """The fields that the requests of one line share. Kinds are compared by identity: a `Queue`
+    has one kind for each line.
     """
 
     def __init__(self, template: Request, names: Names) -> None:
@@ -55,7 +56,8 @@ class _Kind:
 
     def request(self, order: _Order) -> Request:
         at, key = order
-        if self._last[0] != order:  # in pass after pass, the head of the line has its turn
+        # Cached, because the same head of the line has its turn in each pass.
+        if self._last[0] != order:
             task, owner = self.names.follow(key)
             changes = {
                 "key": key,
@@ -89,7 +91,7 @@ class Queue:
 
     @property
     def kinds(self) -> int:
-        """The number of kinds of requests, with those of which none waits any more."""
+        """The number of kinds of requests, including kinds without a waiting request."""
         return len(self._kinds)
 
     def __iter__(self) -> Iterator[Request]:
@@ -103,7 +105,7 @@ class Queue:
         return found[0].request((found[1], key)) if found else None
 
     def copy(self) -> "Queue":
-        """Returns a copy, for a trial."""
+        """Returns a copy that a trial pass may change."""
         same = Queue()
         same._kinds, same._found, same._counts = (
             dict(self._kinds),
@@ -190,8 +192,10 @@ class Queue:
         }
 
     def firsts(self, of: Container[Shape] | None = None) -> dict[Shape, Request]:
-        """Returns for each shape, or each of these, the oldest request in the highest band that has
-        one.
+        """Returns the first request of each shape: the oldest one in the highest band that has any.
+
+        Args:
+            of: the shapes to return; None: all.
         """
         found: dict[Shape, Request] = {}
         for users in self._lines.values():
@@ -232,7 +236,7 @@ class Queue:
         """Returns an iterator over the requests of a band in the order of service.
 
         Args:
-            held: what each user holds now, by weight.
+            held: the weight of each user's placements.
             recent: the recent use of each user.
         """
         return Turns(self._lines[band], held, recent or {})
@@ -269,7 +273,7 @@ class Queue:
         for user in self._lines[request.band]:
             if user != request.user:
                 orders, weights = self._by_age(request.band, user)
-                # What a user holds grows with each turn, so the weights are sorted.
+                # The use of a user grows with each turn, so the weights are sorted.
                 before = bisect_left(weights, turn - held.get(user, 0), hi=len(orders))
                 if before < len(orders):
                     count += (
@@ -282,9 +286,9 @@ class Queue:
         return count
 
     def pack(self) -> dict[str, Any]:
-        """Returns the queue as JSON values: the kinds, and for each its line.
+        """Returns the queue as JSON values: the kinds, and the line of each kind.
 
-        An entry of a line is (microseconds since the entry before, short key, run).
+        A line is three lists: microseconds since the entry before, short keys, and runs.
         """
         kinds, packed = [], []
         for users in self._lines.values():
@@ -323,9 +327,9 @@ class Queue:
         return waiting
 
     def _by_age(self, band: Band, user: str) -> tuple[list[_Order], list[int]]:
-        """Returns a user's requests of a band, the oldest first, and cumulative weights.
+        """Returns a user's requests of a band, the oldest first, and their cumulative weights.
 
-        The weight at each place is that of all requests before it; the last weight is that of all.
+        The weight at an index is the sum of the requests before it; the last one is the total.
         """
         found = self._ages.get((band, user))
         if found is None:
@@ -366,9 +370,9 @@ class Turns:
         #: The time of the oldest request of each shape before any was served; None until a caller
         #: needs it.
         self._oldest: dict[Shape, datetime] | None = None
-        #: For each user a heap of the heads of the lines, the oldest first, each with its line and
-        #: its place in the line. The number makes equal heads differ, because kinds cannot be
-        #: ordered.
+        #: For each user a heap of the heads of the lines, the oldest first. An entry is (time, key,
+        #: number of the line, kind, line, index of the head in the line). The number makes equal
+        #: heads differ, because kinds cannot be ordered.
         self._heads: dict[str, list[tuple[int, str, int, _Kind, list[_Order], int]]] = {}
         #: A heap of the users, each with the precedence at the time it was added.
         self._heap: list[tuple[_Precedence, str]] = []
@@ -384,8 +388,8 @@ class Turns:
         return self
 
     def __next__(self) -> Request:
-        """Returns the next request. The caller must call `served` or `skip` before it asks for
-        another.
+        """Returns the next request. The caller must call `served` or `skip` before the next
+        call.
         """
         while self._heap:
             self._user = heapq.heappop(self._heap)[1]
@@ -455,7 +459,7 @@ def _oldest_of_each(users: Mapping[str, _Lines]) -> dict[Shape, datetime]:
 
 
 def _precedence(held: int, recent: int, oldest: _Order) -> _Precedence:
-    """Returns the sort key of a user in a band: the user with the lowest one has the next turn."""
+    """Returns the sort key of a user in a band: the user with the lowest key has the next turn."""
     return (held, recent, oldest)
 
 

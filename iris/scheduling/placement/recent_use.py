@@ -20,13 +20,14 @@ from pydantic import BaseModel, Field
 from iris.model.job.requests import EPOCH, Placement
 from iris.model.job.spec import Band
 
-#: The time after which use counts half, as by default in HTCondor (PRIORITY_HALFLIFE). It is longer
-#: than most gangs run, so that one long gang counts as much as many short ones. A user who had the
-#: whole cluster waits for about a day, not for a week.
+#: The time after which use counts half, the same as HTCondor's default (PRIORITY_HALFLIFE). It is
+#: longer than most gangs run, so one long gang counts as much as many short ones. A user who had
+#: the whole cluster waits for about a day, not for a week.
 HALF_LIFE = timedelta(days=1)
-#: The least time that a placement is charged for: a job that fails at once has had its turn too.
+#: The least time for which a placement is charged: a job that fails at once has had its turn, too.
 LEAST = timedelta(seconds=1)
-#: The most accounts; the smallest are dropped. They take about 30 KiB of the ledger's 2 MiB.
+#: The most accounts, which take about 30 KiB of the ledger's 2 MiB. The smallest accounts are
+#: dropped.
 MOST_ACCOUNTS = 1_000
 #: The most times of placement that are cached.
 MOST_TIMES = 100_000
@@ -34,7 +35,7 @@ MOST_TIMES = 100_000
 _MILLISECOND = timedelta(milliseconds=1)
 _HALF_LIFE = HALF_LIFE // _MILLISECOND
 _LEAST = LEAST // _MILLISECOND
-#: One second of weight 1. An account that has shrunk to less is dropped.
+#: An account below this amount, one second of weight 1, is dropped.
 _NEGLIGIBLE = 2 * _HALF_LIFE * 1000
 
 
@@ -44,8 +45,8 @@ class RecentUseState(BaseModel):
     #: The half-lives between `EPOCH` and the time to which the accounts refer.
     half_lives: int = 0
     accounts: dict[Band, dict[str, int]] = Field(default_factory=dict)
-    #: For each user the latest time at which a placement began that has ended, in milliseconds
-    #: since `EPOCH`.
+    #: For each user the begin of the latest placement that has ended, in milliseconds since
+    #: `EPOCH`.
     given: dict[str, int] = Field(default_factory=dict)
     #: Ended placements that are not charged yet: user, band, weight, and their begin in
     #: milliseconds since `EPOCH`.
@@ -59,16 +60,16 @@ class Lately(NamedTuple):
 
     ended: Mapping[Band, Mapping[str, int]] = {}
     running: Mapping[Band, Mapping[str, int]] = {}
-    #: One second of weight 1 at that moment.
+    #: The value of one second of weight 1 at that moment.
     unit: int = 1
-    #: The users who were given something within `Rules.owed_after` that has ended.
+    #: The users who got, within `Rules.owed_after`, a placement that has already ended.
     given: Collection[str] = ()
 
     def by_band(self, overdue: Mapping[Band, Collection[str]]) -> dict[Band, dict[str, int]]:
-        """Returns the recent use that counts in each band: the use in it and in higher ones.
+        """Returns the recent use that counts in each band: the use in it and in the higher bands.
 
-        For overdue users, running placements hardly count: only users who have used nothing at all
-        come before them.
+        The running placements of an overdue user count as 1 at most, so only users without any
+        recent use come before.
         """
         counts: dict[Band, dict[str, int]] = {}
         ended, running = Counter[str](), Counter[str]()
@@ -96,7 +97,7 @@ class RecentUse:
         self._accounts = {band: Counter(state.accounts.get(band, {})) for band in Band}
         self._given = dict(state.given)
         self._ended = list(state.ended)
-        #: Cached results of `_grown` for times of placement: every pass needs them.
+        #: The results of `_grown` for times of placement, cached because every pass needs them.
         self._began_at: dict[datetime, int] = {}
 
     def state(self) -> RecentUseState:
@@ -108,18 +109,18 @@ class RecentUse:
         )
 
     def ended(self, placement: Placement) -> None:
-        """Records that the placement has ended. `now_is` charges it, because only then is the time
-        known.
+        """Records that the placement has ended. The next `now_is` charges it, because the time of
+        the end is known only then.
         """
         began = _since(placement)
         self._ended.append((placement.user, placement.band, placement.weight, began))
         self._given[placement.user] = max(began, self._given.pop(placement.user, began))
 
     def goes_on(self, placement: Placement) -> None:
-        """Records that a placement which `ended` in another form (another band, more hosts)
-        continues in this one.
+        """Records that a placement continues in a changed form (another band, fewer hosts).
 
-        The time up to now is then charged only once.
+        The caller has reported the old form to `ended`. The new form counts from its begin while it
+        is live, so the account is charged only for the difference between the two forms.
         """
         self._ended.append((placement.user, placement.band, -placement.weight, _since(placement)))
 
@@ -168,8 +169,8 @@ class RecentUse:
         )
 
     def _grown(self, at: int) -> int:
-        """Returns the integral of the value of use up to this time, times twice the half-life,
-        which makes it an integer.
+        """Returns the integral of the value of use up to this time. It is multiplied by twice the
+        half-life, so that it is an integer.
         """
         half_lives, rest = divmod(at, _HALF_LIFE)
         area = (_HALF_LIFE + rest) ** 2 + 2 * _HALF_LIFE**2

@@ -12,9 +12,9 @@ from pydantic import AfterValidator, Field
 from iris.model.frozen import Frozen
 from iris.model.job.demand_limits import REASON, cut
 
-#: What helps if all hosts that could serve a request have a fault.
+#: The remedy if all hosts that could serve a request have a fault.
 REPAIR = "repair them: a host takes tasks again when its agent finds no fault"
-#: What helps if the slices of all these hosts are taken back.
+#: The remedy if the slices of all hosts that could serve a request are being deleted.
 LEAVING = "wait: their slices are being deleted, and others replace them: iris autoscaler status"
 
 
@@ -61,28 +61,30 @@ class Refusal(Frozen):
     """
 
     code: RefusalCode
-    #: Cut to `REASON`, because it contains text from hosts and users.
+    #: The reason as a sentence. It is cut to `REASON`, because it contains text from hosts and
+    #: users.
     message: Annotated[str, AfterValidator(_within_limit)]
     #: The amounts needed, for each resource that is short.
     needed: dict[str, int] = Field(default_factory=dict)
     #: The amounts that the best host has of the resources in `needed`: free amounts for BUSY, total
     #: amounts for TOO_BIG.
     free: dict[str, int] = Field(default_factory=dict)
-    #: The number of hosts that passed the checks before: of the right kind for TOO_BIG, large
-    #: enough for CONSTRAINTS, and so on.
+    #: The number of hosts that passed all checks before the failed one: hosts of the right kind for
+    #: TOO_BIG, large enough hosts for CONSTRAINTS, and so on.
     hosts: int = 0
-    #: How many requests are served before this one, and the tasks of the first of them, where one
-    #: request is explained.
+    #: How many requests are served before this one.
     ahead: int = 0
+    #: The tasks of the first requests ahead; empty in an answer about several requests.
     ahead_first: tuple[str, ...] = ()
     #: For CONSTRAINTS: how many hosts each constraint alone excludes, the highest count first.
     excluded: dict[str, int] = Field(default_factory=dict)
-    #: For a gang: the hosts that it needs in one group, and the most that any group has (for BUSY:
-    #: has free).
+    #: How many hosts a gang needs in one group; 0 if it needs no group.
     group_needs: int = 0
+    #: The most hosts that any group has; for BUSY, the most free hosts.
     group_has: int = 0
     #: The event or action that would end the wait.
     remedy: Annotated[str, AfterValidator(_within_limit)] = ""
-    #: What the autoscaler does about it, and since when.
+    #: The autoscaler's outlook for the request; empty if it has none.
     scaling: str = ""
+    #: When the autoscaler requested the first slice that the gang waits for.
     since: datetime | None = None

@@ -36,7 +36,7 @@ def give_turns(
     bands: Iterable[Band],
     passed_over: Container[Shape],
 ) -> bool:
-    """Gives each waiting request its turn, and deducts from the capacity what the request gets.
+    """Gives each waiting request its turn, and deducts the hosts that it gets from the capacity.
 
     A request that gets no hosts is skipped, together with all others of its shape.
 

@@ -1,4 +1,4 @@
-"""Derives each user's use from the placements, which decides whose turn is next
+"""Derives the use of each user from the placements. It decides whose turn is next
 (`iris.scheduling.placement.queue`).
 """
 
@@ -16,10 +16,11 @@ from iris.scheduling.placement.recent_use import UNUSED, Lately
 class Usage(NamedTuple):
     """The use that counts when the users of a band are compared, by band and user."""
 
-    #: The weight that the user holds in the band and the higher ones; 0 for an overdue user.
+    #: The weight of the user's placements in the band and the higher ones; 0 for an overdue user.
     held: dict[Band, dict[str, int]]
-    #: The recent use in the band and the higher ones, and the same as if no user were overdue.
+    #: The recent use in the band and the higher ones.
     recent: dict[Band, dict[str, int]]
+    #: The recent use as it would be if no user were overdue.
     full_recent: dict[Band, dict[str, int]]
     lately: Lately
 
@@ -44,7 +45,7 @@ class Usage(NamedTuple):
         return cls(use_by_band(live, overdue), recent, full_recent, lately)
 
     def count_in_lower_bands(self, placement: Placement) -> None:
-        """Adds a placement of this pass to what its user holds in the bands below its own."""
+        """Adds a placement of this pass to the use of its user in all lower bands."""
         for band, held in self.held.items():
             if band.rank > placement.band.rank:
                 held[placement.user] = held.get(placement.user, 0) + placement.weight
@@ -83,8 +84,8 @@ def _overdue_users(
 def use_by_band(
     live: Iterable[Placement], overdue: Mapping[Band, Collection[str]] = MappingProxyType({})
 ) -> dict[Band, dict[str, int]]:
-    """Returns the weight that each user holds in each band and the higher ones; 0 where the user is
-    overdue.
+    """Returns the weight of each user's placements in each band and the higher ones; 0 in bands
+    where the user is overdue.
     """
     use: dict[Band, dict[str, int]] = {band: {} for band in Band}
     for placement in live:

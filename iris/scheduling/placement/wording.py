@@ -20,12 +20,12 @@ def some_hosts(count: int) -> str:
 
 
 def accept_nothing(hosts: int) -> str:
-    """Returns what so many closed hosts do."""
+    """Returns the predicate for this number of closed hosts."""
     return "accepts no new tasks" if hosts == 1 else "accept no new tasks"
 
 
 def best_of(count: int, best: str, noun: str) -> str:
-    """Returns which of several is meant: `the largest of 2 hosts`, or `the only host`."""
+    """Returns a phrase for the best of several: `the largest of 2 hosts`, or `the only host`."""
     return f"the only {noun}" if count == 1 else f"the {best} of {count} {noun}s"
 
 
@@ -39,8 +39,8 @@ def kind_of(device: Device | None) -> str:
 
 
 def pools(groups: Sequence[ScaleGroup]) -> str:
-    """Returns how many machines the pools of these groups have; empty: not all of them are
-    pools.
+    """Returns a clause about the machines in the pools of these groups; empty if one of the groups
+    has no pool.
     """
     if not all(group.is_pool for group in groups):
         return ""
@@ -50,7 +50,7 @@ def pools(groups: Sequence[ScaleGroup]) -> str:
 
 
 def enlarge(groups: Sequence[ScaleGroup]) -> str:
-    """Returns what to do about pools that are too small; empty: as `pools`."""
+    """Returns the remedy for pools that are too small; empty if one of the groups has no pool."""
     names = " or ".join(group.name for group in groups[:_MOST_POOLS])
     remedy = f"request fewer tasks, or add machines to hosts of scale group {names}"
     return remedy if all(group.is_pool for group in groups) else ""

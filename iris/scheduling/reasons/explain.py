@@ -18,16 +18,17 @@ from iris.scheduling.reasons.queue_position import (
     position,
 )
 
-#: The most shapes whose reason is computed for one answer. For the others the answer refers to
-#: `iris explain`.
+#: The most shapes whose reason one answer contains. For other shapes it refers to `iris explain`.
 MOST_REASONS = 50
-#: The most checks of a constraint or an amount of a host for the reasons of one answer, and the
-#: most users that are compared for the positions: half a second each. The first reason and the
-#: first position are computed in any case.
+#: The most checks for the reasons of one answer, which take half a second. A check compares one
+#: constraint or amount with one host. The first reason is computed in any case.
 MOST_CHECKS = 500_000
+#: The most comparisons of users for the positions of one answer, which take half a second. The
+#: first position is computed in any case.
 MOST_COMPARED = 100_000
-#: The most requests ahead of one that are named.
+#: The most requests ahead that a position names.
 MOST_NAMED = 5
+#: The answer for requests beyond `MOST_REASONS` or `MOST_CHECKS`.
 _MANY = Refusal(
     code=RefusalCode.QUEUED,
     message="many requests arrived at once; run iris explain to see why this one waits",
@@ -35,8 +36,12 @@ _MANY = Refusal(
 
 
 class WaitReasons:
-    """Answers why requests wait at one moment. It builds the state of the cluster once, when it is
-    first needed.
+    """Answers why requests wait at one moment.
+
+    Args:
+        state: builds the state of the cluster. It is called once, for the first answer that needs
+            it.
+        usage: builds the use of each user, in the same way.
     """
 
     def __init__(
@@ -67,20 +72,20 @@ class WaitReasons:
 
     @cached_property
     def _users(self) -> int:
-        """How many users are compared for one position, at most."""
+        """The most comparisons of users for one position."""
         return sum(len(users) for users in self._usage.recent.values()) + sum(
             len(self._waiting.users(band)) for band in Band
         )
 
     def _checks(self, shape: Shape) -> int:
-        """How many checks the reason of a shape takes, at most."""
+        """Returns the most checks for the reason of a shape."""
         return (1 + len(shape.constraints)) * len(self._state.host_index.hosts)
 
     def explain_all(self, keys: Iterable[str]) -> list[Refusal]:
         """Returns why the requests with these keys have no hosts.
 
-        Among the given requests of one user, band and shape, `ahead` is exact for the oldest and a
-        lower bound for the others. Computing it for each would take too long.
+        If several of the requests have the same user, band and shape, `ahead` is exact for the
+        oldest of them and a lower bound for the others. To compute it for each would take too long.
         """
         keys = list(keys)
         requests = [
@@ -124,8 +129,8 @@ class WaitReasons:
         return [answers[key] if key in answers else self._not_waiting(key) for key in keys]
 
     def by_shape(self, shapes: Iterable[Shape]) -> dict[Shape, Refusal]:
-        """Returns for each of these shapes why its requests wait; only for the first ones if all
-        would take too long.
+        """Returns for each of these shapes why its requests wait. The last shapes are left out if
+        they would exceed `MOST_CHECKS`.
         """
         shapes = list(shapes)
         firsts = self._waiting.firsts(set(shapes))
@@ -141,9 +146,8 @@ class WaitReasons:
     def with_positions(
         self, reasons: Iterable[tuple[Refusal, Sequence[Request]]]
     ) -> dict[str, Refusal]:
-        """Returns the reasons of requests that wait for their turn with their positions, by key.
-
-        Leaves out the last ones if all would take too long.
+        """Returns the reasons of requests that wait for their turn, with their positions, by key.
+        The last requests are left out if they would exceed `MOST_COMPARED`.
 
         Args:
             reasons: each reason, and requests of one shape that wait for it, in the order of the
@@ -172,8 +176,8 @@ class WaitReasons:
     def _in_queue(
         self, line: Sequence[Request], refusal: Refusal, releases: Releases
     ) -> dict[str, Refusal]:
-        """Returns the reason of the requests of one user, band and shape with their positions, by
-        key.
+        """Returns the refusals of the requests of one user, band and shape, with their positions,
+        by key.
         """
         first = line[0]
         found = position(self._waiting, self._usage, first, releases)
@@ -187,8 +191,8 @@ class WaitReasons:
         return {**answers, first.key: _with_position(refusal, first, found.ahead, bound, found.why)}
 
     def infeasible(self, request: Request) -> Refusal | None:
-        """Returns why no host, present or to be created, could ever serve the request; None when
-        some could.
+        """Returns why no host, present or to be created, could ever serve the request; None if one
+        could.
         """
         return feasibility.infeasible(self._state.host_index, request, self._state.catalog)
 
@@ -206,7 +210,7 @@ def _with_position(refusal: Refusal, request: Request, ahead: int, bound: str, w
 
     Args:
         bound: "at least " or "up to " if the number is not exact.
-        why: why another user's gangs are among them.
+        why: why another user's gang comes first; empty if none does.
     """
     message = refusal.message
     if refusal.code in IN_QUEUE:

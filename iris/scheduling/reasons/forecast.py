@@ -1,4 +1,4 @@
-"""Forecasts what would happen to a request, host by host, for `--dry-run`."""
+"""Forecasts for `--dry-run` what would happen to a request, and on which hosts it fits."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,15 +12,15 @@ from iris.scheduling.placement.feasibility import host_reasons, infeasible, no_s
 from iris.scheduling.placement.host_index import HostIndex
 from iris.scheduling.placement.refusals import Refusal
 
-#: The most hosts that one entry names; the others are only counted.
+#: The most hosts that one `Fit` names; further hosts are only counted.
 NAMED = 4
-#: The most entries. On a large cluster almost every busy host has a reason of its own.
+#: The most `Fit` entries. On a large cluster almost every busy host has a reason of its own.
 MOST_FITS = 1_000
 
 
 class Fit(Frozen):
-    """The fit of one task on hosts of one scale group, with the reason if it does not fit. Its
-    fields are keys of the JSON.
+    """Hosts of one scale group on which a task fits, or does not fit for the same reason. The names
+    of the fields are keys of the JSON output.
     """
 
     #: The hosts' scale group; empty for hosts that joined by themselves.
@@ -33,13 +33,14 @@ class Fit(Frozen):
 
 
 class Forecast(Frozen):
-    """The scheduler's answer to a request if it arrived now."""
+    """The scheduler's decision about a request if it arrived now."""
 
-    #: The hosts that it would get at once, in the order of its tasks; empty when it would wait.
+    #: The hosts that the request would get at once, in the order of its tasks; empty if it would
+    #: wait.
     hosts: tuple[str, ...] = ()
-    #: Why it would wait.
+    #: Why the request would wait; None if it would get hosts.
     refusal: Refusal | None = None
-    #: Why no host, present or to be created, could ever serve it; None when some could.
+    #: Why no host, present or to be created, could ever serve the request; None if one could.
     infeasible: Refusal | None = None
     fits: tuple[Fit, ...] = ()
 

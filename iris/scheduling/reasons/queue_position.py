@@ -1,15 +1,16 @@
 """Computes the position of a request: how many requests are served before it, and why another
 user's request comes first.
 
-The order is that of the pass (`iris.scheduling.placement.queue`), but with the use that users will
-have later. A gang that does not fit now is served in a later pass, after a gang that blocks it has
-ended. Then the user of that other gang holds less. So users are compared by what they will hold:
+The order is the order of the pass (`iris.scheduling.placement.queue`), but with the use that users
+will have later. A gang that does not fit now is served in a later pass, after a gang that blocks it
+has ended. Then the user of the ended gang has less use. So users are compared by their later use:
 
-- What must be released before the gang can be placed is deducted from every user.
-- What may be released is deducted from other users, but not from the gang's own user.
+- Placements that must end before the gang fits are deducted from the use of every user.
+- Placements that may end before the gang fits are deducted from the use of other users, but not of
+  the gang's own user.
 
 So a request that is reported as the first is the first, whichever host or slice becomes free for
-it, and the number of requests ahead is the largest possible. Gangs that end elsewhere in the
+it, and the number of requests ahead is the largest possible. Gangs that end on other hosts in the
 meantime may change the answer.
 """
 
@@ -24,28 +25,29 @@ from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.usage import Usage, use_by_band
 
 _Weights = dict[str, int]
-#: The units of time, in seconds. A time is shown in the largest unit of which it is at least a
-#: tenth.
+#: The units of time, in seconds. A time is shown in the largest unit that gives at least 0.1.
 _TIMES = (("hour", 3600), ("minute", 60), ("second", 1))
 
 
 class QueuePosition(NamedTuple):
-    """How many requests are served before a request: at most (`ahead`), and at least (`least`)."""
+    """The position of a request in the queue."""
 
+    #: The most requests that are served before it.
     ahead: int
+    #: The fewest requests that are served before it.
     least: int
     #: Why another user comes first; empty when none does.
     why: str = ""
 
 
 class Releases(NamedTuple):
-    """The weight that each user releases before a request fits: in any case (`certain`), and at
-    most (`most`).
-    """
+    """The weight of the placements of each user that end before a request fits."""
 
+    #: The weight that ends in any case.
     certain: Mapping[str, int]
+    #: The most weight that may end.
     most: Mapping[str, int]
-    #: The users who release everything that they hold in any case.
+    #: The users whose placements end in any case, all of them.
     all_of: Collection[str] = ()
 
 
@@ -63,12 +65,12 @@ class HostHolders:
         for placement in self._live:
             for number in seats_of(index, placement):
                 self._on.setdefault(number, []).append(placement)
-        #: For each band and host: the weight that users hold there in that band and the higher
-        #: ones.
+        #: For each band and host: the weight of each user's placements on the host, in this
+        #: band and the higher ones.
         self._weights: dict[Band, dict[int, _Weights]] = {}
 
     def releases(self, request: Request) -> Releases:
-        """Returns the weights that must be released, and that may be, before the request fits."""
+        """Returns the weights that must end, and that may end, before the request fits."""
         most: _Weights = {}
         certain: _Weights | None = None
         weights = self._weights_in(request.band)
@@ -95,9 +97,7 @@ class HostHolders:
         )
 
     def _ways(self, request: Request) -> Iterable[Sequence[int]]:
-        """Returns the hosts, or groups of hosts, each of which suffices for the request when it is
-        free.
-        """
+        """Yields the sets of hosts that suffice for the request when they are free."""
         candidates = self._index.candidates(request)
         if request.group_by is None:
             return ([number] for number in candidates.hosts)
@@ -119,10 +119,11 @@ class HostHolders:
         return self._weights[band]
 
     def _held(self, hosts: Iterable[int], request: Request, *, blocking: bool = False) -> _Weights:
-        """Returns the weight that each user holds on the hosts, counting each gang once.
+        """Returns the weight of each user's gangs on the hosts. A gang on several hosts counts
+        once.
 
         Args:
-            blocking: count only the gangs that block the request even if everything else has ended.
+            blocking: count only gangs that block the request even after all others have ended.
         """
         found = {
             placement.key: placement
@@ -147,7 +148,7 @@ class HostHolders:
 
 
 def position(waiting: Queue, usage: Usage, request: Request, releases: Releases) -> QueuePosition:
-    """Returns the position of the request after `releases`."""
+    """Returns the position of the request once the placements in `releases` have ended."""
     mine = request.user
     late, recent = _after(usage, request, releases, late=True)
     least = waiting.ahead(request, *_after(usage, request, releases, late=False))
@@ -176,8 +177,8 @@ def position(waiting: Queue, usage: Usage, request: Request, releases: Releases)
 def first_ahead(
     waiting: Queue, usage: Usage, request: Request, releases: Releases, most: int
 ) -> tuple[str, ...]:
-    """Returns the tasks of the first requests that are served before the request if all fit, at
-    most `most`.
+    """Returns the tasks of the first `most` requests that are served before the request if all
+    fit.
     """
     held, recent = _after(usage, request, releases, late=True)
     found: list[str] = []
@@ -195,20 +196,21 @@ def first_ahead(
 def _after(
     usage: Usage, request: Request, releases: Releases, *, late: bool
 ) -> tuple[_Weights, _Weights]:
-    """Returns what users hold, and their recent use, after the releases.
+    """Returns the use and the recent use of each user after the releases.
 
     Args:
-        late: resolve everything uncertain so that the request's turn is as late as possible; else
-            as early as possible.
+        late: whether to assume the uncertain releases that make the request's turn as late as
+            possible, or as early as possible.
     """
     held, recent, full = (
         each[request.band] for each in (usage.held, usage.recent, usage.full_recent)
     )
 
     def releases_most(user: str) -> bool:
-        """Returns true if the user is assumed to release all that may be released.
+        """Returns true if all placements of the user that may end are assumed to end.
 
-        For a late turn these are the other users; for an early turn it is the request's own user.
+        That is so for the other users if the turn is late, and for the request's own user if it is
+        early.
         """
         return (user == request.user) is not late
 
@@ -218,8 +220,8 @@ def _after(
         )
         for user, weight in held.items()
     }
-    # For an overdue user, what runs hardly counts. It counts in full after it has ended, which
-    # makes that turn later.
+    # The running placements of an overdue user hardly count. They count in full after their end,
+    # which makes that user's turn later.
     used = {
         user: (
             full if user in (releases.all_of if releases_most(user) else releases.most) else recent
@@ -230,8 +232,8 @@ def _after(
 
 
 def _alike(one: int, other: int, request: Request) -> tuple[str, str, str]:
-    """Formats two weights in the request's unit: accelerators or cores. Uses cores where the two
-    would look equal.
+    """Formats two weights in the request's unit, accelerators or cores. Uses cores if the two
+    numbers of accelerators would look equal.
     """
     units = [(DEVICE_WEIGHT, "accelerators"), (CORE_WEIGHT, "cores")]
     unit, noun = (

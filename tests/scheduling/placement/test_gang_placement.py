@@ -241,7 +241,7 @@ def test_gangs_that_share_a_host_meet_on_different_ports() -> None:
     ]
 
 
-def test_gangs_of_two_clusters_on_one_machine_and_attempts_of_one_gang_meet_on_different_ports() -> (
+def test_gangs_of_two_clusters_on_one_machine_and_attempts_of_one_gang_have_different_ports() -> (
     None
 ):
     """No scheduler knows the ports of another, and an attempt that found its port in use must not

@@ -137,9 +137,7 @@ def test_cpu_tasks_take_hosts_with_devices_last_and_only_where_allowed() -> None
     assert where(hosts, requests(some(cpu=1), some(cpu=1))) == {"k1": "plain", "k2": "open"}
 
 
-def test_a_required_constraint_is_never_broken_and_a_preferred_one_only_when_there_is_no_other_host() -> (
-    None
-):
+def test_a_required_constraint_always_holds_and_a_preferred_one_if_a_host_meets_it() -> None:
     """Data that must stay in a region stays; a region that is merely nearer is not worth waiting
     for.
     """

@@ -35,7 +35,7 @@ from iris.model.job.attempts import TaskOutcome
 from iris.model.job.environments import EnvironmentSpec
 from iris.model.job.secrets import ALL_OF_THE_USERS
 from iris.model.states import TaskState
-from iris.scheduling.retries import hosts_after
+from iris.scheduling.jobs.retries import hosts_after
 from iris.storage.object_store import Store
 from tests.builders import a_host, a_placement
 from tests.e2e.cluster import alive, eventually

@@ -12,7 +12,14 @@ from iris.model.job.attempts import Account, TaskOutcome
 from iris.model.job.spec import JobSpec
 from iris.model.job.status import TaskStatus
 from iris.model.states import ENDED, JobState, TaskState, move_task, roll_up
-from iris.scheduling.retries import MAX_DELAY, RetryDecision, account_of, after, decide, judge
+from iris.scheduling.jobs.retries import (
+    MAX_DELAY,
+    RetryDecision,
+    account_of,
+    after,
+    decide,
+    judge,
+)
 from tests.builders import NOON, a_spec, a_task, an_outcome, at
 from tests.strategies import CHEAP
 

@@ -1,7 +1,7 @@
 """How tasks that are cancelled end."""
 
 from iris.model.states import TaskState
-from iris.scheduling.ledger.cancellations import Cancellations
+from iris.scheduling.jobs.cancellations import Cancellations
 
 
 def test_a_task_that_the_user_cancelled_keeps_that_end_when_its_job_ends_too() -> None:

@@ -1,8 +1,8 @@
 """Decides which account an unsuccessful attempt counts against, and whether the task is retried.
 
-Each task has separate accounts. Preemptions must not use up the retries of a correct program. A
-program that crashes must not be retried a hundred times because the limit for preemptions is high,
-and neither must a set-up whose package index is gone.
+Each task has separate accounts. Preemptions must not use up the retries of a correct program. The
+limit for preemptions is high, so a program that crashes must not use it, and neither must a set-up
+whose package index is gone.
 
 The tasks of a gang share one outcome, so their accounts are equal. When several of them end badly,
 **a lost host explains its siblings' crashes**: programs that compute together fail within seconds
@@ -24,13 +24,15 @@ from iris.model.states import TaskState, move_task
 
 
 class RetryDecision(Frozen):
-    """The decision after an attempt: the account that it counts against, and whether and when there
-    is another.
-    """
+    """The decision after an attempt: whether and when there is another attempt."""
 
+    #: The account that the attempt counts against.
     account: Account
     retry: bool
+    #: The time until the next attempt.
     delay: timedelta = timedelta(0)
+    #: The reason that the culprit shows if there is no other attempt; empty for the reason of its
+    #: outcome.
     reason: str = ""
 
 
@@ -40,7 +42,7 @@ class AttemptResult(Frozen):
     account: Account
     #: The index in the gang of the task that decided the result.
     culprit: int
-    #: The outcome of every task; siblings share that of the culprit.
+    #: The outcome of every task. Siblings share the outcome of the culprit.
     outcomes: tuple[TaskOutcome, ...]
 
     @property
@@ -56,9 +58,9 @@ class HostsAfter(NamedTuple):
     spoilt_by: tuple[str, ...] = ()
     #: Whether its programs ran.
     ran: bool = False
-    #: When it was placed, if a host spoilt it.
+    #: When the attempt was placed; None if no host spoilt it.
     placed_at: datetime | None = None
-    #: (host, incarnation) of incarnations that are over.
+    #: The (host, incarnation) of each incarnation that is over.
     over: tuple[tuple[str, str], ...] = ()
 
 
@@ -66,9 +68,9 @@ class HostsAfter(NamedTuple):
 #: cause a busy loop.
 FIRST_DELAY = timedelta(seconds=1)
 MAX_DELAY = timedelta(minutes=5)
-#: The delay before each retry of a set-up that something outside the cluster has failed; after the
-#: last one the job ends. A host tries again for some seconds itself, so these are for longer
-#: trouble: in all some eight minutes, in which the hosts are free.
+#: The delays before the retries of a set-up that failed because of a service outside the cluster.
+#: After the last retry the job ends. The host itself retries for some seconds, so these delays are
+#: for longer outages. In all they last about eight minutes, in which the hosts are free.
 SETUP_DELAYS = (
     timedelta(seconds=10),
     timedelta(seconds=30),
@@ -109,15 +111,15 @@ def judge(outcomes: Sequence[TaskOutcome], evicted: str = "") -> AttemptResult:
     accounts = [account_of(outcome) for outcome in outcomes]
     account = next((each for each in _WEIGHT if each in accounts), Account.NONE)
     if account is Account.NONE:
-        # A task that was stopped decides, not one that had succeeded by then.
+        # A task that was stopped decides the result, not a task that had succeeded by then.
         stopped = (
             index
             for index, outcome in enumerate(outcomes)
             if outcome.state is not TaskState.SUCCEEDED
         )
         return AttemptResult(account=account, culprit=next(stopped, 0), outcomes=tuple(outcomes))
-    # The culprit is the task that ended first. The time at which a host was lost is unknown: the
-    # time it was given up counts.
+    # The culprit is the task that ended first. The time at which a host was lost is unknown, so the
+    # time at which it was given up counts.
     guilty = [index for index, each in enumerate(accounts) if each is account]
     culprit = min(
         guilty,
@@ -197,11 +199,7 @@ def decide(spec: JobSpec, before: TaskStatus, result: AttemptResult) -> RetryDec
 def after(
     tasks: Sequence[TaskStatus], result: AttemptResult, decision: RetryDecision, now: datetime
 ) -> list[TaskStatus]:
-    """Returns the tasks of a gang after an attempt, with their outcomes and updated accounts.
-
-    Raises:
-        IllegalMove: a task was not in a state that an attempt can end from.
-    """
+    """Returns the tasks of a gang after an attempt, with their outcomes and updated accounts."""
     before = tasks[0]
     in_a_row = {"undelivered": 0, "faults": before.faults + 1 if result.outcome.fault else 0}
     if any(outcome.started_at for outcome in result.outcomes):
@@ -234,13 +232,13 @@ def after(
 def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) -> HostsAfter:
     """Returns which hosts spoilt an attempt, and which incarnations are over.
 
-    An incarnation is over if it said so itself. Its slice reports that too, but perhaps after the
-    gang was placed there again. A refusal by another agent of the host proves nothing: that agent
-    may be the older one, or about to hand over.
+    An incarnation is over if its agent reported so in the outcome. The slice reports it, too, but
+    perhaps after the gang was placed there again. If another agent of the host refused the task,
+    that proves nothing: it may be the older agent, or about to hand over.
 
     Args:
-        placement: None if there were no hosts.
-        outcomes: one per task; empty if no program was started.
+        placement: the hosts of the attempt; None if it had none.
+        outcomes: the outcome of each task; empty if no program was started.
     """
     if placement is None or not outcomes:
         return HostsAfter()
@@ -262,15 +260,15 @@ def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) ->
 
 
 def avoided_after(avoided: Sequence[str], spoilt_by: Sequence[str]) -> tuple[str, ...]:
-    """Returns the hosts that the next attempt avoids: those that spoilt the last ones, once for
-    each attempt that they spoilt.
+    """Returns the hosts that the next attempt avoids: the hosts that spoilt the last attempts. A
+    host is repeated for each attempt that it spoilt.
     """
     return (*avoided, *spoilt_by)[-MAX_AVOIDED:]
 
 
 def unprepared(placement: Placement | None, outcomes: Sequence[TaskOutcome]) -> tuple[str, ...]:
-    """Returns the hosts on which a set-up failed. They are not to blame, but the network of another
-    one may do better.
+    """Returns the hosts on which a set-up failed. These hosts are not at fault, but the network of
+    another host may work.
     """
     if placement is None or not outcomes:
         return ()

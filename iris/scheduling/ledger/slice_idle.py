@@ -5,13 +5,13 @@ from datetime import datetime
 
 
 class SliceIdle:
-    """The time at which a task last ran on each slice. For a new slice it is the time at which the
-    slice came.
+    """The time at which a task last ran on each slice. For a new slice it is the time at which its
+    first host joined.
     """
 
     def __init__(self, at: Mapping[str, datetime] | None = None) -> None:
         self.at = dict(at or {})
-        #: The slices on which a task ended, or that came, since the last `now_is`.
+        #: The slices on which a task ended, or that are new, since the last `now_is`.
         self._left: set[str] = set()
 
     def left(self, slice_id: str) -> None:
@@ -19,7 +19,7 @@ class SliceIdle:
         self._left.add(slice_id)
 
     def now_is(self, now: datetime) -> None:
-        """Sets the time for everything that was recorded since the last call."""
+        """Sets the time of the slices that were recorded since the last call."""
         self.at.update(dict.fromkeys(self._left, now))
         self._left.clear()
 

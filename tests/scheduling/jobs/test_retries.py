@@ -14,7 +14,7 @@ from iris.model.job.attempts import Account, TaskOutcome
 from iris.model.job.spec import JobSpec
 from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState
-from iris.scheduling.retries import (
+from iris.scheduling.jobs.retries import (
     MAX_AVOIDED,
     MAX_DELAY,
     RetryDecision,

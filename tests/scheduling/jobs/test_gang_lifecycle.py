@@ -30,8 +30,8 @@ from iris.model.job.spec import Band, Coscheduling, Hold, Overrides
 from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState
 from iris.model.units import format_duration, parse_duration
-from iris.scheduling import retries
-from iris.scheduling.ledger.gang_lifecycle import GangLifecycle
+from iris.scheduling.jobs import retries
+from iris.scheduling.jobs.gang_lifecycle import GangLifecycle
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from tests.builders import NOON, a_gang_placement, a_host, a_spec, an_outcome
 from tests.transcript import check, transcripts

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from iris.scheduling.ledger.array_windows import PartLoad, shares
+from iris.scheduling.jobs.array_windows import PartLoad, shares
 
 loads = st.lists(st.builds(PartLoad, st.integers(0, 20), st.integers(0, 20)), max_size=8)
 

@@ -1,13 +1,14 @@
-"""Decides how a gang gets from its submission to its end. Pure: `iris.workflows.jobs.gang_run` does
-what each state stands for.
+"""Decides how a gang gets from its submission to its end. `iris.workflows.jobs.gang_run` acts on
+these decisions and has one step for each state.
 
     BACKOFF ──▶ HELD ──▶ WAITING ──▶ RUNNING ──▶ RELEASING ──▶ ENDED
        ▲  └────────────────▲ └──────────────────────▲ │
        └──────────────────────────────────────────────┘
 
-Every path from WAITING and RUNNING leads through RELEASING, so a gang that has ended holds nothing.
-The table is in `iris.model.job.gangs`. If a placement and the timeout meet, the first that the
-workflow takes counts: the release that follows the timeout releases the placement, too.
+Every path from WAITING and RUNNING leads through RELEASING, so a gang that has ended has no request
+and no hosts. The table is in `iris.model.job.gangs`. If a placement and the scheduling timeout
+arrive at the same time, the first one that the workflow handles counts. The release after the
+timeout also releases such a placement.
 """
 
 from dataclasses import dataclass, replace
@@ -22,21 +23,22 @@ from iris.model.job.spec import Overrides
 from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState, move_task
 from iris.model.units import format_duration
-from iris.scheduling import retries
+from iris.scheduling.jobs import retries
 from iris.scheduling.ledger.recovery import GangReport
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.placement.wording import counted
 
-#: The delay before a gang sends a request with a new key, when the scheduler does not accept the
-#: old one.
+#: The delay before a gang sends a request with a new key, if the scheduler did not accept the old
+#: key.
 NEW_KEY_DELAY = timedelta(seconds=1)
-#: From this delay on, a gang shows when its next attempt is due.
+#: A gang shows when its next attempt is due if the delay is at least this long.
 SHOWN_DELAY = timedelta(seconds=10)
 #: The most hosts that a reason names.
 NAMED_HOSTS = 2
 _NOBODY: frozenset[int] = frozenset()
+#: The states of a task on a host, in their order.
 _PROGRESS = (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING)
-#: The state of an attempt when it begins.
+#: The fields of `GangLifecycle` that are reset when an attempt begins.
 _NOTHING_YET: dict[str, Any] = {
     "offer": None,
     "eviction": "",
@@ -48,67 +50,68 @@ _NOTHING_YET: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class GangLifecycle:
-    """A gang and the state of its current attempt. Each method is an event and returns the
-    lifecycle after it.
+    """A gang and the state of its current attempt. Each method that changes it stands for an event,
+    and returns the lifecycle after the event.
 
     Raises:
-        IllegalMove: the event is not legal in the gang's state; nothing has changed.
+        IllegalMove: the gang's state does not accept the event.
     """
 
     gang: Gang
     state: GangState = GangState.BACKOFF
-    #: How long BACKOFF lasts, and the reason of the retry without the time at which it ends.
+    #: How long BACKOFF lasts.
     delay: timedelta = timedelta(0)
+    #: The reason of the retry that BACKOFF waits for, without the time of the retry.
     retried_after: str = ""
-    #: Since when the current hold has not been counted in `Gang.held_for`.
+    #: The begin of the part of the current hold that `Gang.held_for` does not include yet.
     held_since: datetime | None = None
-    #: The user's overrides are newer than those that the scheduler has.
+    #: Whether the scheduler does not have the user's latest overrides yet.
     amended: bool = False
-    #: An earlier run of the workflow has sent the request.
+    #: Whether an earlier run of the workflow has sent the request.
     repeated: bool = False
-    #: What the gang has at the scheduler: an open request or hosts, and neither after the release.
+    #: The open request at the scheduler; None if there is none.
     request: Request | None = None
+    #: The hosts of the attempt; None if it has none, or has released them.
     placement: Placement | None = None
+    #: When the gang took its hosts.
     placed_at: datetime | None = None
-    #: The hosts of a gang that waits, before it takes them.
+    #: The hosts that the scheduler offers to a gang that waits, before the gang takes them.
     offer: Placement | None = None
-    #: Why the scheduler takes the hosts away; once the programs have ended, only if that ended
-    #: them.
+    #: Why the scheduler evicts the gang. After the end of the programs it is empty if the eviction
+    #: did not end them.
     eviction: str = ""
-    #: The places of the tasks that are prepared, or that run.
+    #: The indexes in the gang of the tasks whose programs are prepared or run.
     prepared: frozenset[int] = frozenset()
-    #: The outcomes of all tasks once they have ended.
+    #: The outcomes of all tasks, once all have ended.
     outcomes: tuple[TaskOutcome, ...] = ()
-    #: The scheduler does not accept the request's key.
+    #: Whether the scheduler does not accept the request's key.
     forgotten: bool = False
-    #: Why the gang waits, by the scheduler; None: it does not wait, or the scheduler has not said
-    #: it yet.
+    #: Why the gang waits; None if it does not wait, or the scheduler has not answered yet.
     refusal: Refusal | None = None
 
     def ready(self, now: datetime) -> Self:
-        """Begins to count the time that the gang waits for hosts: the last job that it depends on
-        has ended.
+        """Begins to count the time that the gang waits for hosts, because the last job that it
+        depends on has ended.
         """
         held_since = now if self.gang.overrides.hold is not None else None
         return replace(self._with(ready_at=now, held_for=timedelta(0)), held_since=held_since)
 
-    # -- steps of the workflow
-    # ----------------------------------------------------------------------------------------------
+    # Steps of the workflow.
 
     def waited(self) -> Self:
-        """Ends the delay before an attempt: its end is past, and not shown any more."""
+        """Ends the delay before an attempt, and no longer shows the time of its end."""
         first = self.gang.first
-        told = (
+        shown = (
             bool(self.retried_after)
             and first.state is TaskState.PENDING
             and first.reason.startswith(self.retried_after)
         )
-        gang = self.gang.with_tasks(reason=self.retried_after) if told else self.gang
+        gang = self.gang.with_tasks(reason=self.retried_after) if shown else self.gang
         return replace(self, gang=gang, delay=timedelta(0), retried_after="")
 
     def begin(self, key: str) -> Self:
-        """Begins an attempt. The request of a held gang is sent later, unless the scheduler has it
-        already.
+        """Begins an attempt. A held gang sends its request after the hold, unless the scheduler has
+        the request already.
         """
         now, hold, repeated = self.waited(), self.gang.overrides.hold, self.gang.first.key == key
         if hold is not None and not repeated:
@@ -120,12 +123,14 @@ class GangLifecycle:
         )
 
     def unheld(self) -> Self:
-        """Goes on with an attempt that began while the user held the gang."""
+        """Continues an attempt that began while the user held the gang."""
         return self._move(GangEvent.BEGIN, amended=False)
 
     def requested(self, request: Request) -> Self:
-        """Records the request. It does not carry a hold, and has no effect if the scheduler has it
-        already: overrides follow.
+        """Records that the request is sent.
+
+        The user's overrides are sent after the request: a request has no field for a hold, and a
+        repeated request has no effect.
         """
         return self._move(
             GangEvent.ASK,
@@ -134,8 +139,10 @@ class GangLifecycle:
         )
 
     def refused(self, refusal: Refusal | None, before: str = "") -> Self:
-        """Shows why there are no hosts yet, and why the gang is retried (`before`). A held gang
-        shows its hold.
+        """Shows why there are no hosts yet. A held gang shows its hold instead.
+
+        Args:
+            before: why the gang is retried; empty in the first attempt.
         """
         if refusal is None or self.gang.overrides.hold is not None:
             return self
@@ -145,8 +152,8 @@ class GangLifecycle:
         )
 
     def turned_away(self) -> Self:
-        """Records that the scheduler has not accepted the request, which is sent again later, with
-        the overrides of that time.
+        """Records that the scheduler has not accepted the request. The workflow sends it again
+        later, with the overrides of that time.
         """
         return replace(self, request=None, amended=False)
 
@@ -176,8 +183,8 @@ class GangLifecycle:
         )
 
     def forget(self) -> Self:
-        """Gives up the request's key: the scheduler does not accept it, as after a reset of the
-        gang's workflow.
+        """Gives up the request's key, because the scheduler does not accept it. That happens after
+        a reset of the gang's workflow.
         """
         return self._move(GangEvent.FORGET, forgotten=True)
 
@@ -185,11 +192,17 @@ class GangLifecycle:
         return self._move(GangEvent.TIME_OUT)
 
     def finished(self, outcomes: list[TaskOutcome], eviction: str) -> Self:
-        """Records the tasks' outcomes, and the eviction if it ended them."""
+        """Records the tasks' outcomes.
+
+        Args:
+            eviction: why the scheduler evicted the gang; empty if no eviction ended the tasks.
+        """
         return self._move(GangEvent.FINISH, outcomes=tuple(outcomes), eviction=eviction)
 
     def cancelled(self, reason: str, now: datetime) -> Self:
-        """Ends a gang that has nothing at the scheduler, and makes another one release it."""
+        """Cancels the gang. A gang without request and hosts ends; any other gang releases them
+        first.
+        """
         ended = self._killed(reason, now) if self.state is GangState.BACKOFF else self
         return ended._move(GangEvent.CANCEL)
 
@@ -197,9 +210,9 @@ class GangLifecycle:
         """Decides whether there is another attempt, once the request or the hosts are released.
 
         Args:
-            refusal: why a gang that still waited had no hosts.
-            cancelled: the reason of the workflow's cancellation; None: it is not cancelled. Only
-                success counts nevertheless.
+            refusal: why the gang waited, if it still waited for hosts.
+            cancelled: why the workflow is cancelled; None if it is not. An attempt that succeeded
+                counts in spite of the cancellation.
         """
         empty = replace(self, request=None, placement=None)
         result = retries.judge(self.outcomes, self.eviction) if self.outcomes else None
@@ -234,11 +247,12 @@ class GangLifecycle:
         gang = gang.model_copy(update={"avoided": retries.avoided_after(gang.avoided, spoilt_by)})
         return after._move(GangEvent.RETRY, gang=gang, delay=decision.delay, retried_after=why)
 
-    # -- signals
-    # ----------------------------------------------------------------------------------------------
+    # Signals.
 
     def offered(self, placement: Placement) -> Self:
-        """Records hosts. Those for another attempt are stale: that attempt has released its key."""
+        """Records hosts that the scheduler offers. Hosts for an earlier attempt are ignored: that
+        attempt has released its key.
+        """
         return (
             self._move(GangEvent.OFFER, offer=placement)
             if placement.key == self.gang.first.key
@@ -246,13 +260,13 @@ class GangLifecycle:
         )
 
     def evicted(self, key: str, reason: str) -> Self:
-        """Records that the scheduler takes the hosts away, for a gang of a higher band or for an
+        """Records that the scheduler evicts the gang, for a gang of a higher band or for an
         operator.
         """
         return self._move(GangEvent.EVICT, eviction=reason) if key == self.gang.first.key else self
 
     def explained(self, key: str, refusal: Refusal) -> Self:
-        """Shows the new reason why the gang waits."""
+        """Shows a new reason why the gang waits."""
         first = self.gang.first
         if (
             key != first.key
@@ -273,13 +287,13 @@ class GangLifecycle:
         *,
         prepared: bool = False,
     ) -> Self:
-        """Records that a host prepares or runs a program. A late report, or one of an earlier
+        """Records that a host prepares or runs a program. A late report, or a report of an earlier
         attempt, has no effect.
 
         Args:
-            reason: what the host does to prepare it, or what it waits for after the program's end.
-            prepared: whether the program is prepared, and waits for those of the gang's other
-                tasks. The task's state stays.
+            reason: the step of the preparation, or what the host waits for after the program's end.
+            prepared: True if the program is prepared and waits for the programs of the gang's other
+                tasks. Then the task's state stays.
         """
         places = (
             place
@@ -311,7 +325,7 @@ class GangLifecycle:
         return self._move(GangEvent.PROGRESS, gang=self.gang.with_task(place, status))
 
     def _why_building(self, task: TaskStatus, doing: str) -> str:
-        """Returns what the host does, and if it does so again, why."""
+        """Returns the step of the preparation and, after failed set-ups, why it is repeated."""
         if not task.setups or not self.gang.attempts:
             return doing
         last = self.gang.attempts[-1]
@@ -319,8 +333,8 @@ class GangLifecycle:
         return f"{again}; attempt {last.number}: {last.reason}"
 
     def _with_barrier(self) -> Self:
-        """Shows for which hosts the tasks that are prepared wait; nothing, once they wait for
-        none.
+        """Shows in the reason of each prepared task for which hosts it waits; an empty reason once
+        it waits for none.
         """
         waits, gang = self.waits_for_hosts, self.gang
         for place in sorted(self.prepared):
@@ -343,12 +357,11 @@ class GangLifecycle:
             GangEvent.OVERRIDE, gang=gang, held_since=now if hold else None, amended=True
         )
 
-    # -- views
-    # ----------------------------------------------------------------------------------------------
+    # Views.
 
     @property
     def all_prepared(self) -> bool:
-        """Returns whether the programs of all tasks may start."""
+        """Whether the programs of all tasks may start."""
         tasks = self.gang.tasks
         return len(self.prepared) == len(tasks) or any(
             task.state is TaskState.RUNNING for task in tasks
@@ -356,7 +369,7 @@ class GangLifecycle:
 
     @property
     def waits_for_hosts(self) -> str:
-        """For which hosts the tasks that are prepared wait; empty: for none."""
+        """The hosts for which prepared tasks wait, as a reason; empty if they wait for none."""
         if not self.prepared or self.all_prepared:
             return ""
         late = [task for place, task in enumerate(self.gang.tasks) if place not in self.prepared]
@@ -370,8 +383,8 @@ class GangLifecycle:
         return f"{WAITS_FOR} {len(slow)} of {counted(hosts, 'host')}: {named}"
 
     def carried(self, now: datetime) -> Gang:
-        """Returns the gang for the workflow's next run: with the time of the current hold until
-        now.
+        """Returns the gang for the workflow's next run. Its `held_for` includes the current
+        hold.
         """
         held = now - self.held_since if self.held_since is not None else timedelta(0)
         return self.gang.model_copy(update={"held_for": self.gang.held_for + held})
@@ -391,12 +404,12 @@ class GangLifecycle:
 
     @property
     def interrupted(self) -> bool:
-        """Returns whether there is something to do for a gang that waits."""
+        """Whether the workflow of a gang that waits must act: on an offer, or on new overrides."""
         return self.offer is not None or self.amended
 
     def member_key(self, task: TaskStatus) -> str:
-        """Returns the key by which a task's host identifies the current attempt. It names the same
-        run as the gang's key.
+        """Returns the key by which a task's host identifies the current attempt. It contains the
+        same run as the gang's key.
         """
         run = (self.gang.first.key or "").rpartition("/")[2]
         return names.attempt_key(names.attempt_id(self.gang.spec.id, task.index, task.attempt), run)

@@ -1,0 +1,1 @@
+"""The decisions of the workflows of jobs: the lifecycle of a gang, retries, cancellations."""
