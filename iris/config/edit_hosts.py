@@ -90,11 +90,7 @@ def _without(addresses: Sequence[str], others: Collection[str]) -> tuple[str, ..
 def _changed(
     text: str, group: str, hosts: tuple[str, ...], retiring: tuple[str, ...], sizes: dict[str, int]
 ) -> str:
-    """Returns the text with these values in the group.
-
-    Raises:
-        Rejected: a change within the group's own lines does not have that effect.
-    """
+    """Returns the text with these values in the group. Refuses a change that has another effect."""
     config = load_config(text)
     before = config.scale_groups[group]
     after = before.model_copy(update={"hosts": hosts, "retiring_hosts": retiring, **sizes})
@@ -176,11 +172,7 @@ def _with_number(text: str, group: str, key: str, number: int) -> str:
 
 
 def _mapping(text: str, path: Sequence[str]) -> yaml.MappingNode:
-    """Returns the place of the mapping at this path.
-
-    Raises:
-        _NotWritten: there is no such mapping.
-    """
+    """Returns the place of the mapping at this path. Raises `_NotWritten` if there is none."""
     found: yaml.Node | None = yaml.compose(text, BoundedLoader)
     for key in path:
         pairs = found.value if isinstance(found, yaml.MappingNode) else []

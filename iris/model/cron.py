@@ -154,10 +154,7 @@ def _values(
     text: str, known: range, words: Sequence[str] = (), *, first: int = 0
 ) -> frozenset[int]:
     """Returns the values of a field, such as `*`, `5`, `1-5`, `MON-FRI`, `*/15`, `3/5` or several
-    of these, separated by commas.
-
-    Raises:
-        ValueError: the field has another form, or names an unknown value.
+    of these, separated by commas. Raises ValueError if the field is invalid.
     """
     found: set[int] = set()
     for part in text.split(","):

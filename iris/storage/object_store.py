@@ -275,11 +275,8 @@ def _open_as(directory: Path, path: str) -> None:
 
 
 def _directory(url: str) -> Path | None:
-    """Returns the directory that a `file://` URL names, or None for another scheme.
-
-    Raises:
-        Unreachable: the URL does not name a directory of this machine, or has a character that
-            would cut off its path.
+    """Returns the directory that a `file://` URL names, or None for another scheme. Refuses a URL
+    that does not name a directory of this machine, or has a character that would cut off its path.
     """
     parts = urlsplit(url)
     if parts.scheme != "file":
