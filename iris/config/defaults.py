@@ -27,9 +27,10 @@ BUILT_IN = "built-in default"
 TPU_TABLE = "accelerator table"
 MACHINE_TABLE = "machine type table"
 
-#: The types of group to which some keys are limited. For other types these keys are not shown, and
-#: setting them is an error.
+#: The types of group whose machines Google Cloud creates.
 IN_CLOUD = frozenset({SliceType.TPU_VM, SliceType.GCE_VM})
+#: Keys that apply only to some types of group. For other types they are not shown, and setting them
+#: is an error.
 ONLY_FOR: Mapping[str, frozenset[SliceType]] = {
     "hosts": frozenset({SliceType.MANUAL_VM}),
     "retiring_hosts": frozenset({SliceType.MANUAL_VM}),

@@ -20,14 +20,15 @@ from iris.model.job.environments import check_image
 #: surrogate pairs.
 _CONTROL = ("Cc", "Cs", "Zl", "Zp")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]{0,252})")
-#: Also `DOMAIN\ada` and `ada@domain`. ssh expands `%`, `~` and `$` in other places, and a shell
-#: reads quotes.
+#: Matches a login user, also `DOMAIN\ada` and `ada@domain`. Other characters are unsafe: ssh
+#: expands `%`, `~` and `$`, and a shell interprets quotes.
 _LOGIN_USER = re.compile(r"\w([\w.@+\\-]*[\w.@+-])?")
 _JUMP_HOST = re.compile(r"((?P<user>[^@]*)@)?(?P<host>[^@:]*)(:(?P<port>[0-9]{1,5}))?")
 _MAX_PORT = 65535
-#: ssh has no notation of its own for these in a path: it ends a quotation, and replaces variables.
+#: Characters that cannot be escaped in a path of an ssh option: they end a quotation or expand
+#: variables.
 _NOT_IN_SSH_PATHS = re.compile(r"[\"\\$]")
-#: Names and paths of names in a cloud: `default`, `projects/shared/global/networks/lab`,
+#: Matches a name in a cloud, or a path of names: `default`, `projects/shared/global/networks/lab`,
 #: `agent@project.iam.gserviceaccount.com`.
 _CLOUD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -120,10 +121,10 @@ def _read_host_path(value: str) -> str:
 
 
 def read_mount(value: str) -> str:
-    """Returns the path of a directory that a container gets.
+    """Returns the path of a host's directory that a container mounts.
 
     Raises:
-        InvalidValue: Docker would read it as several.
+        InvalidValue: Docker would take the text for several paths.
     """
     if ":" in value:
         raise InvalidValue(

@@ -137,7 +137,7 @@ class EnvironmentSpec(Frozen):
             raise InvalidValue(
                 "setup-timeout",
                 f"{time.total_seconds():g}s",
-                "is no time for a set-up",
+                "is not a time limit",
                 "give one such as 2h",
             )
         return time

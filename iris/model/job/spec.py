@@ -231,7 +231,7 @@ class JobSpec(Frozen):
     def _is_a_time_to_stop(cls, grace: timedelta) -> timedelta:
         if not timedelta(0) <= grace <= MAX_DURATION:
             raise InvalidValue(
-                "grace", f"{grace.total_seconds():g}s", "is no time to stop in", "give 0s or more"
+                "grace", f"{grace.total_seconds():g}s", "is not a grace period", "give 0s or more"
             )
         return grace
 
@@ -350,7 +350,7 @@ class JobSpec(Frozen):
                 "max_task_failures",
                 self.max_task_failures,
                 "does not go with coscheduling",
-                "the tasks of a gang share their fate: leave it 0, or use max_retries_failure",
+                "all tasks of a gang end together: leave it 0, or use max_retries_failure",
             )
         return self
 
@@ -361,7 +361,7 @@ class JobSpec(Frozen):
                 f"give a number that divides the {self.replicas // together.groups} tasks of each"
                 " group"
             )
-            raise InvalidValue(field, each, "cannot share the tasks out evenly", remedy)
+            raise InvalidValue(field, each, "does not divide the tasks evenly", remedy)
         if each > 1 and together.group_by == TPU_NAME:
             raise InvalidValue(
                 field,
