@@ -26,7 +26,8 @@ from iris.client.connect.connection import connect
 from iris.client.views import Submitted
 from iris.model import names
 from iris.model.job.arrays import MAX_TASKS, Array
-from iris.model.job.spec import JobSpec, JobStatus
+from iris.model.job.spec import JobSpec
+from iris.model.job.status import JobStatus
 from iris.model.states import ENDED, JobState
 
 TASKS = MAX_TASKS

@@ -41,7 +41,8 @@ from iris.model import names
 from iris.model.host.resources import Resources
 from iris.model.job.bundles import Bundle
 from iris.model.job.environments import EnvironmentSpec
-from iris.model.job.spec import JobSpec, JobStatus
+from iris.model.job.spec import JobSpec
+from iris.model.job.status import JobStatus
 from iris.model.states import JobState
 from iris.model.units import MIB
 from iris.platforms.local import MACHINES, homes

@@ -20,7 +20,8 @@ from benchmarks.ground import Ground, beside_floor, official_beside_floor
 from benchmarks.table import Row
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.connection import connect
-from iris.model.job.spec import JobSpec, TaskOutcome
+from iris.model.job.attempts import TaskOutcome
+from iris.model.job.spec import JobSpec
 
 #: The seconds between two starts, so that each finds the cluster idle.
 PAUSE = 0.1

@@ -22,7 +22,7 @@ from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.host.constraints import TPU_NAME, TPU_WORKER_ID
 from iris.model.host.resources import Device, DeviceKind, Resources
-from iris.model.job.spec import TaskOutcome
+from iris.model.job.attempts import TaskOutcome
 from iris.model.slice.status import SliceState
 from iris.model.states import TaskState
 from iris.worker_agents.host.probe import describe_host

@@ -34,15 +34,15 @@ if TYPE_CHECKING:
         InvalidJob,
         InvalidValue,
         IrisError,
-        JobCancelled,
-        JobFailed,
         NotFound,
         Rejected,
         Unreachable,
         WaitTimeout,
     )
     from iris.model.job.environments import EnvironmentSpec
-    from iris.model.job.spec import JobSpec, JobStatus, TaskStatus
+    from iris.model.job.errors import JobCancelled, JobFailed
+    from iris.model.job.spec import JobSpec
+    from iris.model.job.status import JobStatus, TaskStatus
     from iris.model.states import JobState, TaskState
 
 __all__ = [
@@ -119,13 +119,13 @@ _MODULES = {
     "IrisClient": "iris.client.blocking.client",
     "IrisError": "iris.model.errors",
     "Job": "iris.client.blocking.job",
-    "JobCancelled": "iris.model.errors",
+    "JobCancelled": "iris.model.job.errors",
     "JobContext": "iris.client.blocking.context",
-    "JobFailed": "iris.model.errors",
+    "JobFailed": "iris.model.job.errors",
     "JobFilter": "iris.client.jobs.lists",
     "JobSpec": "iris.model.job.spec",
     "JobState": "iris.model.states",
-    "JobStatus": "iris.model.job.spec",
+    "JobStatus": "iris.model.job.status",
     "LogEntry": "iris.client.logs.entries",
     "NoResult": "iris.client.functions.result",
     "NotFound": "iris.model.errors",
@@ -135,7 +135,7 @@ _MODULES = {
     "Rejected": "iris.model.errors",
     "Resources": "iris.client.build.options",
     "TaskState": "iris.model.states",
-    "TaskStatus": "iris.model.job.spec",
+    "TaskStatus": "iris.model.job.status",
     "Unreachable": "iris.model.errors",
     "WaitTimeout": "iris.model.errors",
     "When": "iris.client.jobs.schedules",

@@ -1,4 +1,4 @@
-"""Does one thing with many items at a time, outside workflows."""
+"""Runs an async function for many items at a time, outside workflows."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -9,11 +9,11 @@ U = TypeVar("U")
 
 
 async def for_each(items: Iterable[T], do: Callable[[T], Awaitable[U]], *, at_once: int) -> list[U]:
-    """Calls `do` with each item, at most `at_once` at a time; returns the results in the items'
+    """Calls `do` with each item, at most `at_once` at a time. Returns the results in the items'
     order.
 
     Raises:
-        Exception: the first that a call has raised. The others go on.
+        Exception: the first exception of a call. The other calls continue.
     """
     gate = asyncio.Semaphore(at_once)
 

@@ -1,8 +1,8 @@
 """Repeats calls outside workflows: with a fixed or growing delay, until a timeout or for a number
 of tries.
 
-Workflows have Temporal's retry policies and timers instead. The library stamina is imported by the
-first call, because the command line must start quickly.
+Workflows have Temporal's retry policies and timers instead. The first call imports the library
+stamina, because the command line must start quickly.
 """
 
 import functools
@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-#: The exceptions to retry, or a function that returns whether to retry after an exception, or the
+#: The exceptions to retry; or a function of the exception that returns whether to retry, or the
 #: delay before the next try.
 Retryable = (
     type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool | float | timedelta]
@@ -20,7 +20,7 @@ Retryable = (
 
 
 class _NotYet(Exception):
-    """The awaited state is not reached yet."""
+    """Raised inside `poll` while the awaited state is not reached yet."""
 
 
 def retry(
@@ -32,18 +32,20 @@ def retry(
     timeout: timedelta | None = None,
     tries: int | None = None,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Returns a decorator that calls a function again when it raises one of these exceptions. Every
-    other exception passes.
+    """Returns a decorator that repeats a function when it raises one of these exceptions. All other
+    exceptions propagate.
 
-    The function is defined with `def` or `async def`. A lambda that returns an awaitable is not
-    retried.
+    The function must be defined with `def` or `async def`. The decorator does not retry a lambda
+    that returns an awaitable.
 
     Args:
         every: the delay between two tries, in seconds if it is a number.
-        up_to: the delay doubles with each try up to this limit; None: it is constant.
-        jitter: the maximum of a random time that is added to each delay, in seconds.
-        timeout: a failure after this time passes, so there is at least one try; None: no limit.
-        tries: the failure of the last of so many tries passes; None: no limit.
+        up_to: the limit of the delay, which doubles with each try. If it is None, the delay is
+            constant.
+        jitter: the limit of a random time that is added to each delay, in seconds.
+        timeout: a failure after this time propagates. There is always at least one try. None means
+            no limit.
+        tries: the failure of the last of this many tries propagates. None means no limit.
     """
 
     def decorate(call: Callable[P, T]) -> Callable[P, T]:
@@ -51,7 +53,7 @@ def retry(
         def retrying() -> Callable[P, T]:
             import stamina
 
-            stamina.instrumentation.set_on_retry_hooks([])  # by default, it logs each retry
+            stamina.instrumentation.set_on_retry_hooks([])  # by default, stamina logs each retry
             return stamina.retry(
                 on=on,
                 attempts=tries,
@@ -72,7 +74,7 @@ def retry(
 
 
 def poll(check: Callable[[], bool], *, every: float | timedelta, timeout: timedelta) -> bool:
-    """Calls `check` until it returns True. Returns False if it has not after the timeout.
+    """Calls `check` until it returns True. Returns False if it does not within the timeout.
 
     Args:
         every: the delay between two calls, in seconds if it is a number.

@@ -9,8 +9,10 @@ from iris.client.jobs.submitted import Submission
 from iris.model.host.constraints import TPU_NAME, TPU_WORKER_ID, Constraint, parse_constraint
 from iris.model.host.hosts import ClosedBy, Closure, Host
 from iris.model.host.resources import Device, Resources, parse_device
+from iris.model.job.attempts import TaskOutcome
 from iris.model.job.requests import Placement, Request, Seat
-from iris.model.job.spec import JobSpec, TaskOutcome, TaskStatus
+from iris.model.job.spec import JobSpec
+from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState
 from iris.model.units import GIB
 from iris.scheduling.placement.host_index import HostIndex

@@ -78,10 +78,11 @@ from iris.model import names
 from iris.model.host.constraints import TPU_NAME, TPU_WORKER_ID
 from iris.model.host.hosts import Host
 from iris.model.host.resources import Resources
-from iris.model.job.attempts import AttemptRecord
+from iris.model.job.attempts import AttemptRecord, TaskOutcome
 from iris.model.job.children import Parent
 from iris.model.job.requests import Placement
-from iris.model.job.spec import Coscheduling, JobSpec, JobStatus, TaskOutcome, TaskStatus
+from iris.model.job.spec import Coscheduling, JobSpec
+from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.rules import Rules
 from iris.model.slice.status import SliceState, SliceStatus
 from iris.model.states import TaskState

@@ -23,10 +23,11 @@ from iris.messages.scheduled_job import ScheduledJob
 from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.job.arrays import Array, part_workflow
+from iris.model.job.attempts import TaskOutcome
 from iris.model.job.dependencies import Condition, Dependency
 from iris.model.job.environments import EnvironmentSpec
 from iris.model.job.notifications import notification_workflow
-from iris.model.job.spec import Band, TaskOutcome
+from iris.model.job.spec import Band
 from iris.model.slice import lifecycle
 from iris.model.states import TaskState
 from iris.workflows import policies

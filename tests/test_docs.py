@@ -15,6 +15,7 @@ import iris
 from iris.cli.main import cli
 from iris.model import errors
 from iris.model.host.hosts import ClosedBy
+from iris.model.job import errors as job_errors
 from iris.model.slice.provisioning import SliceFault
 from iris.model.slice.scaling import Availability
 from iris.model.states import JobState, TaskState
@@ -181,11 +182,12 @@ def test_every_reason_is_described_with_a_remedy(heading: str, codes: type[StrEn
 def test_every_error_is_described_with_its_exit_code_and_a_remedy() -> None:
     """Scripts act on the exit code, and Python on the type."""
     rows = rows_under("A command fails")
-    types = [
+    types = {
         each
-        for _, each in inspect.getmembers(errors, inspect.isclass)
+        for module in (errors, job_errors)
+        for _, each in inspect.getmembers(module, inspect.isclass)
         if issubclass(each, errors.IrisError)
-    ]
+    }
 
     assert {row[0].strip("`"): int(row[1]) for row in rows} == {
         each.__name__: each.exit_code for each in types

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from iris.model.job.cancelling import state_text
 from iris.model.job.demand_limits import cut
-from iris.model.job.spec import JobSpec, JobStatus, TaskStatus
+from iris.model.job.spec import JobSpec
+from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.job.tags import format_tags
 from iris.model.states import JobState, TaskState
 from iris.model.units import MIB

@@ -15,7 +15,8 @@ from iris.model.frozen import Frozen
 from iris.model.job.arrays import find_task, format_indices
 from iris.model.job.attempts import AttemptRecord
 from iris.model.job.cancelling import Cancelling
-from iris.model.job.spec import Band, JobStatus, TaskStatus
+from iris.model.job.spec import Band
+from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.job.tags import tags_in
 from iris.model.states import LIVE, JobState, TaskState
 from iris.scheduling.placement.refusals import Refusal, RefusalCode

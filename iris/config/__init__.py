@@ -1,11 +1,18 @@
-"""Reads, checks, completes and writes a cluster's configuration: YAML to `ClusterConfig` to scale
-groups and scheduling rules. Open `schema.py` first, then `load.py`; `defaults.py` and `rules.py`
-complete and check what `load.py` has read. Must not import temporalio, google, click or a role's
-package, and must not read the clock or the environment.
+"""Reads, checks, completes and writes a cluster's configuration: from YAML to `ClusterConfig`, and
+from there to scale groups and scheduling rules.
+
+Open `schema.py` first, then `load.py`. `defaults.py` completes what `load.py` has read, and
+`checks/` checks it. This package must not import temporalio, google, click or a role's package, and
+must not read the clock or the environment.
 """
 
+from iris.config.checks.cluster import check_config
+from iris.config.checks.mixed import is_mixed, machine_groups, ssh_secret
+from iris.config.checks.risks import risks
+from iris.config.checks.served import served_kind, unserved
 from iris.config.defaults import apply_defaults, secrets_of
 from iris.config.errors import InvalidConfig
+from iris.config.group_settings import ScaleGroupConfig
 from iris.config.groups import rules_of, scale_groups_of
 from iris.config.load import (
     config_values,
@@ -16,11 +23,7 @@ from iris.config.load import (
     origins,
 )
 from iris.config.local import local_config, make_local_config, on_its_machine, with_rules
-from iris.config.mixed import is_mixed, machine_groups, ssh_secret
-from iris.config.risks import risks
-from iris.config.rules import check_config
-from iris.config.schema import ClusterConfig, ScaleGroupConfig
-from iris.config.served import served_kind, unserved
+from iris.config.schema import ClusterConfig
 
 __all__ = [
     "ClusterConfig",

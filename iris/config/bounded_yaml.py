@@ -1,19 +1,21 @@
-"""Bounds what a YAML text becomes: aliases and merge keys of a few lines can stand for billions of
-values.
+"""Limits the size of the values that a YAML text describes: with aliases and merge keys, a few
+lines can describe billions of values.
 """
 
 import yaml
 
-#: The most values that aliases and merge keys of a document may repeat. A configuration of a
+#: The limit on values that aliases and merge keys of a document may repeat. A configuration of a
 #: thousand groups repeats fewer.
 MAX_REPEATED = 100_000
 
 
 class BoundedLoader(yaml.SafeLoader):
-    """Loads YAML in a time that the length of its text limits, and refuses what takes longer."""
+    """Loads YAML in a time that depends only on the length of the text. Refuses texts whose aliases
+    repeat too many values.
+    """
 
     def compose_document(self) -> yaml.Node | None:
-        """Returns the document's root."""
+        """Returns the root of the document."""
         root = super().compose_document()
         if root is not None:
             _Repeats().size_of(root)
@@ -21,7 +23,7 @@ class BoundedLoader(yaml.SafeLoader):
 
 
 class _Repeats:
-    """Counts the values of a document with all that its aliases repeat."""
+    """Counts the values of a document, repetitions by aliases included."""
 
     def __init__(self) -> None:
         #: The number of values in each collection.
@@ -30,16 +32,17 @@ class _Repeats:
         self._repeated = 0
 
     def size_of(self, node: yaml.Node) -> int:
-        """Returns the number of values in a node, with what its aliases repeat.
+        """Returns the number of values in a node, repetitions by aliases included.
 
         Raises:
-            yaml.composer.ComposerError: aliases repeat too many, or the node itself.
+            yaml.composer.ComposerError: aliases repeat too many values, or an alias refers to a
+                node that contains it.
         """
         if node in self._within:
             raise yaml.composer.ComposerError(
                 None, None, "the value contains an alias of itself", node.start_mark
             )
-        if node in self._sizes:  # an alias: repeated once more
+        if node in self._sizes:  # an alias repeats the node
             self._repeated += self._sizes[node]
             if self._repeated > MAX_REPEATED:
                 problem = (

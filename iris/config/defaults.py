@@ -1,43 +1,36 @@
-"""Computes defaults for the values that a configuration file does not give.
+"""Computes defaults for the values that a configuration file does not set.
 
 A completed section keeps its `model_fields_set`. So completing it again changes nothing, writing it
-out shows only what the user wrote, and `origins_of` can give the source of every other value.
+out shows only what the user wrote, and `origins_of` can return the source of every other value.
 """
 
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar, cast
 
-from iris.config.schema import (
-    ALL_APIS,
-    Accelerator,
-    Autoscaler,
-    Bootstrap,
-    ClusterConfig,
-    Controller,
-    GcpControllerConfig,
-    LocalControllerConfig,
-    ScaleGroupConfig,
-    Ssh,
-)
+from iris.config.controller_settings import Controller, GcpControllerConfig, LocalControllerConfig
+from iris.config.group_settings import Accelerator, ScaleGroupConfig
+from iris.config.schema import ALL_APIS, Autoscaler, Bootstrap, ClusterConfig, Ssh
 from iris.config.values import Section
 from iris.model.errors import InvalidValue
-from iris.model.host.accelerators import Tpu, machine_type, parse_gpu, smallest_machine_type, tpu
+from iris.model.host.accelerators import Tpu, parse_gpu, tpu
+from iris.model.host.machine_types import machine_type, smallest_machine_type
 from iris.model.host.resources import Device, DeviceKind, parse_device
 from iris.model.host.run_as import AGENT_USER
 from iris.model.job.secrets import ALL_OF_THE_USERS, SecretKind
 from iris.model.slice.scale_groups import SliceType, region_of
 from iris.model.units import GIB, MIB
 
-#: Sources of values.
+#: The sources of values.
 IN_FILE = "set in file"
 BUILT_IN = "built-in default"
 TPU_TABLE = "accelerator table"
 MACHINE_TABLE = "machine type table"
 
-#: Keys that apply only to some types of group. For other types they are not shown, and writing them
-#: is an error.
+#: The types of group whose machines Google Cloud creates.
 IN_CLOUD = frozenset({SliceType.TPU_VM, SliceType.GCE_VM})
+#: Keys that apply only to some types of group. For other types they are not shown, and setting them
+#: is an error.
 ONLY_FOR: Mapping[str, frozenset[SliceType]] = {
     "hosts": frozenset({SliceType.MANUAL_VM}),
     "retiring_hosts": frozenset({SliceType.MANUAL_VM}),
@@ -52,37 +45,38 @@ ONLY_FOR: Mapping[str, frozenset[SliceType]] = {
     "ssh_jump_host": frozenset({SliceType.MANUAL_VM}),
 }
 
-#: Zones of slices outside a cloud.
+#: The zones of slices outside a cloud.
 LOCAL_ZONE = "local-a"
 MANUAL_ZONE = "manual-a"
-#: The longest delay after no machine of a manual_vm group was free.
+#: The limit of the delay after no machine of a manual_vm group was free.
 MAX_POOL_DELAY = timedelta(minutes=1)
-#: A cloud machine's disk, unless the configuration gives another size.
+#: The disk of a cloud machine, unless the configuration sets another size.
 CLOUD_DISK = 50 * GIB
-#: Programs survive a restart of the controller's virtual machine, which takes minutes if it pulls
-#: its image.
+#: The default lease on Google Cloud. Programs must survive a restart of the controller's VM, which
+#: takes minutes if the VM pulls its image.
 CLOUD_LEASE = timedelta(minutes=5)
-#: The part of a cloud machine's memory that its hosts do not offer: a share, because the kernel of
-#: an n2-standard-8 reports 31.4 of 32 GiB, and an amount for the system's programs, Docker and the
-#: agent. At most half of a small machine is reserved.
+#: The memory of a cloud machine that its host does not offer: a share of the memory, because the
+#: kernel of an n2-standard-8 reports 31.4 of 32 GiB, plus an amount for the system's programs,
+#: Docker and the agent. At most half of a small machine is reserved.
 MEMORY_SHARE, SYSTEM_MEMORY = 0.02, GIB
-#: The part of a virtual machine's boot disk that the system's image and Iris's use: the larger of a
-#: share and an amount. A TPU machine's boot disk has its own size.
+#: The disk of a VM that its host does not offer, because the images of the system and of Iris use
+#: it: a share of the disk or an amount, whichever is larger. A TPU machine's boot disk has its own
+#: size.
 DISK_SHARE, LEAST_DISK = 0.1, 15 * GIB
 
 S = TypeVar("S", bound=Section)
 
 
 class Source(NamedTuple):
-    """Values for the keys that a section does not give, and the name of their source."""
+    """Values for the keys that a section does not set, and the name of their source."""
 
     origin: str
     values: Mapping[str, Any]
 
 
 def apply_defaults(config: ClusterConfig) -> ClusterConfig:
-    """Returns the configuration with a value for every key. Written values stay. Applying it twice
-    changes nothing.
+    """Returns the configuration with a value for every key. Values that the user set stay. Applying
+    the defaults twice changes nothing.
     """
     return _complete(config, {})
 
@@ -95,12 +89,12 @@ def origins_of(config: ClusterConfig) -> dict[str, str]:
 
 
 def secrets_of(config: ClusterConfig, *, own_users: bool) -> tuple[str, ...]:
-    """Returns the secrets that jobs of a host may use.
+    """Returns the secrets that jobs may use on a host.
 
     Args:
-        config: completed.
-        own_users: the host's jobs have users of their own. The default of a local cluster is for
-            jobs of the agent's user.
+        config: a configuration with its defaults.
+        own_users: whether the host's jobs have users of their own. The default of a local cluster
+            is for jobs that run as the agent's user.
     """
     written = (
         "secrets" in config.bootstrap.model_fields_set | config.defaults.bootstrap.model_fields_set
@@ -109,8 +103,8 @@ def secrets_of(config: ClusterConfig, *, own_users: bool) -> tuple[str, ...]:
 
 
 def secret_manager_references(config: ClusterConfig) -> tuple[str, ...]:
-    """Returns the keys that make hosts read from Google Secret Manager. Their credentials then need
-    the scope of all APIs.
+    """Returns the keys that refer to Google Secret Manager. If there are any, the hosts'
+    credentials need the scope of all APIs.
     """
     temporal, boot = config.controller.temporal, config.bootstrap
     if "secrets" not in boot.model_fields_set:
@@ -138,7 +132,7 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
         home.append(Source(found[0], {"scopes": (ALL_APIS,)}))
     boot = _present("defaults.bootstrap", defaults.bootstrap, Bootstrap)
     pace = _present("defaults.autoscaler", defaults.autoscaler, Autoscaler)
-    # Jobs with users of their own may not have all that the agent can read for them.
+    # Jobs with users of their own must not get every secret that the agent can read.
     run_as = (
         config.bootstrap if "run_as" in config.bootstrap.model_fields_set else defaults.bootstrap
     ).run_as
@@ -166,11 +160,12 @@ def _filled(
     origins: dict[str, str],
     sources: Mapping[str, list[Source]] | None = None,
 ) -> S:
-    """Returns the section with every field decided: as written, else from the first source that has
-    it, else built in.
+    """Returns the section with a value for every field: the user's value, otherwise the value of
+    the first source that has one, otherwise the built-in default.
 
     Args:
-        sources: by subsection; the empty name stands for the section itself.
+        sources: the sources of each subsection by name. The empty name stands for the section
+            itself.
     """
     sources = sources or {}
     values = {}
@@ -192,8 +187,8 @@ def _filled(
 
 
 def _with_values(section: S, values: Mapping[str, Any]) -> S:
-    """Returns the section with these values, without validation. `model_fields_set` stays as it
-    was.
+    """Returns the section with these values, without validation. `model_fields_set` stays
+    unchanged.
     """
     unchanged = {name: getattr(section, name) for name in type(section).model_fields}
     made = type(section).model_construct(
@@ -203,8 +198,8 @@ def _with_values(section: S, values: Mapping[str, Any]) -> S:
 
 
 def _present(origin: str, section: Section, known: type[Section]) -> Source:
-    """Returns what was written in a section of `defaults`, limited to the fields that the receiving
-    section has.
+    """Returns the values that the user set in a section of `defaults`, for the fields that the
+    other section has.
     """
     return Source(
         origin,
@@ -217,8 +212,8 @@ def _present(origin: str, section: Section, known: type[Section]) -> Source:
 
 
 def _controller(config: ClusterConfig, origins: dict[str, str]) -> Controller:
-    """Returns the controller, by default the platform's. A manual platform has none: the user must
-    name the machine.
+    """Returns the controller. The platform decides its default. A manual platform has no default:
+    the user must name the machine.
     """
     controller, gcp = config.controller, config.platform.gcp
     if not controller.kind and gcp is not None:
@@ -294,7 +289,7 @@ def _group(
             )
             if "task_image" in boot.model_fields_set
         ),
-        # To look whether a machine of a pool is free costs nothing.
+        # Checking whether a machine of a pool is free costs nothing, so the delay is short.
         Source(
             BUILT_IN,
             {"max_stockout_delay": MAX_POOL_DELAY} if group.type is SliceType.MANUAL_VM else {},
@@ -340,8 +335,8 @@ def _accelerator(group: ScaleGroupConfig) -> Source:
 
 
 def _machine(group: ScaleGroupConfig) -> Source:
-    """Returns the smallest machine type with the group's CPU and memory, for a gce_vm group that
-    names no type.
+    """Returns the smallest machine type with the group's CPU and memory, for a gce_vm group without
+    a machine type.
     """
     resources = group.resources
     if group.type is not SliceType.GCE_VM or not {"cpu", "memory"} <= resources.model_fields_set:
@@ -351,8 +346,8 @@ def _machine(group: ScaleGroupConfig) -> Source:
 
 
 def _reserves(group: ScaleGroupConfig, kind: Tpu | None) -> dict[str, int]:
-    """Returns what hosts of a cloud machine do not offer. Resources that were written smaller than
-    the machine's leave less to reserve.
+    """Returns the amounts that the hosts of a cloud machine do not offer. If the user set resources
+    below those of the machine, less must be reserved.
     """
     if group.type not in IN_CLOUD:
         return {}
@@ -376,8 +371,8 @@ def _share(size: int, share: float) -> int:
 
 
 def _resources(group: ScaleGroupConfig, kind: Tpu | None) -> list[Source]:
-    """Returns the sources of a machine's resources: its accelerator, its machine type, and the disk
-    of a cloud machine.
+    """Returns the sources of a machine's resources: the accelerator, the machine type, and the
+    default disk of cloud machines.
     """
     sources = []
     gpus = gpu_of(group)

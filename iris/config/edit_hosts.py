@@ -1,9 +1,9 @@
-"""Changes which machines a configuration lists, in the text that its user wrote: comments and
+"""Changes the machines that a configuration lists, in the text that its user wrote. Comments and
 layout stay.
 
-Each change finds the place of a value in the parsed text and replaces only that. Afterwards the
-text is loaded again: a change that has another effect than the wanted one is refused, for example
-where an alias makes two groups share a list.
+Each change finds the place of a value in the parsed text and replaces only that place. Then the
+text is loaded again, and a change with another effect than the wanted one is refused. For example,
+an alias may make two groups share a list.
 """
 
 import re
@@ -19,20 +19,21 @@ from iris.model.errors import Rejected
 
 _COMMA = re.compile(r"[ \t]*,")
 _BLANKS = re.compile(r"[ \t]*")
-#: The rest of a line that has no value any more.
+#: Matches the rest of a line that has no value, except a comment.
 _NO_VALUE = re.compile(r"[ \t]*(#[^\r\n]*)?(?=[\r\n]|$)")
 _END_OF_LINE = re.compile(r"[^\r\n]*")
 _NEWLINE = re.compile(r"\r?\n|\r|$")
 
 
 def add_hosts(text: str, group: str, addresses: Sequence[str]) -> str:
-    """Returns the text with these machines in the group. Those that were leaving it stay.
+    """Returns the text with these machines in the group. Machines of the list that were leaving the
+    group stay in it.
 
-    If all machines of the group are hosts at all times, the new ones are, too. A limit below the
-    number of machines stays.
+    If `min_slices` covers all machines of the group, it is raised to cover the new ones, too. A
+    `max_slices` below the number of machines stays.
 
     Raises:
-        Rejected: the text has to be changed by hand; the message says how.
+        Rejected: the user must change the text by hand; the message says how.
     """
     before = load_config(text).scale_groups[group]
     hosts = (*before.hosts, *(each for each in addresses if each not in before.hosts))
@@ -50,10 +51,10 @@ def add_hosts(text: str, group: str, addresses: Sequence[str]) -> str:
 
 
 def retire_hosts(text: str, group: str, addresses: Sequence[str]) -> str:
-    """Returns the text in which no new slice begins on these machines of the group.
+    """Returns the text in which these machines of the group get no new slices.
 
     Raises:
-        Rejected: as in `add_hosts`.
+        Rejected: the user must change the text by hand; the message says how.
     """
     before = load_config(text).scale_groups[group]
     retiring = (
@@ -65,10 +66,10 @@ def retire_hosts(text: str, group: str, addresses: Sequence[str]) -> str:
 
 
 def remove_hosts(text: str, group: str, addresses: Collection[str]) -> str:
-    """Returns the text without these machines in the group; without the group if it has no others.
+    """Returns the text without these machines in the group. A group without machines is removed.
 
     Raises:
-        Rejected: as in `add_hosts`.
+        Rejected: the user must change the text by hand; the message says how.
     """
     before = load_config(text).scale_groups[group]
     hosts, retiring = _without(before.hosts, addresses), _without(before.retiring_hosts, addresses)
@@ -89,11 +90,7 @@ def _without(addresses: Sequence[str], others: Collection[str]) -> tuple[str, ..
 def _changed(
     text: str, group: str, hosts: tuple[str, ...], retiring: tuple[str, ...], sizes: dict[str, int]
 ) -> str:
-    """Returns the text with these values in the group.
-
-    Raises:
-        Rejected: a change at the group's own values does not have that effect.
-    """
+    """Returns the text with these values in the group. Refuses a change that has another effect."""
     config = load_config(text)
     before = config.scale_groups[group]
     after = before.model_copy(update={"hosts": hosts, "retiring_hosts": retiring, **sizes})
@@ -132,16 +129,15 @@ def _without_group(text: str, group: str) -> str:
     )
 
 
-# -- lists and numbers of a group
-# ----------------------------------------------------------------------------------------------
+# -- lists and numbers of a group ------------------------------------------------------------
 
 
 class _NotWritten(Exception):
-    """The value is not written where a change of it would change nothing else."""
+    """The value is not written at a place that can be changed without changing other values."""
 
 
 def _with_list(text: str, group: str, key: str, wanted: Sequence[str]) -> str:
-    """Returns the text in which the list of the group has these items. Those that stay keep their
+    """Returns the text in which the list of the group has these items. Items that stay keep their
     places and comments.
     """
     found = _entry(text, group, key)
@@ -171,16 +167,12 @@ def _with_list(text: str, group: str, key: str, wanted: Sequence[str]) -> str:
 def _with_number(text: str, group: str, key: str, number: int) -> str:
     found = _entry(text, group, key)
     if found is None:
-        return text  # a limit that is not written follows from the list of machines
+        return text  # the default of a limit follows from the list of machines
     return text[: found[1].start_mark.index] + str(number) + text[found[1].end_mark.index :]
 
 
 def _mapping(text: str, path: Sequence[str]) -> yaml.MappingNode:
-    """Returns the place of the mapping at this path.
-
-    Raises:
-        _NotWritten: there is none.
-    """
+    """Returns the place of the mapping at this path. Raises `_NotWritten` if there is none."""
     found: yaml.Node | None = yaml.compose(text, BoundedLoader)
     for key in path:
         pairs = found.value if isinstance(found, yaml.MappingNode) else []
@@ -191,8 +183,8 @@ def _mapping(text: str, path: Sequence[str]) -> yaml.MappingNode:
 
 
 def _entry(text: str, group: str, key: str) -> tuple[yaml.Node, yaml.Node] | None:
-    """Returns the places of a key of the group and of its value; None: the group has no such
-    key.
+    """Returns the places of a key of the group and of its value, or None if the group does not have
+    the key.
     """
     return next(
         (
@@ -211,8 +203,7 @@ def _list(text: str, group: str, key: str) -> yaml.SequenceNode:
     return found[1]
 
 
-# -- changes of a text at a place
-# ----------------------------------------------------------------------------------------------
+# -- changes of a text at a place -----------------------------------------------------------
 
 
 def _with_entry(text: str, group: str, entry: str) -> str:
@@ -249,7 +240,7 @@ def _with_item(text: str, sequence: yaml.SequenceNode, item: str) -> str:
 
 
 def _end(value: yaml.Node) -> int:
-    """Returns where the value ends. PyYAML counts the lines after a block as a part of it."""
+    """Returns where the value ends. PyYAML includes the lines after a block in it."""
     if isinstance(value, yaml.CollectionNode) and not value.flow_style and value.value:
         last = value.value[-1]
         return _end(last[1] if isinstance(value, yaml.MappingNode) else last)
@@ -257,7 +248,7 @@ def _end(value: yaml.Node) -> int:
 
 
 def _with_line(text: str, after: int, column: int, line: str) -> str:
-    """Returns the text with another line after the line of that place."""
+    """Returns the text with another line after the line of this place."""
     end = _match(_END_OF_LINE, text, after)
     newline = _NEWLINE.search(text)
     return f"{text[:end]}{(newline and newline[0]) or chr(10)}{' ' * column}{line}{text[end:]}"
@@ -270,8 +261,8 @@ def _without_lines(text: str, start: int, end: int) -> str:
 
 
 def _without_flow_span(text: str, spans: Sequence[tuple[int, int]], number: int) -> str:
-    """Returns the text without one of several values that commas separate. A comma after the last
-    one may stay.
+    """Returns the text without one of several values that are separated by commas. The comma after
+    the last value may stay.
     """
     start, end = spans[number]
     comma = _COMMA.match(text, end)
@@ -279,7 +270,7 @@ def _without_flow_span(text: str, spans: Sequence[tuple[int, int]], number: int)
     after = comma.end() if comma else end
     if not text[line:start].strip() and (
         rest := _NO_VALUE.match(text, after)
-    ):  # it has lines of its own
+    ):  # the value has lines of its own
         return text[:line] + text[_match(_NEWLINE, text, rest.end()) :]
     if number + 1 < len(spans):
         return text[:start] + text[_match(_BLANKS, text, after) :]
@@ -290,7 +281,9 @@ def _without_flow_span(text: str, spans: Sequence[tuple[int, int]], number: int)
 
 
 def _match(pattern: re.Pattern[str], text: str, start: int) -> int:
-    """Returns where the pattern ends that begins at this place, and matches anything."""
+    """Returns where the match of the pattern at this place ends. The pattern must match at any
+    place.
+    """
     found = pattern.match(text, start)
     assert found is not None
     return found.end()

@@ -13,10 +13,10 @@ from iris.model.errors import InvalidValue, Rejected
 #: A path in a configuration: the keys that lead to a value.
 Where = tuple[str | int, ...]
 
-#: A problem of the YAML itself.
+#: Matches the start of an error in the YAML itself.
 _IN_LINE = re.compile(r"line (\d+), column ")
-#: Pydantic's error types -> problem and remedy. `{name}` is a number or list from the error's own
-#: context.
+#: The problem and the remedy for each of Pydantic's error types. `{name}` is a number or a list
+#: from the error's context.
 _TEXTS = {
     "string_type": ("is not text", "put it in quotes"),
     "string_too_short": ("is empty", "set a value or remove it"),
@@ -35,8 +35,8 @@ class InvalidConfig(Rejected):
     """The configuration is invalid. `problems` has one line for each error.
 
     Args:
-        lines: the lines of the file by the paths of their keys. The text names those of the
-            problems, and has the problems in their order.
+        lines: the line of each key in the file, by the key's path. The text then shows the problems
+            in the order of their lines.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ def _with_lines(problems: Iterable[str], lines: Mapping[str, int]) -> list[str]:
 
 
 def _line_of(problem: str, lines: Mapping[str, int]) -> int:
-    """Returns the line of a problem, which begins with it or with the path of a key; if the key is
-    missing, that of the section. 0: it has none.
+    """Returns the line of a problem; 0 if it is not known. A problem begins with its line or with
+    the path of a key. If the key is missing in the file, the line is that of the section.
     """
     if in_line := _IN_LINE.match(problem):
         return int(in_line[1])
@@ -78,7 +78,7 @@ def dotted(path: Where) -> str:
 
 
 def shape_problems(error: ValidationError) -> dict[Where, str]:
-    """Returns all errors that pydantic found, worded for the user, by path."""
+    """Returns all errors that pydantic found, in words for the user, by path."""
     found: dict[Where, str] = {}
     for each in error.errors(include_url=False):
         path = _plain(each["loc"])
@@ -87,8 +87,8 @@ def shape_problems(error: ValidationError) -> dict[Where, str]:
 
 
 def _plain(path: Where) -> Where:
-    """Removes what pydantic adds to a path: a mark at keys, and the union alternatives that it
-    tried (`attributes.team.str`).
+    """Removes pydantic's additions to a path: the mark of a key, and the names of union
+    alternatives (`attributes.team.str`).
     """
     path = tuple(part for part in path if part != "[key]")
     return path[:4] if path[:1] == ("scale_groups",) and path[2:3] == ("attributes",) else path
@@ -149,14 +149,14 @@ def known_keys(path: Where) -> Iterable[str]:
 
 
 def section_at(path: Where) -> type[BaseModel] | None:
-    """Returns the class of the section at this path; None: the path is not a section."""
+    """Returns the class of the section at this path, or None if the path is not a section."""
     here: Any = ClusterConfig
     for part in path:
         if isinstance(here, type) and issubclass(here, BaseModel):
             field = here.model_fields.get(str(part))
             here = field.annotation if field else None
         else:
-            here = next(iter(get_args(here)[1:2]), None)  # the type of a mapping's values
+            here = next(iter(get_args(here)[1:2]), None)  # use the type of the mapping's values
         here = (
             next((each for each in get_args(here) if _is_section(each)), here)
             if not _is_mapping(here)

@@ -1,7 +1,8 @@
 """Converts `ClusterConfig` to scale groups and scheduling rules."""
 
 from iris.config.defaults import tpu_of
-from iris.config.schema import Accelerator, ClusterConfig, ScaleGroupConfig
+from iris.config.group_settings import Accelerator, ScaleGroupConfig
+from iris.config.schema import ClusterConfig
 from iris.model.host.accelerators import parse_gpu
 from iris.model.host.resources import Resources, parse_device
 from iris.model.rules import Rules
@@ -9,7 +10,7 @@ from iris.model.slice.scale_groups import Pace, ScaleGroup
 
 
 def scale_groups_of(config: ClusterConfig) -> tuple[ScaleGroup, ...]:
-    """Returns the scale groups, in the configuration's order. The defaults must have been
+    """Returns the scale groups in the configuration's order. The defaults must have been
     applied.
     """
     return tuple(_scale_group(name, group) for name, group in config.scale_groups.items())
@@ -56,7 +57,7 @@ def _scale_group(name: str, group: ScaleGroupConfig) -> ScaleGroup:
 
 
 def _gpu_variant(group: ScaleGroupConfig) -> str:
-    """Returns `H100` for `H100x8`. The count is in the resources."""
+    """Returns `H100` for `H100x8`. The count is part of the resources."""
     if group.accelerator_type is not Accelerator.GPU:
         return ""
     device = parse_device(group.resources.device)

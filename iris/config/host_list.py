@@ -10,7 +10,7 @@ from iris.config.texts import Address
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 
-#: The most machines that a list gives. A range such as `[1-99999]` is a mistake.
+#: The limit on machines in a list. A range such as `[1-99999]` is a mistake.
 MAX_MACHINES = 1_000
 _ADDRESS = TypeAdapter[str](Address)
 _RANGES = re.compile(r"\[([0-9,-]*)\]")
@@ -19,7 +19,7 @@ _PLACE = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<address>[^@:\s]+)(?::(?P<port>[
 
 
 class Login(Frozen):
-    """A machine, and how a user logs in to it."""
+    """A machine with its login."""
 
     address: str
     user: str
@@ -27,14 +27,14 @@ class Login(Frozen):
 
 
 def parse_hosts(texts: Iterable[str], user: str) -> tuple[Login, ...]:
-    """Returns the machines, each once, in the order of the texts.
+    """Returns the machines without repetitions, in the order of the texts.
 
     Args:
-        user: logs in where a text names no user.
+        user: the login user for texts that name none.
 
     Raises:
-        InvalidValue: a text is not a machine, two name one machine differently, or there are too
-            many.
+        InvalidValue: a text is not a machine, two texts name one machine with different logins, or
+            there are too many.
     """
     found: dict[str, Login] = {}
     for text in texts:
@@ -52,7 +52,7 @@ def parse_hosts(texts: Iterable[str], user: str) -> tuple[Login, ...]:
 
 
 def _expanded(text: str) -> list[str]:
-    """Returns the texts that one with ranges stands for. The numbers of `[01-12]` have two
+    """Returns the texts that a text with ranges stands for. The numbers of `[01-12]` have two
     digits.
     """
     names = [""]

@@ -9,12 +9,12 @@ import yaml
 from pydantic import ValidationError
 
 from iris.config.bounded_yaml import BoundedLoader
+from iris.config.checks.cluster import problems_of
 from iris.config.defaults import apply_defaults, meaningless_keys, origins_of
 from iris.config.errors import InvalidConfig, Where, dotted, section_at, shape_problems
-from iris.config.rules import problems_of
 from iris.config.schema import ClusterConfig
 
-#: No configuration is one line without a key.
+#: Matches a file name. A configuration of one line has a key, and so a colon.
 _FILE_NAME = re.compile(r"(?:(?!: ).)+\.ya?ml")
 
 
@@ -65,8 +65,8 @@ def _load(text: str, name: str) -> ClusterConfig:
 def lines_of(text: str) -> dict[str, int]:
     """Returns the line of each key and list item by its path: `scale_groups.tpu.zones.0`.
 
-    A text that is not YAML, or whose aliases multiply, has none. The keys that a YAML alias repeats
-    have lines only at their first place.
+    The result is empty if the text is not YAML, or if its aliases repeat too many values. Keys that
+    an alias repeats have only the line of their first place.
     """
     try:
         root = yaml.compose(text, BoundedLoader)
@@ -88,7 +88,7 @@ def config_values(config: ClusterConfig, *, complete: bool = False) -> dict[str,
     """Returns the configuration as values for YAML and JSON.
 
     Args:
-        complete: include the applied defaults; otherwise only what was written.
+        complete: whether to include defaults; otherwise only the values that the user set.
     """
     values = config.model_dump(mode="json", exclude_unset=not complete, exclude_none=True)
     for name, group in config.scale_groups.items():
@@ -107,7 +107,7 @@ def origins(source: str | ClusterConfig) -> dict[str, str]:
 
 
 def _parse(text: str, name: str) -> tuple[dict[Any, Any], list[str]]:
-    """Returns the configuration as YAML has it, and a problem for each repeated key."""
+    """Parses the YAML. Returns the mapping, and a problem for each repeated key."""
     try:
         loader = _Loader(text)
         tree = loader.get_single_data()
@@ -124,8 +124,8 @@ def _parse(text: str, name: str) -> tuple[dict[Any, Any], list[str]]:
         RecursionError,
         ValueError,
     ) as error:
-        # For a value that does not match its tag (`!!bool maybe`), PyYAML lets Python's own
-        # exception through.
+        # If a value does not match its tag (`!!bool maybe`), PyYAML raises one of Python's own
+        # exceptions.
         raise InvalidConfig([f"invalid YAML: {' '.join(str(error).split())}"], name) from None
     if tree is None:
         raise InvalidConfig(
@@ -139,7 +139,7 @@ def _parse(text: str, name: str) -> tuple[dict[Any, Any], list[str]]:
 
 
 class _Loader(BoundedLoader):
-    """Loads YAML safely. Lists duplicate keys; PyYAML would drop the first ones."""
+    """Loads YAML safely and records repeated keys, of which PyYAML would drop all but the last."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -148,7 +148,7 @@ class _Loader(BoundedLoader):
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         seen: dict[str, int] = {}
-        for key, _ in node.value:  # later, the keys of merges are among them
+        for key, _ in node.value:  # merged keys are added later
             line = key.start_mark.line + 1
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
@@ -164,8 +164,8 @@ class _Loader(BoundedLoader):
 
 
 def _without_nulls(tree: Any, path: Where, found: dict[Where, str]) -> Any:
-    """Returns the tree with an empty mapping for an empty section (`local:`). Other keys without a
-    value go to `found`.
+    """Returns the tree with an empty mapping for each empty section (`local:`). Adds a problem to
+    `found` for each other key without a value.
     """
     if not isinstance(tree, Mapping) or not _has_keys(path):
         return tree
@@ -180,14 +180,14 @@ def _without_nulls(tree: Any, path: Where, found: dict[Where, str]) -> Any:
 
 
 def _has_keys(path: Where) -> bool:
-    """Returns whether the path holds sections, or keys of a section."""
+    """Returns whether the path is a section, or contains sections."""
     return path == ("scale_groups",) or section_at(path) is not None
 
 
 def _further_problems(tree: Any, found: Mapping[Where, str]) -> Iterator[str]:
-    """Checks the groups and sections without errors in `found`, and yields their problems.
+    """Checks the groups and sections that have no errors in `found`, and yields their problems.
 
-    Yields nothing if the platform, the controller or the name has errors, because the other checks
+    Yields nothing if the platform, the controller or the name has errors, because all other checks
     depend on them.
     """
     if any(len(path) == 0 or path[0] in ("platform", "controller", "name") for path in found):
@@ -208,7 +208,9 @@ def _further_problems(tree: Any, found: Mapping[Where, str]) -> Iterator[str]:
 def _lines_below(
     node: yaml.Node, path: tuple[str | int, ...], seen: set[int]
 ) -> Iterator[tuple[str, int]]:
-    """Yields the paths below a node. Visits each node once: aliases could multiply them."""
+    """Yields the paths below a node with their lines. Visits each node once, because aliases could
+    repeat many.
+    """
     if id(node) in seen:
         return
     seen.add(id(node))

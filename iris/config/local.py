@@ -1,22 +1,20 @@
-"""Builds the configurations of clusters on this machine: any configuration as a local simulation,
-or one without a file.
+"""Builds the configurations of clusters on this machine: a simulation of any configuration, or a
+cluster without a configuration file.
 """
 
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from iris.config.checks.cluster import check_config
+from iris.config.controller_settings import Controller, LocalControllerConfig
 from iris.config.defaults import apply_defaults
-from iris.config.rules import check_config
+from iris.config.group_settings import GroupResources, ScaleGroupConfig
 from iris.config.schema import (
     AutoscalerDefaults,
     ClusterConfig,
-    Controller,
-    GroupResources,
-    LocalControllerConfig,
     LocalPlatformConfig,
     PlatformConfig,
-    ScaleGroupConfig,
 )
 from iris.config.values import Section
 from iris.model.host.accelerators import Tpu
@@ -24,10 +22,11 @@ from iris.model.host.constraints import Attribute
 from iris.model.host.resources import Device
 from iris.model.slice.scale_groups import SliceType
 
-#: The group of plain hosts of a cluster that has no configuration file.
+#: The group of hosts without accelerators, in a cluster without a configuration file.
 LOCAL_GROUP = "local-cpu"
 
-#: Processes start and stop within a second, so a local cluster waits less than one with machines.
+#: Local processes start and stop within a second, so the autoscaler of a local cluster evaluates
+#: more often than one with machines.
 LOCAL_EVALUATION_INTERVAL = timedelta(seconds=0.5)
 LOCAL_SCALE_UP_DELAY = timedelta(seconds=1)
 LOCAL_SCALE_DOWN_DELAY = timedelta(minutes=5)
@@ -45,21 +44,21 @@ _NOT_LOCAL = {
         "scale_up_delay",
     ),
 }
-#: Keys that a local group keeps even when they were not written: their defaults depend on the
-#: original platform or machine type.
+#: Keys whose default values a local group keeps, because they depend on the original platform or
+#: machine type.
 _PINNED = {"zones", "max_slices", "topology", "reserved_memory", "reserved_disk"}
 
 S = TypeVar("S", bound=Section)
 
 
 def make_local_config(config: ClusterConfig, name: str | None = None) -> ClusterConfig:
-    """Returns the same cluster as a local one. Its groups keep their shapes, limits and zones; its
-    hosts are processes.
+    """Returns the configuration of a local cluster that simulates this one. Its hosts are
+    processes; its groups keep their shapes, limits and zones.
 
-    The autoscaler's delays are shortened; a written `scale_down_delay` stays.
+    The autoscaler's delays are shortened, except a `scale_down_delay` that the user set.
 
     Args:
-        name: the local cluster's name, instead of the configuration's.
+        name: the name of the local cluster; None for the configuration's name.
 
     Raises:
         InvalidConfig: the name is invalid.
@@ -77,8 +76,8 @@ def make_local_config(config: ClusterConfig, name: str | None = None) -> Cluster
 
 
 def on_its_machine(config: ClusterConfig) -> ClusterConfig:
-    """Returns the configuration of a cluster with `controller.manual` as the machine of its control
-    plane uses it.
+    """Returns the configuration of a cluster with `controller.manual` in the form for the machine
+    of its control plane.
     """
     manual = config.controller.manual
     if manual is None:
@@ -90,7 +89,7 @@ def on_its_machine(config: ClusterConfig) -> ClusterConfig:
 
 
 def with_rules(config: ClusterConfig, **rules: Any) -> ClusterConfig:
-    """Returns the configuration with some of the scheduler's rules replaced."""
+    """Returns the configuration with these rules of the scheduler replaced."""
     return apply_defaults(_with(config, scheduler=_with(config.scheduler, **rules)))
 
 
@@ -116,7 +115,9 @@ def _local_group(group: ScaleGroupConfig) -> ScaleGroupConfig:
 
 
 def _with(section: S, **changes: Any) -> S:
-    """Returns the section as it was written, with these changes."""
+    """Returns the section with these changes. Only fields that the user set count as set, and the
+    changed ones.
+    """
     return type(section)(
         **{name: getattr(section, name) for name in section.model_fields_set} | changes
     )
@@ -135,15 +136,20 @@ def local_config(
     device: Device | None = None,
     attributes: Mapping[str, Attribute] | None = None,
 ) -> ClusterConfig:
-    """Returns the configuration of a cluster on this machine that has no file.
+    """Returns the configuration of a local cluster without a configuration file.
 
     Args:
-        hosts, min_hosts: maximum and minimum number of hosts outside TPU slices; each is a slice by
-        itself. tpu, slices: the kind of TPU slice, and how many of them the cluster always has.
-        cpu_millis, memory_bytes, disk_bytes: of each host, instead of what a local host or one of
-        such a TPU slice has. device, attributes: of each host outside TPU slices. A host with a
-        device also takes jobs without one, because there may
-            be no other host.
+        name: the cluster's name.
+        hosts: the maximum number of hosts outside TPU slices; each is a slice.
+        min_hosts: the minimum number of such hosts.
+        tpu: the kind of TPU slice.
+        slices: the number of TPU slices that the cluster always has.
+        cpu_millis: the CPU of each host, if not the default of a local host or of the TPU slice.
+        memory_bytes: the same for memory.
+        disk_bytes: the same for disk.
+        device: the device of each host outside TPU slices. Such hosts also accept jobs without a
+            device, because there may be no other hosts.
+        attributes: the attributes of each host outside TPU slices.
 
     Raises:
         InvalidConfig: the name or the attributes are invalid.

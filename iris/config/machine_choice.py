@@ -1,27 +1,28 @@
 """Decides which machines a user adds to a configuration or removes from it, and whether a machine
-fits its scale group. Pure.
+fits its scale group.
 """
 
 import difflib
 from collections.abc import Sequence
 
+from iris.config.checks.mixed import machine_groups
+from iris.config.group_settings import ScaleGroupConfig
 from iris.config.host_list import parse_hosts
-from iris.config.mixed import machine_groups
 from iris.config.new_cluster import MachineReport
-from iris.config.schema import ClusterConfig, ScaleGroupConfig
+from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue, NotFound, Rejected
 from iris.model.host.resources import Device, parse_device
 from iris.model.units import format_bytes
 
-#: The most machines that an error lists.
+#: The limit on machines that an error lists.
 SHOWN = 10
 
 
 def group_to_join(config: ClusterConfig, given: str | None) -> str:
-    """Returns the scale group that machines are added to: the given one, or the only one.
+    """Returns the scale group for new machines: the given one, or the only one.
 
     Raises:
-        InvalidValue: there is no such group; or there are several, and none is given.
+        InvalidValue: the group does not exist, or none is given and there are several.
         Rejected: the configuration has no machines over SSH.
     """
     groups = machine_groups(config)
@@ -45,7 +46,7 @@ def group_to_join(config: ClusterConfig, given: str | None) -> str:
 
 
 def addresses_in(texts: Sequence[str]) -> tuple[str, ...]:
-    """Returns the addresses that addresses and ranges stand for.
+    """Returns the addresses that these texts stand for. A text is an address or has a range.
 
     Raises:
         InvalidValue: a text is not an address, or has a login.
@@ -62,13 +63,13 @@ def addresses_in(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def machines_to_add(config: ClusterConfig, group: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Returns the addresses of machines that join the group, or are in it already.
+    """Returns the addresses of the machines to add. The group may have some of them already.
 
     Args:
-        texts: addresses and ranges.
+        texts: addresses, also with ranges.
 
     Raises:
-        InvalidValue: a text is not an address, or is that of another group's machine.
+        InvalidValue: a text is not an address, or another group has the machine.
     """
     addresses = addresses_in(texts)
     owners = _owners(config)
@@ -84,12 +85,12 @@ def machines_to_add(config: ClusterConfig, group: str, texts: Sequence[str]) -> 
 def machines_to_remove(
     config: ClusterConfig, applied: ClusterConfig | None, addresses: Sequence[str]
 ) -> dict[str, list[str]]:
-    """Returns the machines by their groups, without those that an interrupted removal took out of
-    the configuration already.
+    """Returns the machines to remove, by group. Machines that an interrupted removal has already
+    taken out of the configuration are left out.
 
     Args:
-        applied: the configuration of the running cluster; None: it does not run, or that is not
-            known.
+        applied: the configuration of the running cluster; None if it is not known, or no cluster
+            runs.
 
     Raises:
         NotFound: there is no such machine.
@@ -122,8 +123,8 @@ def machines_to_remove(
 
 
 def misfit(report: MachineReport, group: ScaleGroupConfig) -> str:
-    """Returns how the accelerators of a machine differ from those of its group; empty: not at
-    all.
+    """Returns how the accelerators of a machine differ from those of its group; empty if they do
+    not.
     """
     has, wanted = report.device, _device_of(group)
     same = has is None and wanted is None
@@ -137,7 +138,9 @@ def misfit(report: MachineReport, group: ScaleGroupConfig) -> str:
 
 
 def lacks(report: MachineReport, group: ScaleGroupConfig) -> list[str]:
-    """Returns which resources of its group a machine does not have. Its host offers what it has."""
+    """Returns the resources of its group that a machine lacks. Its host then offers only what it
+    has.
+    """
     found = []
     if report.cores < group.resources.cpu:
         found.append(

@@ -1,5 +1,5 @@
-"""Writes the first configuration of a cluster of existing machines: which of them form a scale
-group, and the commented file.
+"""Writes the first configuration of a cluster of existing machines: groups the machines, and
+renders the file with comments.
 """
 
 import json
@@ -16,20 +16,20 @@ from iris.model.host.accelerators import GPU_VARIANTS, tpu
 from iris.model.host.resources import Device, DeviceKind, is_partition
 from iris.model.units import GIB, MIB
 
-#: Machines with at least this part of the memory of the largest one are equal: firmware and kernels
-#: take different amounts.
+#: Machines whose memory is at least this part of the largest machine's memory form one group. Equal
+#: machines differ a little, because firmware and kernels take different amounts.
 ALIKE = 0.9
-#: The priority of groups with accelerators. Jobs that need none use the others first, whose
-#: priority is 100.
+#: The priority of groups with accelerators. Jobs that need no accelerator use groups of priority
+#: 100 first.
 LATER = 200
-#: Values that YAML reads as text without quotes.
+#: Matches values that YAML reads as text without quotes.
 _PLAIN = re.compile(r"[A-Za-z~/][A-Za-z0-9._~/@-]*")
 V = TypeVar("V")
 _WORDS = ("true", "false", "yes", "no", "on", "off", "null", "~", "y", "n")
 
 
 class MachineReport(Frozen):
-    """What a machine has."""
+    """The hardware that a machine reports."""
 
     login: Login
     cores: int
@@ -40,10 +40,11 @@ class MachineReport(Frozen):
 
 
 class NewCluster(Frozen):
-    """What a user says about the new cluster."""
+    """The user's choices for the new cluster."""
 
     name: str
-    #: The URL prefix of bundles, logs and results; empty: the user has to write it into the file.
+    #: The URL prefix of bundles, logs and results. If it is empty, the user must write it into the
+    #: file.
     store: str = ""
     key_file: str = ""
     jump_host: str = ""
@@ -51,7 +52,7 @@ class NewCluster(Frozen):
 
 
 class MachineGroup(Frozen):
-    """Equal machines. Their resources are those of the smallest one."""
+    """Equal machines. Their resources are those of the smallest machine."""
 
     name: str
     machines: tuple[MachineReport, ...]
@@ -62,11 +63,10 @@ class MachineGroup(Frozen):
 
 
 def group_machines(machines: Sequence[MachineReport]) -> tuple[MachineGroup, ...]:
-    """Returns the scale groups: machines with the same login, cores and accelerators, and about the
-    same memory.
+    """Groups the machines by login, cores, accelerators and about the same memory.
 
-    Each machine is in one group. Groups without accelerators come first; groups and machines keep
-    the order of the list.
+    Each machine is in one group. Groups without accelerators come first. Otherwise groups and
+    machines keep the order of the list.
     """
     groups: list[list[MachineReport]] = []
     for machine in machines:
@@ -86,11 +86,12 @@ def group_machines(machines: Sequence[MachineReport]) -> tuple[MachineGroup, ...
 def render_config(
     new: NewCluster, machines: Sequence[MachineReport], unused: Mapping[str, str]
 ) -> str:
-    """Returns the configuration file. With a store, `load_config` accepts it and a start needs no
-    change of it.
+    """Returns the text of the configuration file. If `new.store` is set, a cluster can be started
+    with it unchanged.
 
     Args:
-        unused: why machines are not in the cluster, by address. A comment lists them.
+        unused: the machines that are not in the cluster, each with the reason. A comment lists
+            them.
     """
     groups = group_machines(machines)
     user = _most([machine.login.user for machine in machines])
@@ -142,8 +143,8 @@ def _alike(group: list[MachineReport], machine: MachineReport) -> bool:
 
 
 def _names(firsts: Sequence[MachineReport]) -> list[str]:
-    """Returns a name for each group: its accelerators, with its cores and a number where others
-    would have the same name.
+    """Returns a name for each group: its accelerators. Groups of the same name get their cores and
+    a number, too.
     """
 
     def kind(machine: MachineReport) -> str:
@@ -162,8 +163,10 @@ def _names(firsts: Sequence[MachineReport]) -> list[str]:
 
 
 def _distinct(names: list[str], longer: Callable[[int, int], str]) -> list[str]:
-    """Returns the names, and longer ones for those that occur several times; `longer` gets a
-    position and a number from 1.
+    """Returns the names. Names that occur several times are replaced with longer ones.
+
+    Args:
+        longer: returns a longer name for a position and a number from 1.
     """
     seen, found = Counter[str](), []
     for position, name in enumerate(names):
@@ -223,7 +226,7 @@ def _group(group: MachineGroup, user: str, port: int, *, others: bool) -> list[s
 
 
 def _variant(device: Device) -> str:
-    """Returns the name that `accelerator_variant` knows; empty: it knows none."""
+    """Returns the device's name for `accelerator_variant`; empty if it has none."""
     if device.kind is DeviceKind.TPU:
         try:
             return tpu(device.variant).variant
@@ -239,7 +242,7 @@ def _size(size: int) -> str:
 
 
 def as_yaml(value: str) -> str:
-    """Returns the value as YAML, without quotes where it needs none."""
+    """Returns the value as YAML, without quotes if it needs none."""
     plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
     url = re.fullmatch(r"[a-z0-9]+://[A-Za-z0-9._~/-]+", value)
     number = re.fullmatch(r"[0-9]+(\.[0-9]+){3}", value)
@@ -247,7 +250,7 @@ def as_yaml(value: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """Returns the text on one line, without characters that YAML forbids also in comments."""
+    """Returns the text as one line, without characters that YAML forbids even in comments."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 

@@ -1,8 +1,8 @@
-"""Checks the texts of a configuration against what the places allow in which they end.
+"""Checks texts of a configuration against the rules of the places where they end up.
 
-Those are lines of files and arguments of command lines: of ssh, docker, gcloud, systemd, shells,
-and of Temporal's profile. There, a line feed begins another line, and a text that begins with a
-dash is an option.
+These places are lines of files and arguments of command lines: of ssh, docker, gcloud, systemd,
+shells, and of Temporal's profile. There, a line feed begins another line, and a text that begins
+with a dash is an option.
 """
 
 import re
@@ -16,18 +16,19 @@ from iris.model.errors import InvalidValue
 from iris.model.host.constraints import Attribute
 from iris.model.job.environments import check_image
 
-#: Unicode's categories of control characters, of separators of lines and paragraphs, and of halves
-#: of characters.
+#: The Unicode categories of control characters, of line and paragraph separators, and of halves of
+#: surrogate pairs.
 _CONTROL = ("Cc", "Cs", "Zl", "Zp")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]{0,252})")
-#: Also `DOMAIN\ada` and `ada@domain`. ssh expands `%`, `~` and `$` in other places, and a shell
-#: reads quotes.
+#: Matches a login user, also `DOMAIN\ada` and `ada@domain`. Other characters are unsafe: ssh
+#: expands `%`, `~` and `$`, and a shell interprets quotes.
 _LOGIN_USER = re.compile(r"\w([\w.@+\\-]*[\w.@+-])?")
 _JUMP_HOST = re.compile(r"((?P<user>[^@]*)@)?(?P<host>[^@:]*)(:(?P<port>[0-9]{1,5}))?")
 _MAX_PORT = 65535
-#: ssh has no notation of its own for these in a path: it ends a quotation, and replaces variables.
+#: Characters that cannot be escaped in a path of an ssh option: they end a quotation or expand
+#: variables.
 _NOT_IN_SSH_PATHS = re.compile(r"[\"\\$]")
-#: Names and paths of names in a cloud: `default`, `projects/shared/global/networks/lab`,
+#: Matches a name in a cloud, or a path of names: `default`, `projects/shared/global/networks/lab`,
 #: `agent@project.iam.gserviceaccount.com`.
 _CLOUD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]*")
 _NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -35,11 +36,12 @@ _HOST_AND_PORT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(:[
 
 
 def check_line(text: str) -> str:
-    """Returns the text, which may be a line of any file and an argument of any program.
+    """Returns the text unchanged. It can safely be a line of any file and an argument of any
+    program.
 
     Raises:
-        InvalidValue: it has a character that ends a line or controls a terminal, or begins as an
-            option does.
+        InvalidValue: the text has a character that ends a line or controls a terminal, or begins
+            like an option.
     """
     if any(unicodedata.category(each) in _CONTROL for each in text):
         raise InvalidValue(
@@ -59,10 +61,10 @@ def check_line(text: str) -> str:
 
 
 def check_lines(value: Any) -> Any:
-    """Returns the value unchanged, after a check of the text that it is, or of those that it has.
+    """Returns the value unchanged, after checking each text in it with `check_line`.
 
     Raises:
-        InvalidValue: as in `check_line`.
+        InvalidValue: a text is not safe, as in `check_line`.
     """
     if isinstance(value, str):
         check_line(value)
@@ -119,10 +121,10 @@ def _read_host_path(value: str) -> str:
 
 
 def read_mount(value: str) -> str:
-    """Returns the path of a directory that a container gets.
+    """Returns the path of a host's directory that a container mounts.
 
     Raises:
-        InvalidValue: Docker would read it as several.
+        InvalidValue: Docker would take the text for several paths.
     """
     if ":" in value:
         raise InvalidValue(
@@ -151,19 +153,19 @@ def _pattern(pattern: re.Pattern[str], what: str, remedy: str) -> AfterValidator
 AttributeOfHost = Annotated[Attribute, AfterValidator(check_lines)]
 #: An IP address or a host name.
 Address = Annotated[str, AfterValidator(_read_address)]
-#: The name of a user of a machine, for ssh; empty: another setting has it.
+#: The name of a user of a machine, for ssh. If it is empty, another setting decides.
 LoginUser = Annotated[str, AfterValidator(_read_login_user)]
-#: `[USER@]HOST[:PORT]`; empty: none.
+#: `[USER@]HOST[:PORT]`, or empty for none.
 JumpHost = Annotated[str, AfterValidator(_read_jump_host)]
-#: The path of a file for ssh, or `gcp:SECRET`; empty: none.
+#: The path of a file for ssh, or `gcp:SECRET`, or empty for none.
 SshFile = Annotated[str, AfterValidator(_read_ssh_file)]
 #: An absolute path of a host that is mounted in the agent's container.
 HostPath = Annotated[str, AfterValidator(_read_host_path)]
 #: A path of a host that is mounted in containers of tasks.
 Mount = Annotated[str, AfterValidator(read_mount)]
-#: A container image; empty: none.
+#: A container image, or empty for none.
 Image = Annotated[str, AfterValidator(_read_image)]
-#: A name of a cloud's resource, or the path of one; empty: a default.
+#: A name of a cloud's resource or the path of one, or empty for a default.
 CloudName = Annotated[
     str,
     _pattern(
@@ -181,7 +183,7 @@ Namespace = Annotated[
 ]
 #: The address of a service.
 HostAndPort = Annotated[str, _pattern(_HOST_AND_PORT, "an address", "write HOST:PORT")]
-#: The name in a certificate; empty: that in the address.
+#: The name in a certificate. If it is empty, the host of the address counts.
 ServerName = Annotated[
     str, _pattern(_HOST, "the name of a server", "use the host name of its certificate")
 ]

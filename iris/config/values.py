@@ -1,6 +1,4 @@
-"""Reads the values of a configuration file into the types that Iris uses, and writes them back as
-text.
-"""
+"""Reads the values of a configuration file into the types of Iris, and writes them back as text."""
 
 import math
 import re
@@ -30,7 +28,7 @@ from iris.model.host.resources import parse_device
 from iris.model.job.secrets import SecretKind, parse_source
 from iris.model.units import GIB, MIB, TIB, parse_bytes, parse_cpu, parse_duration
 
-#: Longer than any useful duration: a larger value is a mistake in the unit.
+#: The limit of durations. A larger value is a mistake in the unit.
 MAX_CONFIG_DURATION = timedelta(days=365)
 DURATION_PARTS = ("days", "hours", "minutes", "seconds", "milliseconds")
 _SECRET_FILE = re.compile(r"file:/.+")
@@ -42,7 +40,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 class Section(Frozen):
     """A section of the configuration. It is immutable and refuses unknown keys."""
 
-    #: The fields whose texts may have any characters.
+    #: The fields whose texts may contain any characters.
     free_texts: ClassVar[frozenset[str]] = frozenset()
 
     model_config = ConfigDict(extra="forbid")
@@ -50,7 +48,9 @@ class Section(Frozen):
     @field_validator("*")
     @classmethod
     def _has_texts_of_one_line(cls, value: object, info: ValidationInfo) -> object:
-        """Checks every text: nearly each ends in a file or in a command line of another program."""
+        """Checks every text, because nearly every text ends up in a file or a command line of
+        another program.
+        """
         return value if info.field_name in cls.free_texts else check_lines(value)
 
     @classmethod
@@ -68,9 +68,13 @@ class Section(Frozen):
         return made
 
 
+def platforms_of(section: Section) -> list[str]:
+    """Returns which of gcp, manual and local the section sets."""
+    return [name for name in ("gcp", "manual", "local") if getattr(section, name) is not None]
+
+
 def read_duration(value: object) -> timedelta:
-    """Returns the duration of `"10s"`, `{seconds: 10}` or a plain number of seconds, rounded to the
-    millisecond.
+    """Parses `"10s"`, `{seconds: 10}` or a plain number of seconds, rounded to the millisecond.
 
     Raises:
         InvalidValue: the value is not a duration, is negative, or is longer than a year.
@@ -118,7 +122,7 @@ def _sum_of_parts(value: Mapping[Any, Any]) -> timedelta:
 
 
 def write_duration(duration: timedelta) -> str:
-    """Returns the exact duration, to the millisecond, in the form that `read_duration` reads:
+    """Returns the exact duration, to the millisecond, in the form that `read_duration` parses:
     `1h30m`, `500ms`, `0s`.
     """
     left, parts = round(duration / _MILLISECOND), []
@@ -136,7 +140,7 @@ def _lasting(duration: timedelta) -> timedelta:
 
 
 def read_size(value: object) -> int:
-    """Returns the bytes of `"8g"`, `"512m"` or a plain number of bytes.
+    """Parses `"8g"`, `"512m"` or a plain number of bytes.
 
     Raises:
         InvalidValue: the value is not a size.
@@ -152,8 +156,8 @@ def read_size(value: object) -> int:
 
 
 def write_size(size: int) -> str | int:
-    """Returns the exact size in the largest unit that divides it (`8g`, `1536m`), else as a number
-    of bytes.
+    """Returns the exact size in the largest unit that divides it (`8g`, `1536m`), otherwise as a
+    number of bytes.
     """
     for unit, scale in (("t", TIB), ("g", GIB), ("m", MIB)):
         if size and size % scale == 0:
@@ -177,8 +181,8 @@ def _write_cores(cores: float) -> float | int:
 
 
 def _read_device(value: object) -> str:
-    """Returns the device in the form that `parse_device` reads. Refuses a choice of several
-    variants: a machine has one.
+    """Returns the device in the form that `parse_device` parses. Refuses alternatives, because a
+    machine has one variant.
     """
     if not isinstance(value, str):
         raise InvalidValue(
@@ -238,14 +242,14 @@ _DURATION_SCHEMA = {
         },
     ]
 }
-#: `10s`, `{seconds: 10}` or a number of seconds; zero is allowed.
+#: A duration: `10s`, `{seconds: 10}` or a number of seconds. Zero is allowed.
 Duration = Annotated[
     timedelta,
     BeforeValidator(read_duration),
     PlainSerializer(write_duration, return_type=str, when_used="json"),
     WithJsonSchema(_DURATION_SCHEMA),
 ]
-#: The same, above zero.
+#: A duration above zero: `10s`, `{seconds: 10}` or a number of seconds.
 LastingDuration = Annotated[
     timedelta,
     BeforeValidator(read_duration),
@@ -253,30 +257,31 @@ LastingDuration = Annotated[
     PlainSerializer(write_duration, return_type=str, when_used="json"),
     WithJsonSchema(_DURATION_SCHEMA),
 ]
-#: `8g`, `512m` or a number of bytes.
+#: A size: `8g`, `512m` or a number of bytes.
 Size = Annotated[
     int,
     BeforeValidator(read_size),
     PlainSerializer(write_size, return_type=str | int, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0}]}),
 ]
-#: Cores, to the thousandth; `500m` is half a core.
+#: A number of cores, to the thousandth; `500m` is half a core.
 Cores = Annotated[
     float,
     BeforeValidator(_read_cores),
     PlainSerializer(_write_cores, return_type=float | int, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}),
 ]
-#: `gpu:H100:8`, or `cpu` for none.
+#: A device: `gpu:H100:8`, or `cpu` for none.
 DeviceText = Annotated[str, BeforeValidator(_read_device), WithJsonSchema({"type": "string"})]
-#: A reference to a secret, which the machine that needs it looks up: `gcp:SECRET` or `file:/PATH`;
-#: empty: none.
+#: A reference to a secret: `gcp:SECRET` or `file:/PATH`; empty for none. The machine that needs the
+#: secret looks it up.
 SecretSource = Annotated[
     str, BeforeValidator(_read_secret_source), WithJsonSchema({"type": "string"})
 ]
 #: The name of one of Google's OAuth scopes, without the URL.
 Scope = Annotated[str, AfterValidator(_read_scope)]
-#: Strict, because YAML has its own booleans and numbers: text that looks like one is a mistake.
+#: A boolean. It is strict, because YAML has booleans: a text or number that looks like one is a
+#: mistake.
 Flag = Annotated[bool, Strict()]
 Whole = Annotated[int, Strict()]
 Count = Annotated[int, Strict(), Field(ge=0)]

@@ -4,7 +4,7 @@ from pydantic import Field
 
 from iris.model.frozen import Frozen
 from iris.model.job.gangs import Gang
-from iris.model.job.spec import TaskStatus
+from iris.model.job.status import TaskStatus
 
 
 class PartInput(Gang):

@@ -7,7 +7,8 @@ from iris.messages.array_part import PartReport
 from iris.messages.scheduler import Reason
 from iris.messages.task import TaskCancellation, TaskProgress
 from iris.model.job.requests import Placement
-from iris.model.job.spec import Overrides, TaskStatus
+from iris.model.job.spec import Overrides
+from iris.model.job.status import TaskStatus
 from iris.scheduling.placement.preemption import Eviction
 
 #: Any signal that `GangRun`, `IndependentTasks` or `ArrayParts` receives.

@@ -10,7 +10,8 @@ from iris.model.job.arrays import Array
 from iris.model.job.bundles import Bundle
 from iris.model.job.environments import EnvironmentSpec
 from iris.model.job.gangs import Gang
-from iris.model.job.spec import Overrides, TaskStatus
+from iris.model.job.spec import Overrides
+from iris.model.job.status import TaskStatus
 from iris.model.rules import Contact
 from iris.model.states import TaskState
 

@@ -1,6 +1,6 @@
-"""Values that all roles share (jobs, gangs, hosts, slices, resources, constraints) and the state
-tables of tasks and slices.
+"""Values that all roles share (jobs, gangs, hosts, slices, resources, constraints) and the tables
+of their lifecycles.
 
-Open `jobs.py` first, then `states.py` and `requests.py`. It must not import another package of
-Iris, do I/O, or read the clock, randomness or the process environment.
+Open `job/spec.py` first, then `states.py` and `job/requests.py`. This package must not import
+another package of Iris, do I/O, or read the clock, randomness or the process environment.
 """

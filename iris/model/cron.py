@@ -1,9 +1,9 @@
-"""Cron expressions as Temporal reads them: what they name, whether they ever come, and what changes
-of the clock mean for them.
+"""Parses cron expressions as Temporal does: the values that an expression names, whether it ever
+matches, and what a change of the clock means for it.
 
-Temporal evaluates an expression on the clock of a time zone. Where the clock is set back, an hour
-comes twice, and the service does not treat all zones and expressions alike
-(`docs/decisions/temporal.md#140-a-repeated-clock-time-starts-one-run-of-a-schedule-and-a-skipped-one-starts-none`).
+Temporal evaluates an expression in a time zone. When the clock is set back, one hour occurs twice,
+and Temporal does not treat all zones and expressions alike (decision 140 in
+`docs/decisions/temporal.md`).
 """
 
 import calendar
@@ -32,26 +32,26 @@ _SHORTCUTS = {
     **dict.fromkeys(("@daily", "@midnight"), "0 0 * * *"),
     **{"@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0", "@hourly": "0 * * * *"},
 }
-#: The years that Temporal knows.
+#: The years that Temporal accepts.
 _YEARS = range(2000, 2101)
 
 
 class Cron(NamedTuple):
-    """The values that an expression names. A time matches if all of its parts do, also both of day
-    and weekday.
+    """The values that an expression names. A time matches if all fields match. Unlike in cron, the
+    day of the month and the weekday must both match.
     """
 
     minutes: frozenset[int]
     hours: frozenset[int]
     days: frozenset[int]
     months: frozenset[int]
-    #: 0 is Sunday.
+    #: Weekdays are numbered from 0 for Sunday.
     weekdays: frozenset[int]
     years: frozenset[int]
 
     @property
     def is_possible(self) -> bool:
-        """Whether a calendar has a day that matches."""
+        """Returns whether any day of the calendar matches."""
         return any(
             (calendar.weekday(year, month, day) + 1) % 7 in self.weekdays
             for year in self.years
@@ -62,27 +62,29 @@ class Cron(NamedTuple):
 
     @property
     def is_of_every_hour(self) -> bool:
-        """Whether it names minutes of every hour of every day, such as `*/15 * * * *`."""
+        """Returns whether the expression names minutes of every hour of every day, such as `*/15 *
+        * * *`.
+        """
         return [len(values) for values in self[1:]] == [24, 31, 12, 7, len(_YEARS)]
 
 
 class Excluded(NamedTuple):
-    """Minutes of hours at which no expression of a schedule comes."""
+    """Times of the day (minutes of hours) at which no expression of a schedule matches."""
 
     hours: tuple[int, ...]
     minutes: tuple[int, ...]
 
 
 def parse_cron(text: str) -> Cron | None:
-    """Returns what an expression names; None: it is an interval (`@every`), or one of which the
-    service may say what is wrong.
+    """Parses an expression. Returns None for an interval (`@every`), and for an invalid expression,
+    which Temporal reports itself.
     """
     fields = _SHORTCUTS.get(text.strip(), text).partition("#")[0].split()
     match len(fields):
         case 5:
             fields = [*fields, "*"]
         case 7:
-            fields = fields[1:]  # without the seconds
+            fields = fields[1:]  # the first field has the seconds
         case 6:
             pass
         case _:
@@ -102,7 +104,7 @@ def parse_cron(text: str) -> Cron | None:
 
 
 def excluded(crons: Sequence[Cron]) -> list[Excluded]:
-    """Returns the times of the day at which none of the expressions comes."""
+    """Returns the times of the day that none of the expressions matches."""
     by_hour = {
         hour: frozenset[int]().union(*(each.minutes for each in crons if hour in each.hours))
         for hour in range(24)
@@ -118,8 +120,8 @@ def excluded(crons: Sequence[Cron]) -> list[Excluded]:
 
 
 def is_in_whole_hours(zone: tzinfo, since: datetime) -> bool:
-    """Returns whether the zone differs from UTC by whole hours, in each month of the ten years from
-    this time on.
+    """Returns whether the zone differs from UTC by whole hours, in each month of the ten years
+    after `since`.
     """
     times = (since + timedelta(days=30 * month) for month in range(122))
     return not any(
@@ -128,7 +130,7 @@ def is_in_whole_hours(zone: tzinfo, since: datetime) -> bool:
 
 
 def zone_of(name: str) -> tzinfo | None:
-    """Returns the time zone of this name; None: this machine knows none, or not this one."""
+    """Returns the time zone of this name, or None if this machine does not have it."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError):
@@ -136,9 +138,10 @@ def zone_of(name: str) -> tzinfo | None:
 
 
 def comes_again(time: datetime, zone: tzinfo) -> bool:
-    """Returns whether the service starts another run when the clock shows the same again.
+    """Returns whether Temporal starts a second run when the clock shows this time again.
 
-    West of Greenwich it starts one in each of the two hours, and elsewhere in one of them.
+    In zones west of Greenwich, Temporal starts a run in each of the two hours; in other zones, in
+    only one of them.
     """
     local = time.astimezone(zone)
     again = local.replace(fold=1).utcoffset()
@@ -151,10 +154,7 @@ def _values(
     text: str, known: range, words: Sequence[str] = (), *, first: int = 0
 ) -> frozenset[int]:
     """Returns the values of a field, such as `*`, `5`, `1-5`, `MON-FRI`, `*/15`, `3/5` or several
-    with commas.
-
-    Raises:
-        ValueError: it has another form, or a value that is not known.
+    of these, separated by commas. Raises ValueError if the field is invalid.
     """
     found: set[int] = set()
     for part in text.split(","):

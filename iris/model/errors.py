@@ -12,15 +12,12 @@
      ├── JobFailed            the job ended FAILED, WORKER_FAILED or UNSCHEDULABLE           125
      └── JobCancelled         the job ended KILLED                                           126
 
-The exit codes are those of the command line. Wrong usage of the command line that click finds
-exits with 2, too.
+JobFailed and JobCancelled are in `iris.model.job.errors`, because they carry a job's status. The
+exit codes are those of the command line. Wrong usage that click finds also exits with 2.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from iris.model.job.spec import JobStatus, TaskStatus
+from typing import ClassVar
 
 
 class IrisError(Exception):
@@ -30,17 +27,17 @@ class IrisError(Exception):
 
 
 class IllegalMove(IrisError):
-    """A transition that the state table does not have was requested; the state is unchanged."""
+    """The state table does not have the requested transition. The state is unchanged."""
 
 
 class NotFound(IrisError):
-    """An object of that name does not exist."""
+    """No object has this name."""
 
     exit_code = 3
 
 
 class Unreachable(IrisError):
-    """The cluster cannot be reached or does not exist."""
+    """No cluster answers, or the cluster does not exist."""
 
     exit_code = 4
 
@@ -52,7 +49,7 @@ class Rejected(IrisError):
 
 
 class InvalidValue(Rejected, ValueError):
-    """A field has a value that it cannot have. A usage error, as those that click finds."""
+    """A field has a value that it cannot have. This is a usage error, like the errors of click."""
 
     exit_code = 2
 
@@ -64,16 +61,16 @@ class InvalidValue(Rejected, ValueError):
 
 
 class NameTaken(Rejected):
-    """A live job has the name."""
+    """Another live job has the name."""
 
 
 class InvalidJob(Rejected, ValueError):
-    """The fields of a job have values that they cannot have, or not together.
+    """Fields of a job have values that they cannot have, or that contradict each other.
 
-    The text has every problem.
+    The text lists every problem.
 
     Attributes:
-        problems: each as a sentence of its own; empty: the text is the only one.
+        problems: one sentence for each problem. If it is empty, the text is the only problem.
     """
 
     exit_code = 2
@@ -84,54 +81,13 @@ class InvalidJob(Rejected, ValueError):
 
 
 class WaitTimeout(IrisError, TimeoutError):
-    """The wait timed out; the job continues."""
+    """The wait timed out. The job continues."""
 
     exit_code = 124
 
 
-class _HasStatus(Exception):
-    """An error about a job that has ended.
-
-    Attributes:
-        exit_code: that of the command `iris` for this kind of error, not that of the job's program.
-        status: the job's last status, with the state, reason and exit code of each task; None: not
-            known.
-        task: the task that the error is about, such as the first that failed; None: no single one,
-            or not known.
-        last_lines: the last lines of that task's output, where the result was asked for; empty: not
-            known.
-    """
-
-    def __init__(
-        self, message: str, status: "JobStatus | None" = None, task: "TaskStatus | None" = None
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.task = task
-        self.last_lines: tuple[str, ...] = ()
-
-    @property
-    def task_exit_code(self) -> int | None:
-        """The exit code of that task's program; None: it has none, for example because its host was
-        lost.
-        """
-        return self.task.exit_code if self.task is not None else None
-
-
-class JobFailed(_HasStatus, IrisError):
-    """The job failed."""
-
-    exit_code = 125
-
-
-class JobCancelled(_HasStatus, IrisError):
-    """The job was cancelled."""
-
-    exit_code = 126
-
-
 def first_line(error: BaseException) -> str:
     """Returns the first line of an error's text, or the error's type if it has no text. Some
-    libraries append pages of text.
+    libraries append pages of text to their errors.
     """
     return (str(error).strip() or type(error).__name__).splitlines()[0]

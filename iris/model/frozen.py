@@ -1,9 +1,9 @@
-"""The base class of values."""
+"""The base class of all values."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class Frozen(BaseModel):
-    """A validated value that cannot be changed; `model_copy(update=…)` makes a changed one."""
+    """A validated, immutable value. `model_copy(update=…)` makes a changed copy."""
 
     model_config = ConfigDict(frozen=True)

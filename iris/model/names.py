@@ -1,7 +1,5 @@
-"""Names in one place: workflow ids, task queues, search attributes, object store paths and
-environment variables.
-
-No other file spells any of them.
+"""Spells all names: workflow ids, task queues, search attributes, paths in the object store and
+environment variables. No other file spells any of them.
 """
 
 import re
@@ -9,8 +7,7 @@ from collections.abc import Sequence
 
 from iris.model.errors import InvalidValue
 
-# -- ids people use
-# --------------------------------------------------------------------------------------------------
+# -- ids that people use -------------------------------------------------------------------------
 
 #: The longest name in characters. Temporal's SQL stores keep ids in 255 characters.
 #: `<cluster>/task/<user>/<name>:<index>` with three names of this length stays below 200.
@@ -22,17 +19,18 @@ _NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._-]{{0,{MAX_NAME - 1}}}")
 
 
 def is_name(name: str) -> bool:
-    """Returns whether the name can be that of a cluster or a job: it is safe in a path, an id and a
+    """Returns whether a cluster or a job can have this name: it is safe in a path, an id and a
     query.
     """
     return _NAME.fullmatch(name) is not None
 
 
 def check_name(field: str, name: str) -> str:
-    """Returns the name.
+    """Returns the name unchanged.
 
     Raises:
-        InvalidValue: it is empty, too long, or has a character that is not safe in a path or an id.
+        InvalidValue: the name is empty, too long, or has a character that is not safe in a path or
+            an id.
     """
     if not is_name(name):
         raise InvalidValue(
@@ -50,20 +48,18 @@ def job_id(user: str, name: str) -> str:
 
 
 def child_id(parent: str, name: str) -> str:
-    """Returns the id of a job that belongs to another job: `user/parent/child`."""
+    """Returns the id of a child job: `user/parent/child`."""
     return f"{parent}/{name}"
 
 
 def parent_id(job: str) -> str | None:
-    """Returns the id of the job that a job belongs to; None if it belongs to none."""
+    """Returns the id of a job's parent job, or None if the job has no parent."""
     parent = job.rpartition("/")[0]
     return parent if "/" in parent else None
 
 
 def root_id(job: str) -> str:
-    """Returns the id of the job at the top of those that a job belongs to; its own if it belongs to
-    none.
-    """
+    """Returns the id of the topmost ancestor of a job; the job's own id if it has no parent."""
     return "/".join(job.split("/")[:2])
 
 
@@ -76,30 +72,31 @@ def attempt_id(job: str, index: int, attempt: int) -> str:
 
 
 def gang_attempt_id(job: str, attempt: int) -> str:
-    """Returns the id of an attempt of all tasks of a job together."""
+    """Returns the id of an attempt of a gang, which all tasks of the job share."""
     return f"{job}@{attempt}"
 
 
 def short_run(run_id: str) -> str:
-    """Returns the first 13 characters of a run id, enough to stay unique. Ids that sort by time
-    hold the time in them.
+    """Returns the first 13 characters of a run id, which are enough to identify it. In ids that
+    sort by time, they contain the time.
     """
     return run_id[:13]
 
 
 def attempt_key(attempt: str, run_id: str) -> str:
-    """Returns a key of the attempt that is never used again. A job's name can be reused, the id of
-    its run cannot.
+    """Returns a key for the attempt that is never used again: a job's name can be reused, a run's
+    id cannot.
     """
     return f"{attempt}/{short_run(run_id)}"
 
 
 def slice_id(prefix: str, group: str, token: str) -> str:
-    """Returns a slice's id, which is also the name of its machines. Cloud providers require lower
-    case, digits and dashes.
+    """Returns a slice's id, which is also the name of its machines. Cloud providers allow only
+    lower-case letters, digits and dashes.
 
     Args:
-        prefix: distinguishes this cluster's machines from those of other clusters; may be empty.
+        prefix: distinguishes the machines of this cluster from those of other clusters. It may be
+            empty.
     """
     return "-".join(
         re.sub("[^a-z0-9]+", "-", part.lower()).strip("-")
@@ -109,29 +106,28 @@ def slice_id(prefix: str, group: str, token: str) -> str:
 
 
 def controller_machine(prefix: str, cluster: str) -> str:
-    """Returns the name of a cluster's controller VM. A cluster has one: a zone cannot have two VMs
-    of the same name.
+    """Returns the name of a cluster's controller VM. A cluster has only one, because a zone cannot
+    have two VMs of the same name.
     """
     return slice_id(prefix, cluster, "controller")
 
 
 def host_of_slice(slice_id: str, worker: int, hosts: int) -> str:
-    """Returns the id of the slice's host with this worker id. The only host of a slice has the
-    slice's name.
+    """Returns the id of the slice's host with this worker id. In a slice of one host, the host has
+    the id of the slice.
     """
     return slice_id if hosts == 1 else f"{slice_id}-w-{worker}"
 
 
 def slice_of_host(host_id: str) -> str:
-    """Returns the id of the slice that has a host with this id, if `host_of_slice` named the
-    host.
+    """Returns the id of the slice that a host belongs to. The host's id must come from
+    `host_of_slice`.
     """
     slice_id, _, worker = host_id.rpartition("-w-")
     return slice_id if slice_id and worker.isdecimal() else host_id
 
 
-# -- Temporal
-# --------------------------------------------------------------------------------------------------
+# -- Temporal -----------------------------------------------------------------------------------
 
 
 def job_workflow(cluster: str, job: str) -> str:
@@ -155,14 +151,14 @@ def autoscaler_workflow(cluster: str) -> str:
 
 
 def schedule_id(cluster: str, job: str) -> str:
-    """Returns the id of the schedule that starts the job. The ids of its workflows have the time
-    appended.
+    """Returns the id of the schedule that starts the job. Temporal appends the time to the ids of
+    the workflows that it starts.
     """
     return f"{cluster}/schedule/{job}"
 
 
 def job_of_workflow(workflow_id: str) -> str:
-    """Returns the job id in the id of a job's workflow or schedule."""
+    """Returns the job id that the id of a job's workflow or schedule contains."""
     return workflow_id.split("/", 2)[2]
 
 
@@ -175,8 +171,8 @@ def planner_queue(cluster: str) -> str:
 
 
 def patient_queue(cluster: str) -> str:
-    """Returns the queue of activities that wait for a workflow, of which there may be one for each
-    job.
+    """Returns the queue for activities that wait for a workflow. There may be one such activity for
+    each job.
     """
     return f"{cluster}/patient"
 
@@ -186,15 +182,15 @@ def host_queue(cluster: str, host_id: str) -> str:
 
 
 def pool_queue(cluster: str, job: str, token: str) -> str:
-    """Returns the queue of a pool's calls. The token distinguishes pools whose workers' jobs have
-    the same name.
+    """Returns the queue of a worker pool's calls. The token distinguishes pools of the same job
+    name.
     """
     return f"{cluster}/pool/{job}-{token}"
 
 
 def host_of_queue(cluster: str, queue: str) -> str | None:
-    """Returns the host that a task queue belongs to, or None if it is not a host's queue of this
-    cluster.
+    """Returns the host that a task queue belongs to, or None if the queue does not belong to a host
+    of this cluster.
     """
     prefix = host_queue(cluster, "")
     return queue.removeprefix(prefix) if queue.startswith(prefix) else None
@@ -209,13 +205,15 @@ def incarnation_of(identity: str) -> str:
 
 
 SA_CLUSTER = "IrisCluster"
-#: Of a workflow that a schedule has started: the time for which it was, set by the service.
+#: Temporal sets this attribute on a workflow that a schedule started: the time at which the
+#: schedule was due.
 SA_SCHEDULED_AT = "TemporalScheduledStartTime"
 SA_KIND = "IrisKind"
 SA_STATE = "IrisState"
 SA_USER, SA_PARENT = "IrisUser", "IrisParent"
 SA_GROUP, SA_PRIORITY, SA_TAGS = "IrisGroup", "IrisPriority", "IrisTags"
-#: With their types, as `temporal operator search-attribute create` names them.
+#: The search attributes with their types, as `temporal operator search-attribute create` spells
+#: them.
 KEYWORDS = (SA_CLUSTER, SA_KIND, SA_STATE, SA_USER, SA_PARENT, SA_GROUP, SA_PRIORITY)
 SEARCH_ATTRIBUTES = {**dict.fromkeys(KEYWORDS, "Keyword"), SA_TAGS: "KeywordList"}
 
@@ -225,7 +223,7 @@ KIND_SLICE = "slice"
 KIND_SCHEDULER = "scheduler"
 KIND_AUTOSCALER = "autoscaler"
 KIND_SCHEDULE = "schedule"
-#: The workflow types of the kinds that a control plane runs in any number.
+#: The workflow type of each kind of workflow that a cluster may have more than one of.
 WORKFLOW_TYPES = {
     KIND_JOB: "JobWorkflow",
     KIND_TASK: "TaskWorkflow",
@@ -236,11 +234,12 @@ SCHEDULER_TYPE, AUTOSCALER_TYPE = "SchedulerWorkflow", "AutoscalerWorkflow"
 
 
 def own_workflows(cluster: str, *kinds: str) -> str:
-    """Returns the visibility query for the cluster's workflows of these kinds: of `WORKFLOW_TYPES`.
+    """Returns the visibility query for the cluster's workflows of these kinds (keys of
+    `WORKFLOW_TYPES`).
 
-    Anybody in the namespace can start a workflow with the search attributes of Iris, or with such
-    an id. The workflows of a cluster also have one of its types and are on its queue, so only its
-    control plane runs them.
+    Other users of the namespace can start workflows with the search attributes or the ids of Iris.
+    The query therefore also requires a workflow type of Iris and the cluster's task queue: only the
+    cluster's own control plane runs such workflows.
     """
     types = [WORKFLOW_TYPES[kind] for kind in kinds]
     ids = f"{cluster}/{kinds[0]}/" if len(kinds) == 1 else f"{cluster}/"
@@ -256,42 +255,41 @@ def _is_one_of(attribute: str, values: Sequence[str]) -> str:
     return f"{attribute} = {quoted}" if len(values) == 1 else f"{attribute} IN ({quoted})"
 
 
-#: Memo of the scheduler's workflow: what a client needs to know about the cluster when it has only
-#: an address.
+#: Memo of the scheduler's workflow: the object store and the Web UI of the cluster, for clients
+#: that know only its address.
 MEMO_STORE = "iris_store"
 MEMO_UI = "iris_ui"
-#: Memo of both planners' workflows: the version of the state. A control plane with a later version
-#: replaces the workflow.
+#: Memo of the scheduler's and the autoscaler's workflows: the version of their state. A control
+#: plane with a later version replaces the workflow.
 MEMO_VERSION = "iris_book"
-#: Memo of a job's workflow: its command line, for lists, and its number of tasks, for readers of
-#: its logs.
+#: Memo of a job's workflow: its command line, for lists of jobs, and its number of tasks, for
+#: readers of its logs.
 MEMO_COMMAND = "iris_command"
 MEMO_TASKS = "iris_tasks"
-#: Memo of a job with accelerators: those of each task, for lists.
+#: Memo of a job with accelerators: the accelerators of each task, for lists of jobs.
 MEMO_DEVICE = "iris_device"
-#: Memo of a job with files from a git work tree: their commit, as in `JobSpec`.
+#: Memo of a job with files from a git work tree: the commit, as in `JobSpec.commit`.
 MEMO_COMMIT = "iris_commit"
-#: Memo of a job that waits, is held, or did not wholly succeed: its state and the reason of that,
-#: for lists.
+#: Memo of a job that waits, is held, or ended without full success: its state and the reason, for
+#: lists of jobs.
 MEMO_REASON = "iris_reason"
-#: Memo of a job that was submitted in a batch: identifies its line.
+#: Memo of a job that was submitted in a batch: the key of its line in the batch.
 MEMO_BATCH = "iris_batch"
-#: Of a schedule: when it starts its job, as the user wrote it.
+#: Memo of a schedule: when it starts its job, as the user wrote it.
 MEMO_WHEN = "iris_when"
-#: Of a schedule: the time zone of its cron expressions, as the user wrote it.
+#: Memo of a schedule: the time zone of its cron expressions, as the user wrote it.
 MEMO_TIME_ZONE = "iris_time_zone"
-#: Memo of a job that belongs to another job: a `Parent`.
+#: Memo of a child job: a `Parent`.
 MEMO_PARENT = "iris_parent"
 #: Memo of a job that runs a function.
 MEMO_FUNCTION = "iris_function"
 
-# -- object store
-# --------------------------------------------------------------------------------------------------
+# -- object store -------------------------------------------------------------------------------
 
 
 def cluster_uid(cluster: str) -> str:
-    """Returns the path of the id that distinguishes the cluster's machines from those of another
-    cluster of the same name.
+    """Returns the path of the cluster's unique id. It distinguishes the machines of this cluster
+    from those of another cluster with the same name.
     """
     return f"clusters/{cluster}/uid"
 
@@ -301,12 +299,12 @@ def cluster_namespace(cluster: str, namespace_id: str) -> str:
 
 
 def secret_key(cluster: str) -> str:
-    """Returns the path of the public key with which values for the cluster's agents are sealed."""
+    """Returns the path of the public key with which secrets are sealed for the cluster's agents."""
     return f"clusters/{cluster}/secret-key"
 
 
-#: The folders of sealed values: those given to a job, to a schedule, and those that a user has
-#: named.
+#: The folders of sealed values: values given to one job, values given to a schedule, and named
+#: secrets of a user.
 SEALED_JOB, SEALED_SCHEDULE, SEALED_USER = "job", "schedule", "user"
 
 
@@ -314,13 +312,15 @@ def sealed_object(cluster: str, path: str) -> str:
     """Returns the path of an object with sealed values.
 
     Args:
-        path: what `sealed_for_job` and its like return.
+        path: the result of `sealed_for_job`, `sealed_for_schedule` or `sealed_by_user`.
     """
     return f"sealed/{cluster}/{path}"
 
 
 def sealed_for_job(job: str, token: str) -> str:
-    """Returns where the values are that were given to a job. The token tells its runs apart."""
+    """Returns the path of the values that were given to a job. The token distinguishes the job's
+    runs.
+    """
     return f"{SEALED_JOB}/{job}/{token}"
 
 
@@ -329,7 +329,7 @@ def sealed_for_schedule(job: str, token: str) -> str:
 
 
 def sealed_by_user(user: str, name: str) -> str:
-    """Returns where the named secret of a user is."""
+    """Returns the path of a named secret of a user."""
     return f"{SEALED_USER}/{user}/{name}"
 
 
@@ -342,17 +342,18 @@ def attempt_logs(job: str, run_id: str, index: int, attempt: int) -> str:
 
 
 def job_uid(logs: str) -> str:
-    """Returns an id without a slash that all attempts of one run of a job have, and no other run.
+    """Returns an id without slashes that all attempts of one run of a job share, and no other run
+    has.
 
     Args:
-        logs: the folder of the logs of any of them: see `attempt_logs`.
+        logs: the log folder of any attempt of the run, from `attempt_logs`.
     """
     return "-".join(logs.split("/")[1:-2])
 
 
 def log_chunk(prefix: str, sequence: int) -> str:
-    """Returns the path of a log chunk. The number has ten digits, so that names sort in the order
-    of their numbers.
+    """Returns the path of a log chunk. The sequence number has ten digits, so that names sort by
+    number.
     """
     return f"{prefix}/{sequence:010d}.log"
 
@@ -374,39 +375,44 @@ def job_checkpoints(job: str, run_id: str) -> str:
 
 
 def task_checkpoints(job: str, run_id: str, index: int) -> str:
-    """Returns the folder of the saves of a task's checkpoint directory. All attempts of the task
-    have the same.
+    """Returns the folder with the saves of a task's checkpoint directory. All attempts of the task
+    share it.
     """
     return f"{job_checkpoints(job, run_id)}/{index}"
 
 
 def task_of_checkpoints(saves: str) -> str:
-    """Returns the id of the task whose saves are in the folder."""
+    """Returns the id of the task whose saves the folder has."""
     _, *job, _, index = saves.split("/")
     return task_id("/".join(job), int(index))
 
 
 def shared_checkpoints(saves: str) -> str:
-    """Returns the folder in which programs of a job store checkpoints themselves: beside the saves
-    of any of its tasks.
+    """Returns the folder in which the programs of a job store checkpoints themselves. It lies
+    beside the saves of the job's tasks.
+
+    Args:
+        saves: the folder of the saves of any task of the job.
     """
     return f"{saves.rpartition('/')[0]}/shared"
 
 
 def agent_logs(cluster: str, host_id: str) -> str:
-    """Returns the folder of an agent's logs. Each incarnation of the agent has a folder in it, and
+    """Returns the folder of an agent's logs. It has a folder for each incarnation of the agent;
     these sort by time.
     """
     return f"agents/{cluster}/{host_id}"
 
 
 def exec_files(session: str) -> str:
-    """Returns the folder for the input and output of a command that runs beside a task."""
+    """Returns the folder for the input and output of a command that runs beside a task (`iris
+    exec`).
+    """
     return f"exec/{session}"
 
 
 def is_job_uid(text: str, job: str) -> bool:
-    """Returns whether the text can be the `job_uid` of a run of the job."""
+    """Returns whether the text can be a `job_uid` of the job."""
     return re.fullmatch(rf"{re.escape(job.replace('/', '-'))}-[0-9a-f-]{{1,13}}", text) is not None
 
 
@@ -420,43 +426,42 @@ def actor_token(uid: str) -> str:
 
 
 def pool_files(queue: str) -> str:
-    """Returns the folder of a pool's large messages."""
+    """Returns the folder of a worker pool's large messages."""
     return f"pools/{queue}"
 
 
-# -- environment variables
-# --------------------------------------------------------------------------------------------------
+# -- environment variables ----------------------------------------------------------------------
 
 ENV_CLUSTER = "IRIS_CLUSTER"
 ENV_STATE_DIR = "IRIS_STATE_DIR"
-#: In a program: the address of its cluster, for a client that does not know the cluster of the name
-#: in `IRIS_CLUSTER`.
+#: A program gets the address of its cluster in this variable, for clients whose configuration does
+#: not have the cluster named in `IRIS_CLUSTER`.
 ENV_ADDRESS = "IRIS_CLUSTER_ADDRESS"
-#: In a program: the namespace at that address, if it is not the default one.
+#: A program gets the namespace at that address in this variable, unless it is the default one.
 ENV_NAMESPACE = "IRIS_CLUSTER_NAMESPACE"
-#: A file with the keys that encrypt what Temporal stores.
+#: Names a file with the keys that encrypt the payloads that Temporal stores.
 ENV_PAYLOAD_KEYS = "IRIS_PAYLOAD_KEYS"
-#: A file with the private keys that open the secrets of the cluster's users.
+#: Names a file with the private keys that open the secrets of the cluster's users.
 ENV_SECRET_KEYS = "IRIS_SECRET_KEYS"  # noqa: S105
 ENV_USER = "IRIS_USER"
 ENV_JOB_ID = "IRIS_JOB_ID"
-#: The job's id for tools that make directories or URLs of it.
+#: The job's id in a form for tools that make directories or URLs of it.
 ENV_JOB_UID = "IRIS_JOB_UID"
 ENV_TASK_ID = "IRIS_TASK_ID"
 ENV_TASK_INDEX = "IRIS_TASK_INDEX"
 ENV_NUM_TASKS = "IRIS_NUM_TASKS"
 ENV_ATTEMPT = "IRIS_ATTEMPT"
-#: Set on every process of an attempt. Orphans are recognised by it in any session or process group.
+#: Every process of an attempt has this variable. It identifies leftover processes in any session or
+#: process group.
 ENV_ATTEMPT_KEY = "IRIS_ATTEMPT_KEY"
 ENV_HOST_ID = "IRIS_HOST_ID"
 ENV_SLICE_ID = "IRIS_SLICE_ID"
-#: Iris keeps what the program leaves in this directory; `iris fetch` downloads it.
+#: Iris stores the files that the program leaves in this directory; `iris fetch` downloads them.
 ENV_OUTPUT_DIR = "IRIS_OUTPUT_DIR"
-#: Iris saves what the program leaves in this directory, and restores it for the task's next
-#: attempt.
+#: Iris saves the files in this directory and restores them for the task's next attempt.
 ENV_CHECKPOINT_DIR = "IRIS_CHECKPOINT_DIR"
-#: A folder of the object store for programs that store checkpoints there themselves, the same for
-#: all tasks and attempts.
+#: A folder of the object store, the same for all tasks and attempts, for programs that store
+#: checkpoints there themselves.
 ENV_CHECKPOINT_URL = "IRIS_CHECKPOINT_URL"
 #: The directory of the function that the task runs.
 ENV_CALL_DIR = "IRIS_CALL_DIR"
@@ -464,25 +469,24 @@ ENV_CALL_DIR = "IRIS_CALL_DIR"
 ENV_WORKDIR = "IRIS_WORKDIR"
 #: The address at which other hosts reach this one.
 ENV_HOST_ADDRESS = "IRIS_HOST_ADDRESS"
-#: Set for members of a gang: `host:port` on the host of task 0, and the task's position in the
-#: gang.
+#: Set for tasks of a gang: `host:port` on the host of task 0, and the task's position in the gang.
 ENV_COORDINATOR = "IRIS_COORDINATOR_ADDRESS"
 ENV_SLICE_INDEX, ENV_NUM_SLICES, ENV_TASKS_PER_SLICE = (
     "IRIS_SLICE_INDEX",
     "IRIS_NUM_SLICES",
     "IRIS_TASKS_PER_SLICE",
 )
-#: The prefix of variables that Iris sets. A user may not set them for a job.
+#: Iris sets variables with this prefix. A job must not set such variables.
 RESERVED_PREFIX = "IRIS_"
 
 
 def env_port(name: str) -> str:
-    """Returns the variable that holds the number of the port of this name."""
+    """Returns the variable that contains the number of the port with this name."""
     return f"IRIS_PORT_{re.sub('[^A-Z0-9]', '_', name.upper())}"
 
 
-# Set for members of a gang under the names that other software reads. Unlike the variables above, a
-# job may override them.
+# Set for tasks of a gang, under the names that JAX and libtpu read. A job may override these
+# variables, unlike those above.
 ENV_JAX_COORDINATOR, ENV_JAX_NUM_PROCESSES, ENV_JAX_PROCESS_ID = (
     "JAX_COORDINATOR_ADDRESS",
     "JAX_NUM_PROCESSES",

@@ -1,9 +1,9 @@
-"""Values that only the agents of a cluster can read: sealed with the cluster's public key, and
-bound to where they may be used.
+"""Seals values so that only the agents of a cluster can read them, and binds each value to the
+place where it may be used.
 
-X25519 with a new key for each value, HKDF with SHA-256, and ChaCha20-Poly1305. Sources: RFC 7748,
-RFC 5869 and RFC 8439. Who seals needs only the public key, which is in the store. A value is bound
-to its cluster, its object and its name: copied to another object, it cannot be opened.
+The algorithms are X25519 with a new key for each value, HKDF with SHA-256, and ChaCha20-Poly1305
+(RFC 7748, RFC 5869 and RFC 8439). Sealing needs only the public key, which is in the store. A value
+is bound to its cluster, its object and its name: a copy in another object cannot be opened.
 """
 
 import base64
@@ -23,44 +23,45 @@ from pydantic import Field
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 
-#: Of private and public keys, in bytes.
+#: The length of private and public keys in bytes.
 KEY_BYTES = 32
-#: The largest object with sealed values, in bytes. A job may be able to write to the store.
+#: The size limit of an object with sealed values, in bytes. Readers need a limit, because a job may
+#: be able to write to the store.
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
-#: Each value has a key of its own, so the nonce need not differ.
+#: A constant nonce is safe, because each value has a key of its own.
 _NONCE = bytes(12)
 _USE = b"iris secret 1"
 
 
 class SealedWith(Exception):
-    """The value was sealed with a key that is not among the private keys. Its text is the key's
-    id.
+    """The value was sealed with a key that is not among the private keys. The error's text is the
+    id of that key.
     """
 
 
 class Place(NamedTuple):
-    """Where a sealed value may be used."""
+    """The place where a sealed value may be used."""
 
     cluster: str
-    #: The object in the store that has it, without the folder of the cluster.
+    #: The path of the object in the store, without the folder of the cluster.
     path: str
-    #: Of several values in one object.
+    #: The name of the value within the object.
     name: str
 
 
 class SealedValue(Frozen):
     """One sealed value."""
 
-    #: The id of the public key.
+    #: The id of the cluster's public key with which the value was sealed.
     key: str
-    #: The public key of the sender's own pair and the ciphertext, in base64.
+    #: The sender's public key, followed by the ciphertext, in base64.
     data: str
 
 
 class SealedObject(Frozen):
     """An object of the store with sealed values."""
 
-    #: Who has sealed them, and when.
+    #: Who sealed the values, and when.
     by: str
     at: datetime
     values: dict[str, SealedValue] = Field(default_factory=dict)
@@ -73,15 +74,15 @@ class PrivateKeys(NamedTuple):
 
     @property
     def public(self) -> bytes:
-        """The public key with which values are sealed now."""
+        """Returns the public key with which values are sealed now."""
         return public_of(self.keys[0])
 
     def open(self, value: SealedValue, place: Place) -> bytes:
-        """Returns what was sealed.
+        """Returns the plain value.
 
         Raises:
-            SealedWith: none of these keys can open it.
-            ValueError: it was changed, or sealed for another place.
+            SealedWith: none of these keys can open the value.
+            ValueError: the value was changed, or was sealed for another place.
         """
         private = next((key for key in self.keys if key_id(public_of(key)) == value.key), None)
         if private is None:
@@ -99,14 +100,14 @@ class PrivateKeys(NamedTuple):
 
 
 def seal(public: bytes, value: bytes, place: Place, own: bytes) -> SealedValue:
-    """Returns the value so that only the cluster can read it.
+    """Seals a value so that only the cluster can read it.
 
     Args:
         public: the public key of the cluster.
-        own: random bytes of this value alone: the private key of the sender.
+        own: random bytes, used for this value only, as the sender's private key.
 
     Raises:
-        ValueError: that is no public key.
+        ValueError: `public` is not a public key.
     """
     sender = X25519PrivateKey.from_private_bytes(own)
     shared = sender.exchange(X25519PublicKey.from_public_bytes(public))
@@ -116,25 +117,25 @@ def seal(public: bytes, value: bytes, place: Place, own: bytes) -> SealedValue:
 
 
 def public_of(private: bytes) -> bytes:
-    """Returns the public key to a private key."""
+    """Returns the public key that belongs to a private key."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def key_id(public: bytes) -> str:
-    """Returns what identifies a public key: the beginning of its digest."""
+    """Returns the id of a public key: the beginning of its digest."""
     digest = Hash(SHA256())
     digest.update(public)
     return digest.finalize().hex()[:16]
 
 
 def parse_keys(text: str, source: str) -> PrivateKeys:
-    """Reads the content of a file of private keys: on each line a date and a key in base64.
+    """Parses a file of private keys. Each line has a date and a key in base64.
 
     Args:
-        source: what is named in errors.
+        source: the name of the file in error messages.
 
     Raises:
-        InvalidValue: it has no keys, or malformed ones. The error does not show them.
+        InvalidValue: the file has no keys or malformed ones. The error does not show them.
     """
     keys = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -158,8 +159,8 @@ def keys_text(keys: Sequence[bytes], day: str, before: str = "") -> str:
     """Returns the content of a file with these keys.
 
     Args:
-        day: the date of keys that the file did not have before.
-        before: the earlier content, whose lines stay as they are.
+        day: the date for keys that are new in the file.
+        before: the earlier content. Its lines stay unchanged.
     """
     known = {
         base64.b64decode(line.split()[-1]): line
@@ -171,14 +172,14 @@ def keys_text(keys: Sequence[bytes], day: str, before: str = "") -> str:
 
 
 def rotated(keys: Sequence[bytes], new: bytes, used: Sequence[str]) -> tuple[bytes, ...]:
-    """Returns the keys after a rotation: the next key is the current one.
+    """Returns the keys after a rotation: the next key becomes the current one.
 
-    Hosts get the new key as the next one, long before anything is sealed with it.
+    Hosts get the new key as the next key, long before values are sealed with it.
 
     Args:
-        keys: the current key, the next one if there is one, and earlier ones.
-        used: the ids of the keys of all values that are sealed now. Earlier keys of no value are
-            left out.
+        keys: the current key, the next key if there is one, and earlier keys.
+        new: the new next key.
+        used: the ids of the keys of all sealed values. Earlier keys that no value uses are removed.
     """
     current, rest = keys[0], keys[1:]
     following, earlier = (rest[0], rest[1:]) if rest else (new, ())

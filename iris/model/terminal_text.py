@@ -1,20 +1,20 @@
-"""What of a text a terminal may get. Pure.
+"""Removes from a text the control sequences that a terminal must not get.
 
 Output, reasons, names and paths come from programs and from other users. On a terminal, escape
-sequences would move the cursor over what Iris has printed, erase it, set the clipboard or the
-title, or type an answer on standard input. Colours (SGR), tabs, line breaks and the carriage return
-of a progress bar do nothing of the kind.
+sequences in them could move the cursor over what Iris has printed, erase it, set the clipboard or
+the title, or type an answer on standard input. Colours (SGR), tabs, line breaks and the carriage
+return of a progress bar are harmless and stay.
 """
 
 import re
 
-#: Stands for each control character, and for each control sequence, that a terminal must not get.
+#: This character replaces each control character or control sequence that a terminal must not get.
 REPLACEMENT = "�"
 #: The beginning of a control sequence (ECMA-48, 5.4), without its last letter.
 _SEQUENCE = r"\[[0-?]{0,64}[ -/]{0,8}"
 _UNFIT = re.compile(
-    r"\x1b(?!\[[0-9;:]{0,64}m)"  # the character that begins any sequence but that of a colour,
-    rf"(?:{_SEQUENCE}[@-~])?"  # and the rest of a control sequence; the text of a title is shown
+    r"\x1b(?!\[[0-9;:]{0,64}m)"  # matches an escape character, unless it begins a colour
+    rf"(?:{_SEQUENCE}[@-~])?"  # matches the rest of a control sequence; the text of a title stays
     r"|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]"
 )
 _BEGUN = re.compile(rf"\x1b(?:{_SEQUENCE})?\Z")
@@ -22,20 +22,24 @@ _RESET = ("\x1b[m", "\x1b[0m")
 
 
 def fit(text: str) -> str:
-    """Returns the text with a replacement character for all that a terminal must not get."""
+    """Returns the text with a replacement character for each forbidden control character or
+    sequence.
+    """
     return _UNFIT.sub(REPLACEMENT, text)
 
 
 class TerminalText:
-    """Fits a text that arrives in pieces, which may cut the sequence of a colour in two."""
+    """Filters a text that arrives in pieces. A piece may end in the middle of a sequence."""
 
     def __init__(self) -> None:
         self._begun = ""
-        #: Whether the text has set a colour or a style that is still in force.
+        #: Whether a colour or a style of the text is still active.
         self._styled = False
 
     def fit(self, piece: str) -> str:
-        """Returns what the terminal gets now. A sequence's beginning waits for the next piece."""
+        """Returns the text that the terminal gets now. An incomplete sequence waits for the next
+        piece.
+        """
         text = self._begun + piece
         begun = _BEGUN.search(text)
         self._begun = begun[0] if begun else ""
@@ -45,7 +49,9 @@ class TerminalText:
         return shown
 
     def end(self) -> str:
-        """Returns what the terminal gets at the end of the text, whose styles do not stay."""
+        """Returns the text that the terminal gets at the end: it resets the active colour and
+        style.
+        """
         shown, self._begun = fit(self._begun), ""
         if self._styled:
             shown += _RESET[1]

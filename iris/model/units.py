@@ -1,7 +1,7 @@
-"""Parsing and formatting of quantities: memory, CPU, durations.
+"""Parses and formats quantities: memory, CPU, durations.
 
 Inside Iris a quantity is an integer (bytes, millicores) or a `timedelta`. Only this module converts
-it from and to text.
+quantities from and to text.
 """
 
 import re
@@ -20,17 +20,17 @@ _SECOND_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])i?b?|b)?", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd]|)")
 
-#: More than any machine has: an exbibyte, a million cores. A larger number is a mistake in the unit
-#: and is refused.
+#: The limits of sizes and cores: an exbibyte and a million cores, more than any machine has. A
+#: larger number is a mistake in the unit and is refused.
 MAX_BYTES = TIB * 1024 * 1024
 MAX_MILLICORES = 1_000_000 * 1000
-#: A hundred years, well within the limit of a Temporal timer.
+#: The limit of durations: a hundred years, well below the limit of a Temporal timer.
 MAX_DURATION = timedelta(days=36_500)
 
 
 def parse_bytes(text: str | int, field: str = "memory") -> int:
-    """Parses `"8g"`, `"512MiB"`, `"8Gi"`, `"1.5tb"` or a plain number to bytes. Each unit is a
-    power of 1024, as in `docker run`.
+    """Parses `"8g"`, `"512MiB"`, `"8Gi"`, `"1.5tb"` or a plain number to bytes. Units are powers of
+    1024, as in `docker run`.
 
     Raises:
         InvalidValue: the text is not a size, or is more than any machine has.
@@ -50,11 +50,11 @@ def parse_bytes(text: str | int, field: str = "memory") -> int:
 
 
 def parse_size(text: str | int, field: str = "memory") -> int:
-    """Parses a size that a person asks for, as `parse_bytes` does. A small number without a unit is
-    not meant to be bytes.
+    """Parses a size that a person wrote, as `parse_bytes` does, but refuses a small number without
+    a unit: the person did not mean bytes.
 
     Raises:
-        InvalidValue: as in `parse_bytes`, or the number is less than a mebibyte and has no unit.
+        InvalidValue: the text is not a size, or is less than a mebibyte and has no unit.
     """
     size, raw = parse_bytes(text, field), str(text).strip()
     if 0 < size < MIB and raw.replace(".", "", 1).isdecimal():

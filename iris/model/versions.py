@@ -1,33 +1,33 @@
-"""Decides whether the versions of a cluster's parts fit, and what to do if they do not.
+"""Decides whether the versions of a cluster's parts fit together, and what to do if they do not.
 
-Parts of one release, such as 0.1, fit. A control plane serves older agents and clients only as far
-as it still reads what they write, and newer ones may ask for what it does not have: so it is
-upgraded first, then the agents, then the clients.
+Parts of one release, such as 0.1, fit. A control plane serves older agents and clients only if it
+can still read their messages. Newer ones may request features that it does not have. So the control
+plane is upgraded first, then the agents, then the clients.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-#: The most hosts that a remedy names.
+#: The limit on hosts that a remedy names.
 NAMED = 3
-#: The features of the Temporal service that Iris uses and that not every version has, as the
-#: service names them.
+#: The features of the Temporal service that Iris uses and that some versions lack. The names are
+#: those of the service.
 FEATURES = ("sync_update", "worker_heartbeats", "standalone_activities")
-#: A version that has them all.
+#: A version of the service that has all of `FEATURES`.
 SERVER = "1.32"
 
 
 class Release(NamedTuple):
-    """The part of a version that has to be equal."""
+    """The part of a version that must be equal."""
 
     major: int
     minor: int
 
 
 def release(version: str | None) -> Release:
-    """Returns the release of a version. A process that does not report its version is of an older
-    one than all that do.
+    """Returns the release of a version. A process that does not report its version is older than
+    every process that does.
     """
     parts = re.match(r"(\d+)\.(\d+)", version or "")
     return Release(int(parts[1]), int(parts[2])) if parts else Release(-1, -1)
@@ -40,11 +40,11 @@ def remedy(
     server: str,
     features: Mapping[str, bool],
 ) -> str:
-    """Returns the first thing to do so that the versions fit; empty: they do.
+    """Returns the first thing to do so that the versions fit; empty if they fit.
 
     Args:
-        control_planes: the versions of the processes that run; at least one.
-        agents: hosts by the version of their agents.
+        control_planes: the versions of the running control plane processes; at least one.
+        agents: the hosts by the version of their agents.
         features: whether the Temporal service has each of `FEATURES`.
     """
     if missing := [feature for feature in FEATURES if not features[feature]]:

@@ -1,5 +1,5 @@
-"""Access to the object store and the file formats in it: the only I/O below the roles.
+"""Access to the object store, and the formats of files in it. It is the only I/O below the roles.
 
-Open `object_store.py` first. It must not import anything of Iris but `iris.model`, and no
-third-party package but obstore and pydantic.
+Open `object_store.py` first. Of Iris, this package may import only `iris.model` and
+`iris.concurrency`; of third parties, only obstore and pydantic.
 """

@@ -1,8 +1,8 @@
 """Runs the file calls of `file://` stores in threads of their own.
 
-A call to a network file system that hangs may take hours. In asyncio's threads, such calls leave no
-thread for other work. When the interpreter exits, it waits for them, and for the threads of every
-`ThreadPoolExecutor`. It does not wait for these threads.
+A call to a network file system may hang for hours. In asyncio's threads, hanging calls would leave
+no thread for other work, and the interpreter would wait for them when it exits, as it waits for the
+threads of every `ThreadPoolExecutor`. It does not wait for these threads.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: The most threads of one process. A call that hangs keeps one.
+#: The limit on threads of one process. A hanging call occupies one.
 MOST_THREADS = 8
 THREAD_PREFIX = "iris-store"
 
 
 async def in_file_thread(call: Callable[[], T]) -> T:
-    """Makes the call in a thread and returns its result. A call waits while `MOST_THREADS` others
+    """Runs the call in a thread and returns its result. It waits while `MOST_THREADS` other calls
     run.
 
-    A cancellation does not wait for a running call.
+    If the caller is cancelled, a running call continues.
 
     Raises:
         Exception: the exception that `call` raises.
@@ -62,7 +62,7 @@ class _FileThreads:
                     future.set_result(call())
                 except BaseException as error:
                     future.set_exception(error)
-            del future, call  # an idle thread must not keep a result alive
+            del future, call  # otherwise an idle thread would keep the result in memory
             self._free.release()
 
 

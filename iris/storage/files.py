@@ -1,4 +1,4 @@
-"""Atomic writes of small files, and files and directories that only this user can read."""
+"""Writes small files atomically, and makes files and directories private to their user."""
 
 import errno
 import logging
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-#: The system's errors for a disk, a quota or a file that is full.
+#: The operating system's errors for a full disk, a used-up quota and a file that is too large.
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 logger = logging.getLogger(__name__)
 
@@ -16,12 +16,12 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class CannotWrite(OSError):
-    """A local file cannot be written. Its `filename` is always known."""
+    """A local file cannot be written. The attribute `filename` is always set."""
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Names the file in errors that occur within: those of a full disk do not.
+    """Adds the file's name to errors that occur in this context. Errors of a full disk lack it.
 
     Raises:
         CannotWrite: the file cannot be written.
@@ -33,16 +33,17 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def is_full(error: OSError) -> bool:
-    """Returns whether the disk or the quota is full, or the file too large."""
+    """Returns whether the error means that the disk or the quota is full, or the file too large."""
     return error.errno in _FULL
 
 
 def write_whole(path: Path, text: str, mode: int | None = None) -> None:
-    """Writes the file atomically: a reader gets the old or the new text, never a part. Only one
-    writer at a time is allowed.
+    """Writes the file atomically: a reader gets the old or the new text, never a part. There must
+    be only one writer at a time.
 
     Args:
-        mode: the file's mode from the first byte on; None: as the process' umask allows.
+        mode: the file's mode from its creation; None for the mode that the umask of the process
+            gives.
 
     Raises:
         CannotWrite: the disk is full, or the directory does not exist.
@@ -75,9 +76,9 @@ def make_private(directory: Path) -> None:
 
 
 def make_private_tree(directory: Path) -> None:
-    """Makes the directory and all that is below it private.
+    """Makes the directory and everything below it private.
 
-    It skips the contents of a directory that is private already, because other users cannot reach
+    If a directory is private already, its contents are skipped, because other users cannot reach
     them.
 
     Raises:
@@ -98,7 +99,7 @@ def open_to_others(path: Path) -> bool:
     """Returns whether other users of the machine have any right to the file or directory.
 
     Raises:
-        OSError: it is missing, or cannot be looked at.
+        OSError: the file or directory is missing or cannot be read.
     """
     return bool(path.stat().st_mode & _OTHERS)
 

@@ -1,8 +1,8 @@
-"""Decides which objects of a store no job needs any more. Pure.
+"""Decides which objects of a store no job needs any more.
 
-Objects are deleted by folders: all that one run of a job has left, one pool, one bundle. A folder
-is kept while any of its objects is young, and while a job of the same family lives: the job
-`ada/sweep`, and all that belong to it.
+Objects are deleted by folder: everything that one run of a job left, one pool, or one bundle. A
+folder is kept while any of its objects is young, and while a job of the same family has not ended.
+A family is a job such as `ada/sweep` with all its child jobs.
 """
 
 import re
@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-#: How the id of a run begins: `names.short_run`.
+#: Matches a run's id as `names.short_run` shortens it.
 _RUN = re.compile("[0-9a-f]{8}-[0-9a-f]{4}")
 
-#: How the names of a pool's later workers' jobs end.
+#: Matches the number at the end of the names of a pool's later jobs.
 _LATER = re.compile(r"-[0-9]+$")
 
 
@@ -21,42 +21,43 @@ class Stored(NamedTuple):
     """An object in the store."""
 
     path: str
-    #: In bytes.
+    #: The size in bytes.
     size: int
     modified: datetime
 
 
 class Needed(NamedTuple):
-    """What jobs that have not ended, and schedules, need of the store."""
+    """The objects that live jobs and schedules need."""
 
     #: The first two parts of the ids of live jobs: `ada/sweep`.
     families: frozenset[str]
-    #: The paths of bundles.
+    #: The paths of the bundles.
     bundles: frozenset[str]
-    #: The folders of checkpoints from which live jobs start.
+    #: The folders of the checkpoints that live jobs start from.
     checkpoints: frozenset[str]
 
 
 class UnusedFolder(NamedTuple):
     """Objects that no job needs any more."""
 
-    #: Their folder; of a bundle, its own path.
+    #: The folder of the objects. For a bundle, it is the bundle's own path.
     folder: str
     paths: tuple[str, ...]
-    #: In bytes.
+    #: The total size in bytes.
     size: int
-    #: When the youngest of them was written.
+    #: The time at which the youngest object was written.
     modified: datetime
 
 
 def unused(
     stored: Iterable[Stored], needed: Needed, before: datetime, bundles_before: datetime
 ) -> list[UnusedFolder]:
-    """Returns the folders of which all objects were written before a time, and which no job needs,
-    the largest first.
+    """Returns the folders that no job needs and whose objects are all old, the largest folder
+    first.
 
     Args:
-        bundles_before: the time for bundles, which jobs of other names and later jobs may share.
+        before: objects that were written before this time are old.
+        bundles_before: the same for bundles, which later jobs and jobs of other names may share.
     """
     folders: dict[str, list[Stored]] = {}
     for each in stored:
@@ -74,15 +75,15 @@ def unused(
 
 
 def is_run(folder: str) -> bool:
-    """Returns whether the name of a folder in a job's folder is that of one of its runs. Others
-    belong to its child jobs.
+    """Returns whether a folder in a job's folder belongs to a run of the job. Other folders belong
+    to its child jobs.
     """
     return _RUN.fullmatch(folder) is not None
 
 
 def _folder_of(path: str) -> str:
-    """Returns the folder with which the object is deleted; empty: Iris has not made it, or it is
-    never deleted.
+    """Returns the folder with which the object is deleted; empty if Iris never deletes the
+    object.
     """
     parts = path.split("/")
     match parts[0]:
@@ -102,17 +103,18 @@ def _folder_of(path: str) -> str:
 
 
 def is_needed(folder: str, needed: Needed) -> bool:
-    """Returns whether what jobs and schedules need is in the folder."""
+    """Returns whether jobs or schedules need the folder."""
     if folder in needed.bundles or folder in needed.checkpoints:
         return True
     kind, *parts = folder.split("/")
-    if kind == "actors":  # whose folder is named by a job's uid
+    if kind == "actors":  # the name of the folder is a job's uid
         return any(
             parts[0].startswith(f"{family.replace('/', '-')}-") for family in needed.families
         )
-    if kind == "pools":  # CLUSTER/pool/USER/NAME-TOKEN, or USER/PARENT of a job's pool
+    # the path is CLUSTER/pool/USER/NAME-TOKEN, or has USER/PARENT if a job owns the pool
+    if kind == "pools":
         owner = "/".join(parts[2:4])
-        # The first workers have the pool's NAME, later ones NAME-2, and so on.
+        # A pool's first job has the pool's NAME. Later ones have NAME-2, NAME-3, …
         pools = needed.families | {_LATER.sub("", family) for family in needed.families}
         return any(owner == family or owner.startswith(f"{family}-") for family in pools)
     return "/".join(parts[:2]) in needed.families

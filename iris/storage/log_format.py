@@ -1,9 +1,9 @@
-"""The format of stored log lines, and the conversion of a task's output to it. Pure: no files, no
-clock.
+"""The format of stored log lines, and the conversion of a task's output to it.
 
-A chunk is a sequence of records, each on a line of its own. A record has the milliseconds since
-1970, the stream's letter, how the line ends (with a newline: `.`, in a later record: `+`, or with
-the output, without a newline: `!`), and the bytes as the program wrote them:
+A chunk is a sequence of records, one on each line. A record has the time in milliseconds since
+1970, the letter of the stream, and a mark that says how the line ends: `.` with a newline, `+` in a
+later record, `!` with the output but without a newline. Then follow the bytes that the program
+wrote:
 
     1763700000123 o. epoch 1 loss 0.42
 """
@@ -12,29 +12,29 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-#: A longer line is stored in pieces, so that a program cannot make an agent hold an unbounded line
-#: in memory.
+#: Longer lines are stored in pieces of this size, so that a program cannot fill an agent's memory
+#: with one line.
 MAX_PIECE = 64 * 1024
 
 
 class Stream(StrEnum):
     STDOUT = "o"
     STDERR = "e"
-    BUILD = "b"  # the host's messages about preparing the attempt
+    BUILD = "b"  # the host's messages while it prepares the attempt
 
 
 class LogLine(NamedTuple):
-    """One record: a line of output, or a piece of one that `goes_on` in the next record of the same
-    stream.
+    """One record: a line of output, or a piece of a line. A piece that `goes_on` continues in the
+    next record of the same stream.
 
-    It is a named tuple and not a model because a log has millions of records.
+    It is a named tuple instead of a model, because a log has millions of records.
     """
 
     at_ms: int
     stream: Stream
     data: bytes
     goes_on: bool = False
-    #: Whether the output ended within the line, so that its program wrote no newline.
+    #: Whether the output ended within the line, without a newline.
     cut: bool = False
 
     @property
@@ -44,24 +44,24 @@ class LogLine(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The line as text. Bytes that are not UTF-8 are replaced, never dropped."""
+        """The line as text. Bytes that are not UTF-8 become replacement characters."""
         return self.data.decode(errors="replace")
 
 
 class LineSplitter:
-    """Splits the bytes of one stream into lines, in whatever portions they arrive."""
+    """Splits the bytes of one stream into lines. The bytes may arrive in portions of any size."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     @property
     def kept(self) -> int:
-        """The number of bytes that were fed and not returned yet."""
+        """The number of bytes that were fed but not returned yet."""
         return len(self._rest)
 
     def feed(self, data: bytes) -> list[tuple[bytes, bool]]:
-        """Returns (bytes, goes on) of each line that is now complete, and of pieces that are too
-        long to keep.
+        """Returns (bytes, goes on) for each line that is complete now, and for pieces of lines that
+        are too long to keep.
         """
         *whole, rest = (self._rest + data).split(b"\n")
         found = [piece for line in whole for piece in _pieces(line)]
@@ -72,8 +72,8 @@ class LineSplitter:
         return found
 
     def flush(self, *, ended: bool) -> list[tuple[bytes, bool]]:
-        """Returns the rest without a newline: a prompt or progress bar while the program runs, the
-        last output after it ended.
+        """Returns the rest, which has no newline: a prompt or progress bar if the program still
+        runs, or its last output if it has ended.
         """
         rest, self._rest = self._rest, b""
         return [(rest, not ended)] if rest else []
@@ -85,7 +85,7 @@ def encode(
     """Encodes pieces of one stream as records.
 
     Args:
-        cut: these are what a splitter held back when the output ended: the lines have no newline.
+        cut: whether the output ended within these lines, without a newline.
     """
     last = b"%d %s%s " % (at_ms, stream.encode(), b"!" if cut else b".")
     more = b"%d %s+ " % (at_ms, stream.encode())

@@ -1,9 +1,9 @@
 """The object store: `file://` on one machine, `gs://` or `s3://` on several. Logs are stored here,
-never in a history.
+never in a workflow's history.
 
-Files of a `file://` store get the mode of its directory, regardless of the umask of the process
-that writes them. A cluster's own store is private. The contents of a store that several users share
-are shared.
+The files of a `file://` store get the mode of the store's directory, whatever the umask of the
+writing process is. So a cluster's own store stays private, and a store that several users share
+stays shared.
 """
 
 import asyncio
@@ -27,41 +27,42 @@ from iris.storage.file_threads import in_file_thread
 from iris.storage.files import make_private, writing
 from iris.storage.garbage import Stored
 
-#: Every failure to reach a store is one of these.
+#: All errors that occur when a store cannot be reached.
 STORE_ERRORS = (OSError, BaseError)
 
-#: The bytes in one block of a file transfer.
+#: The size of a block of a file transfer, in bytes.
 _BLOCK = 1024 * 1024
-#: Larger files are written in parts of this size, the smallest that S3 accepts. Each part costs a
+#: Larger files are written in parts of this size, the smallest that S3 accepts. Each part needs a
 #: request.
 _PART = 5 * 1024 * 1024
 
 
 class StoreAway(Unreachable, OSError):
-    """The directory of a `file://` store does not exist, for instance because it is not mounted
-    now. Another try may find it.
+    """The directory of a `file://` store does not exist, for example because it is not mounted.
+    Another try may find it.
     """
 
 
 class Store:
-    """The objects under one URL. Every failure to reach it is one of `STORE_ERRORS`.
+    """The objects under one URL. If the store cannot be reached, the error is one of
+    `STORE_ERRORS`.
 
-    The directory of a `file://` store is never created by a write: a store that is not mounted
-    would continue on the local disk.
+    A write never creates the directory of a `file://` store. Otherwise, if the store is not
+    mounted, its contents would go to the local disk.
 
     Args:
-        create: creates that directory if it is missing. Only for those who set up a store, to start
-            a cluster.
+        create: whether to create the missing directory of a `file://` store. Only the commands that
+            start a cluster set it.
 
     Raises:
-        Unreachable: a store cannot be opened at this URL, or its directory cannot be created.
+        Unreachable: no store can be opened at this URL, or its directory cannot be created.
     """
 
     def __init__(self, url: str, *, create: bool = False) -> None:
         self.url = url
         #: The directory of a `file://` store; None for other stores.
         self.directory = _directory(url)
-        #: The opened store; None: a directory that was not needed yet.
+        #: The opened store. It is None for a directory until the first access.
         self._handle: ObjectStore | None = None
         try:
             if self.directory is None:
@@ -80,8 +81,8 @@ class Store:
         await self._open_as_the_directory(path)
 
     async def put_new(self, path: str, data: bytes) -> bool:
-        """Writes the whole object unless it exists. Returns whether it did; of several concurrent
-        callers one gets True.
+        """Writes the whole object unless it exists, and returns whether it did. Of several
+        concurrent callers, exactly one gets True.
         """
         try:
             await obstore.put_async(await self._opened(), path, data, mode="create")
@@ -94,11 +95,11 @@ class Store:
         """Returns the object's bytes, or None if it does not exist.
 
         Args:
-            most: the most bytes that are read. A job may be able to write to the store, and must
-                not fill its reader's memory.
+            most: the limit on bytes to read. A job may be able to write to the store, and must not
+                fill the memory of a reader.
 
         Raises:
-            OSError: with the number EFBIG, the object is larger.
+            OSError: the object is larger than `most` (EFBIG).
         """
         try:
             result = await obstore.get_async(await self._opened(), path)
@@ -111,7 +112,7 @@ class Store:
         return (await result.bytes_async()).to_bytes()
 
     async def modified(self, path: str) -> datetime | None:
-        """Returns when the object was written; None: it does not exist."""
+        """Returns when the object was written, or None if it does not exist."""
         try:
             return (await obstore.head_async(await self._opened(), path))["last_modified"]
         except FileNotFoundError:
@@ -120,12 +121,12 @@ class Store:
     async def put_file(
         self, path: str, file: Path | BinaryIO, progress: Callable[[int], None] | None = None
     ) -> None:
-        """Writes the file as one object, in parts if it is large. The object exists whole or not at
-        all.
+        """Writes the file as one object, in parts if it is large. A failed write leaves no part of
+        the object.
 
         Args:
             file: the file's path, or the open file.
-            progress: called with the number of further bytes sent.
+            progress: called with the number of bytes sent since the last call.
         """
         size = file.stat().st_size if isinstance(file, Path) else 0
         if progress is None or not isinstance(file, Path) or size <= _PART:
@@ -145,13 +146,11 @@ class Store:
         await self._open_as_the_directory(path)
 
     async def get_file(self, path: str, file: Path) -> bool:
-        """Writes the object's bytes to the file atomically. If it fails, the file stays as it was.
-
-        Returns:
-            False if the object does not exist.
+        """Writes the object's bytes to the file atomically. If it fails, the file stays unchanged.
+        Returns False if the object does not exist.
 
         Raises:
-            CannotWrite: the file cannot be written; the store is not the cause.
+            CannotWrite: the file cannot be written. The store is not the cause.
         """
         try:
             result = await obstore.get_async(await self._opened(), path)
@@ -172,8 +171,8 @@ class Store:
         return True
 
     async def put_blocks(self, path: str, blocks: Iterator[bytes]) -> None:
-        """Writes the blocks as one object, in parts. If the iterator raises, so does this, and no
-        object is written.
+        """Writes the blocks as one object, in parts. If the iterator raises an exception, it
+        propagates, and no object is written.
         """
         await obstore.put_async(
             await self._opened(), path, blocks, chunk_size=_PART, max_concurrency=4
@@ -181,8 +180,8 @@ class Store:
         await self._open_as_the_directory(path)
 
     async def get_blocks(self, path: str, take: Callable[[bytes], object]) -> bool:
-        """Passes the object's bytes on in blocks, in a thread. Returns False if the object does not
-        exist.
+        """Calls `take` with each block of the object, in a thread. Returns False if the object does
+        not exist.
         """
         try:
             result = await obstore.get_async(await self._opened(), path)
@@ -193,7 +192,7 @@ class Store:
         return True
 
     async def copy(self, path: str, to: str) -> bool:
-        """Copies the object inside of the store. Returns False if it does not exist."""
+        """Copies the object within the store. Returns False if it does not exist."""
         try:
             await obstore.copy_async(await self._opened(), path, to)
         except FileNotFoundError:
@@ -229,9 +228,9 @@ class Store:
         ]
 
     async def delete(self, paths: Sequence[str]) -> None:
-        """Deletes these objects. An object that does not exist is ignored."""
+        """Deletes these objects. Missing objects are ignored."""
         if paths:
-            # In a `file://` store, also delete directories that become empty.
+            # In a `file://` store, directories that become empty are deleted, too.
             here = await self._opened()
             if self.directory is not None:
                 here = await in_file_thread(
@@ -242,7 +241,8 @@ class Store:
 
     async def _opened(self) -> ObjectStore:
         if self.directory is not None:
-            # In a thread: a file server that is away may not answer for hours.
+            # The call runs in a thread, because an unreachable file server may not answer for
+            # hours.
             return await in_file_thread(partial(self._opened_directory, self.directory))
         assert self._handle is not None
         return self._handle
@@ -263,25 +263,20 @@ class Store:
 
 
 def _open_as(directory: Path, path: str) -> None:
-    """Gives the object's file, and the directories between it and the store's directory, that
-    directory's mode.
-    """
+    """Gives the object's file, and the directories above it, the mode of the store's directory."""
     mode = stat.S_IMODE(directory.stat().st_mode)
     made = directory / path
     with contextlib.suppress(
         FileNotFoundError, PermissionError
-    ):  # deleted since, or owned by another user
+    ):  # the file was deleted since, or another user owns it
         made.chmod(mode & 0o666)
         while (made := made.parent) != directory and stat.S_IMODE(made.stat().st_mode) != mode:
             made.chmod(mode)
 
 
 def _directory(url: str) -> Path | None:
-    """Returns the directory that a `file://` URL names, or None for another scheme.
-
-    Raises:
-        Unreachable: the URL names no directory of this machine, or a character would cut off its
-            path.
+    """Returns the directory that a `file://` URL names, or None for another scheme. Refuses a URL
+    that does not name a directory of this machine, or has a character that would cut off its path.
     """
     parts = urlsplit(url)
     if parts.scheme != "file":

@@ -1,6 +1,4 @@
-"""Names the objects of output files. Every path of a file has one name, and every such name one
-path.
-"""
+"""Converts the paths of output files to names of objects and back. The conversion is one-to-one."""
 
 import os
 import re
@@ -9,23 +7,23 @@ from urllib.parse import unquote_to_bytes
 
 from iris.model.errors import InvalidValue
 
-#: Characters of a file's name that some store does not allow in an object's name, and `%`, which
-#: marks an encoded character. Bytes that are not UTF-8 are surrogates in Python.
+#: Characters of a path that some stores refuse in an object's name, and `%`, which marks an encoded
+#: character. Python reads bytes that are not UTF-8 as surrogates.
 _ODD = re.compile("[%#\\\\\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def object_name(path: PurePath) -> str:
-    """Returns the path as part of an object's name. Characters that some store refuses are
+    """Returns the object's name for a path. Characters that some stores refuse are
     percent-encoded.
     """
     return "/".join(_ODD.sub(_encoded, part) for part in path.parts)
 
 
 def path_of(name: str) -> PurePosixPath:
-    """Returns the path from which `object_name` made the name.
+    """Returns the path for an object's name.
 
     Raises:
-        InvalidValue: `object_name` does not make such a name: its path would lead out of the
+        InvalidValue: the name does not come from `object_name`: its path would lead out of the
             directory.
     """
     parts = [os.fsdecode(unquote_to_bytes(part)) for part in name.split("/")]

@@ -1,5 +1,6 @@
-"""Which failures of a store another try cannot mend. Its library gives some of them no type, so the
-text decides.
+"""Decides whether a failure of a store is final, so that another try cannot succeed.
+
+obstore gives some of its errors no type of their own. So the text of the error decides.
 """
 
 import errno
@@ -12,10 +13,10 @@ from obstore.exceptions import (
     UnauthenticatedError,
 )
 
-#: What the library says of an answer to a request, and of a failed call of the operating system.
+#: Match obstore's texts for a refused request, and for a failed call of the operating system.
 _STATUS = re.compile(r"status code: (\d{3})")
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
-#: HTTP statuses between 400 and 499 after which another try may succeed: timeout, conflict, too
+#: The HTTP statuses between 400 and 499 after which another try may succeed: timeout, conflict, too
 #: early, too many requests.
 _TRANSIENT = {408, 409, 425, 429}
 _RIGHTS = "let this machine and the hosts of the cluster read, write and delete below this URL"
@@ -35,12 +36,11 @@ _OS_REMEDIES = {
 
 
 def remedy(error: BaseException) -> str | None:
-    """Returns what a user can do about a failure that lasts until then; None: another try may
-    succeed.
+    """Returns what a user can do about a final failure, or None if another try may succeed.
 
     Args:
-        error: one of `STORE_ERRORS`, from writing or deleting an object. From reading, a missing
-            object is none.
+        error: one of `STORE_ERRORS` from writing or deleting an object. A missing object is not a
+            failure here.
     """
     if isinstance(error, PermissionDeniedError):
         return _RIGHTS

@@ -1,13 +1,13 @@
-"""Finds the save of a task's checkpoint directory that counts."""
+"""Finds the latest save of a task's checkpoint directory."""
 
 import errno
 
 from iris.concurrency import for_each
+from iris.model.checkpoint.saves import MOST_MANIFEST, Save, attempt_folder, number_of, save_name
 from iris.model.errors import InvalidValue
-from iris.model.job.checkpoints import MOST_MANIFEST, Save, attempt_folder, number_of, save_name
 from iris.storage.object_store import Store
 
-#: How many tasks are looked up at once.
+#: The number of tasks that are looked up at the same time.
 AT_ONCE = 16
 
 
@@ -18,7 +18,7 @@ async def latest_save(store: Store, prefix: str) -> Save | None:
         prefix: the folder of the task's saves.
 
     Raises:
-        InvalidValue: a manifest is not what an agent has written.
+        InvalidValue: a manifest was not written by an agent.
         obstore's exceptions: the store does not answer.
     """
     while (name := await _latest_manifest(store, prefix)) is not None:
@@ -30,7 +30,7 @@ async def latest_save(store: Store, prefix: str) -> Save | None:
             raise InvalidValue(
                 "checkpoint", name, "is larger than a manifest of Iris", "check what wrote it"
             ) from None
-        if data is not None:  # otherwise a later save has just replaced it
+        if data is not None:  # otherwise a later save has just replaced this one
             return _parsed(prefix, name, data)
     return None
 
@@ -39,7 +39,7 @@ async def tasks_with_saves(store: Store, folder: str) -> list[int]:
     """Returns the indices of the tasks that have a save.
 
     Args:
-        folder: that of a job's run, in which each task has a folder.
+        folder: the folder of a job's run, in which each task has a folder.
 
     Raises:
         obstore's exceptions: the store does not answer.
@@ -54,8 +54,8 @@ async def tasks_with_saves(store: Store, folder: str) -> list[int]:
 
 
 async def _latest_manifest(store: Store, prefix: str) -> str | None:
-    """Returns the name of the latest manifest. Ignores names that no agent gives: a job may be able
-    to write to the store.
+    """Returns the name of the latest manifest. Ignores names that agents do not give, because a job
+    may be able to write to the store.
     """
     for attempt in sorted(
         (int(name) for name in await store.folders(prefix) if name.isdecimal()), reverse=True
@@ -75,7 +75,7 @@ def _parsed(prefix: str, name: str, data: bytes) -> Save:
         raise InvalidValue(
             "checkpoint", name, "is not a manifest of Iris", "check what wrote it"
         ) from error
-    # A job may be able to write to the store. It must not get other users' objects by their names.
+    # A job may be able to write to the store. Its manifest must not name objects of other users.
     if not all(each.startswith(f"{prefix}/") for each in save.objects):
         raise InvalidValue(
             "checkpoint", name, "names objects that are not the task's", "check what wrote it"

@@ -5,7 +5,7 @@ import json
 
 from google.cloud import compute_v1
 
-from iris.config.schema import Controller, GcpControllerConfig
+from iris.config.controller_settings import Controller, GcpControllerConfig
 from iris.model.errors import InvalidValue
 from iris.model.units import format_bytes
 from iris.platforms.gcp import labels as label_rules

@@ -17,7 +17,8 @@ from google.cloud import compute_v1, tpu_v2
 
 from iris.config.schema import ALL_APIS
 from iris.model.errors import InvalidValue
-from iris.model.host.accelerators import boot_disk_kind, tpu
+from iris.model.host.accelerators import tpu
+from iris.model.host.machine_types import boot_disk_kind
 from iris.model.host.resources import DeviceKind
 from iris.model.slice.keys import public_key
 from iris.model.slice.provisioning import SliceRequest

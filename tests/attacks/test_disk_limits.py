@@ -31,7 +31,7 @@ from iris.activities.host.runtimes.process.job_users import JobUsers
 from iris.model.host.disk_limits import Disk, Holding, Measured, is_due, to_end
 from iris.model.host.faults import FAULTS, Fault
 from iris.model.host.store_limits import StoreLimits
-from iris.model.job.spec import TaskOutcome
+from iris.model.job.attempts import TaskOutcome
 from iris.model.states import TaskState
 from iris.model.units import GIB, MIB, TIB
 from tests.activities.host.attempt import test_attempt

@@ -36,8 +36,8 @@ from iris.activities.host.runtimes.process.job_users import PASSABLE, JobUsers
 from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.messages.exec import ExecRequest, Frame
 from iris.model.host.resources import Resources
+from iris.model.job.attempts import TaskOutcome
 from iris.model.job.environments import EnvironmentSpec
-from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 from iris.storage.object_store import Store
 from tests.activities.host.attempt.test_attempt import Server, a_run

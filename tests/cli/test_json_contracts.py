@@ -22,7 +22,7 @@ from iris.model.job.attempts import Account, AttemptRecord, MemberEnd
 from iris.model.job.bundles import Bundle
 from iris.model.job.cancelling import Cancelling
 from iris.model.job.dependencies import Dependency
-from iris.model.job.spec import JobStatus
+from iris.model.job.status import JobStatus
 from iris.model.states import JobState, TaskState
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.scheduling.reasons.forecast import Fit, Forecast

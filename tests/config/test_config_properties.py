@@ -17,7 +17,8 @@ from iris.config import (
     origins,
     scale_groups_of,
 )
-from iris.config.schema import ClusterConfig, PaceSettings
+from iris.config.group_settings import PaceSettings
+from iris.config.schema import ClusterConfig
 from tests.strategies import examples
 
 FEW = settings(max_examples=examples(30), deadline=None, print_blob=True)

@@ -21,9 +21,8 @@ from iris.messages.slice import SliceInput
 from iris.model.host.constraints import Attribute, Constraint, Operator, preemptible_constraint
 from iris.model.host.hosts import Host
 from iris.model.host.resources import Device, DeviceKind, Resources
-from iris.model.job import requests
-from iris.model.job import spec as jobs
-from iris.model.job import spec as overrides
+from iris.model.job import attempts, requests, spec
+from iris.model.job import status as job_status
 from iris.model.job.arrays import Array
 from iris.model.job.bundles import Bundle
 from iris.model.job.environments import EnvironmentSpec
@@ -38,7 +37,18 @@ from tests.builders import a_request, a_spec
 from tests.strategies import CHEAP, examples
 
 MESSAGES = (autoscaler, job, scheduler, slice, task, wire)
-MODULES = (*MESSAGES, forecast, requests, jobs, refusals, recovery, scaling, slices, overrides)
+MODULES = (
+    *MESSAGES,
+    forecast,
+    requests,
+    spec,
+    attempts,
+    job_status,
+    refusals,
+    recovery,
+    scaling,
+    slices,
+)
 MODELS = sorted(
     {
         found

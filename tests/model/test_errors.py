@@ -7,6 +7,7 @@ import pytest
 import iris
 from iris.model import errors
 from iris.model.errors import InvalidValue, IrisError
+from iris.model.job import errors as job_errors
 
 #: The exit codes of the design, section 8. Click's own errors exit with 2, an interrupt with 130.
 PROMISED = {
@@ -24,10 +25,18 @@ PROMISED = {
 }
 
 
+#: The errors by name, those of a job that did not succeed included.
+ERRORS = {
+    name: kind
+    for name, kind in (vars(errors) | vars(job_errors)).items()
+    if isinstance(kind, type) and issubclass(kind, IrisError)
+}
+
+
 @pytest.mark.parametrize(("name", "code"), PROMISED.items())
 def test_every_error_has_the_exit_code_of_the_documentation(name: str, code: int) -> None:
     """Scripts tell a failed job from an unreachable cluster by nothing else."""
-    assert code == getattr(errors, name).exit_code
+    assert code == ERRORS[name].exit_code
 
 
 @pytest.mark.parametrize(
@@ -52,14 +61,8 @@ def test_no_error_is_missing_from_the_documentation() -> None:
     """The tree in the module's docstring is what users read; the table above is what tests read:
     both name every error.
     """
-    raised = {
-        name
-        for name, kind in vars(errors).items()
-        if isinstance(kind, type) and issubclass(kind, IrisError)
-    }
-
-    assert raised == set(PROMISED)
-    assert all(name in (errors.__doc__ or "") for name in raised)
+    assert ERRORS.keys() == PROMISED.keys()
+    assert all(name in (errors.__doc__ or "") for name in ERRORS)
 
 
 def test_a_value_that_cannot_be_is_refused_in_one_sentence_with_field_value_and_remedy() -> None:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, assert_type
 
 import iris
-from iris.model.job.spec import JobStatus
+from iris.model.job.status import JobStatus
 
 
 def train(rate: float, *, steps: int = 3) -> dict[str, float]:

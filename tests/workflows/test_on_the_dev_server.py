@@ -15,7 +15,7 @@ from iris.activities.control import notifier as notifier_activities
 from iris.messages.scheduler import Signalled
 from iris.messages.task import RunTask
 from iris.model.job.arrays import PART_TASKS, Array
-from iris.model.job.spec import TaskOutcome
+from iris.model.job.attempts import TaskOutcome
 from iris.model.states import JobState
 from iris.scheduling.placement.preemption import Eviction
 from iris.workflows import policies

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.job.spec import JobStatus
+from iris.model.job.status import JobStatus
 from iris.model.states import JobState, TaskState
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.workflows import web_ui

@@ -15,7 +15,8 @@ from temporalio import workflow
 
 from iris.messages.array_part import PartInput, PartReport, Places
 from iris.messages.task import TaskCancellation
-from iris.model.job.spec import Overrides, TaskStatus
+from iris.model.job.spec import Overrides
+from iris.model.job.status import TaskStatus
 from iris.model.states import ENDED, TaskState
 from iris.workflows.jobs.independent_tasks import IndependentTasks
 from iris.workflows.signals import send_signal

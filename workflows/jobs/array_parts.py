@@ -17,9 +17,10 @@ from iris.messages.task import TaskCancellation
 from iris.model import names
 from iris.model.job.arrays import KIND_PART, MAX_KEPT_REASON, format_indices, part_workflow
 from iris.model.job.demand_limits import cut
+from iris.model.job.derived_status import rolled_up, status_of
 from iris.model.job.gangs import Gang
-from iris.model.job.spec import Overrides, TaskStatus
-from iris.model.job.status import rolled_up, status_of
+from iris.model.job.spec import Overrides
+from iris.model.job.status import TaskStatus
 from iris.model.states import ENDED, TaskState
 from iris.scheduling.jobs.array_windows import PartLoad, chunks, shares
 from iris.scheduling.jobs.cancellations import Cancellations

@@ -17,7 +17,7 @@ from iris.messages.job import JobInput
 from iris.model.job import dependencies
 from iris.model.job.dependencies import Dependency
 from iris.model.job.gangs import Gang
-from iris.model.job.spec import JobStatus
+from iris.model.job.status import JobStatus
 from iris.model.states import JobState, TaskState
 from iris.workflows import policies
 from iris.workflows.patient_call import until_done

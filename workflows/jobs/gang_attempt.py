@@ -19,8 +19,9 @@ from iris.activities.host.attempt.run_task import HOST_LEAVES, HOST_REFUSED, Tas
 from iris.messages.task import Rank, RunTask
 from iris.model import names
 from iris.model.host.faults import GANG_TIMEOUT
+from iris.model.job.attempts import TaskOutcome
 from iris.model.job.gangs import Gang
-from iris.model.job.spec import TaskOutcome, TaskStatus
+from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState
 from iris.model.units import MIB, format_duration
 from iris.scheduling.jobs.gang_lifecycle import GangLifecycle

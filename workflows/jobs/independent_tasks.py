@@ -22,9 +22,10 @@ from iris.messages.job_signals import JobMessage
 from iris.messages.task import TaskCancellation, TaskInput, TaskOverrides, TaskRefs
 from iris.model import names
 from iris.model.job.cancelling import Cancelling
+from iris.model.job.derived_status import status_of
 from iris.model.job.gangs import Gang
-from iris.model.job.spec import Overrides, TaskStatus
-from iris.model.job.status import status_of
+from iris.model.job.spec import Overrides
+from iris.model.job.status import TaskStatus
 from iris.model.states import ENDED, TaskState
 from iris.scheduling.jobs.cancellations import Cancellations
 from iris.scheduling.ledger.recovery import GangReport

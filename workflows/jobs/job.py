@@ -23,11 +23,12 @@ from iris.messages.task import GangStart, TaskCancellation, TaskProgress
 from iris.model.errors import InvalidValue
 from iris.model.job.cancelling import Cancelling
 from iris.model.job.demand_limits import check_demands
+from iris.model.job.derived_status import status_of, with_cancellations
 from iris.model.job.endpoints import Endpoint, changed, visible
 from iris.model.job.gangs import Gang
 from iris.model.job.requests import Placement
-from iris.model.job.spec import Band, Hold, JobStatus, TaskStatus
-from iris.model.job.status import status_of, with_cancellations
+from iris.model.job.spec import Band, Hold
+from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import ENDED, LIVE, JobState, TaskState
 from iris.scheduling.ledger.recovery import GangReport
 from iris.scheduling.placement.preemption import Eviction

@@ -18,7 +18,7 @@ from iris.model import names
 from iris.model.job.demand_limits import REASON, cut
 from iris.model.job.gangs import Gang
 from iris.model.job.notifications import KIND_NOTIFICATION, notification_workflow, shown_webhook
-from iris.model.job.spec import JobStatus
+from iris.model.job.status import JobStatus
 from iris.workflows import policies
 from iris.workflows.scheduler_call import uninterrupted
 from iris.workflows.search_attributes import keywords

@@ -14,7 +14,7 @@ from iris.messages.job import JobInput
 from iris.messages.scheduled_job import LEFT_OUT, NOT_STARTED, ScheduledJob
 from iris.model import names
 from iris.model.cron import comes_again, zone_of
-from iris.model.job.spec import JobStatus
+from iris.model.job.status import JobStatus
 from iris.workflows import policies, web_ui
 from iris.workflows.jobs.job import JobWorkflow
 from iris.workflows.search_attributes import job_facts, keywords

@@ -13,7 +13,8 @@ from iris.messages.scheduler import Reason
 from iris.messages.task import OwnStatus, TaskInput, TaskProgress
 from iris.model.job.cancelling import Cancelling
 from iris.model.job.requests import Placement
-from iris.model.job.spec import Overrides, TaskStatus
+from iris.model.job.spec import Overrides
+from iris.model.job.status import TaskStatus
 from iris.model.states import ENDED, TaskState
 from iris.scheduling.ledger.recovery import GangReport
 from iris.scheduling.placement.preemption import Eviction

@@ -51,8 +51,8 @@ from iris.activities.host.runtimes.process import job_users
 from iris.activities.host.runtimes.program import Exit, FirstEnd, Program, Root, Running
 from iris.messages.task import RunTask
 from iris.model.host import faults
+from iris.model.job.attempts import TaskOutcome
 from iris.model.job.secrets import LEAST_MASKED
-from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 from iris.model.units import format_duration
 from iris.storage.log_format import Stream

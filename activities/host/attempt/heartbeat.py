@@ -23,7 +23,7 @@ from iris.activities.host.runtimes.shim import shim
 from iris.messages.scheduler import Batch, Vacate
 from iris.messages.task import RunTask, TaskProgress
 from iris.model import names
-from iris.model.job.spec import TaskOutcome
+from iris.model.job.attempts import TaskOutcome
 from iris.model.states import TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry

@@ -44,7 +44,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from iris.model.job.spec import TaskOutcome
+from iris.model.job.attempts import TaskOutcome
 from iris.model.lifecycle import transition
 from iris.model.states import TaskState
 

@@ -11,7 +11,7 @@ from iris.activities.host.runtimes.program import Exit, Started
 from iris.model.host import faults as exits
 from iris.model.host.faults import BEYOND_THE_HOST, Fault, error_line, recognise
 from iris.model.host.gpus import GPU_FAULT
-from iris.model.job.spec import TaskOutcome
+from iris.model.job.attempts import TaskOutcome
 from iris.model.states import TaskState
 
 #: The name of the fault if the host is the reason why an attempt cannot continue, …

@@ -25,7 +25,7 @@ from iris.activities.host.runtimes.cleanup.remains import LostAttempt
 from iris.activities.host.runtimes.program import Running
 from iris.messages.task import RunTask
 from iris.model.host.store_limits import is_possible
-from iris.model.job.spec import TaskOutcome
+from iris.model.job.attempts import TaskOutcome
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from iris.activities.host.runtimes.base import OF_THE_MACHINE, CannotStart
 from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.threads import Stopped
-from iris.model import setup_files
+from iris.model.job import setup_files
 from iris.model.job.environments import EnvironmentSpec
 from iris.model.units import MIB, format_bytes
 

@@ -12,8 +12,9 @@ from typing import BinaryIO, Self
 
 from iris.activities.host.runtimes.cleanup import links, trees
 from iris.activities.host.runtimes.process.job_users import acting_as
+from iris.model.checkpoint.plan import Found
+from iris.model.checkpoint.saves import MOST_ENTRIES, SavedItem
 from iris.model.errors import InvalidValue
-from iris.model.job.checkpoints import MOST_ENTRIES, Found, SavedItem
 from iris.storage.output_names import object_name, path_of
 
 #: The name of the checkpoint directory among an attempt's files.

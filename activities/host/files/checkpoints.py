@@ -1,7 +1,7 @@
 """Saves a task's checkpoint directory in the store while its program runs and when it has ended,
 and restores it before.
 
-`iris.model.job.checkpoints` decides what a save has. A save is a manifest with a name of its own,
+`iris.model.checkpoint.plan` decides what a save has. A save is a manifest with a name of its own,
 written after the objects of its files. Objects are never overwritten, and each attempt deletes only
 objects of its own and of earlier attempts, after it has saved. So the latest save of the latest
 attempt is complete at any time, whoever dies or wakes up when.
@@ -37,21 +37,17 @@ from iris.activities.host.files.directory_events import Watch
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.process.job_users import files_of, owner_of
 from iris.activities.host.runtimes.program import Exit
-from iris.model.errors import first_line
-from iris.model.job.checkpoint_ends import TICK_NS, Order, plan_end
-from iris.model.job.checkpoints import (
+from iris.model.checkpoint.end_plan import TICK_NS, Order, plan_end
+from iris.model.checkpoint.plan import Changes, Found, Plan, plan, too_large
+from iris.model.checkpoint.saves import (
     MOST_MANIFEST,
-    Changes,
-    Found,
-    Plan,
     Save,
     SavedItem,
     attempt_folder,
-    plan,
     save_name,
-    too_large,
     unused,
 )
+from iris.model.errors import first_line
 from iris.storage.object_store import STORE_ERRORS, Store
 
 logger = logging.getLogger(__name__)
@@ -88,7 +84,7 @@ def end_of(lifecycle: Lifecycle, found: Exit | None) -> End | None:
     it has had the time to write its files. Otherwise, an exit code may be that of a fault, such as
     a full disk in the middle of a file, and codes above 128 are those of shells for a signal. If
     processes that the program has left were killed, they may have been writing. Then
-    `iris.model.job.checkpoint_ends` tells what is whole.
+    `iris.model.checkpoint.end_plan` tells what is whole.
 
     Args:
         lifecycle: has an outcome if the program was told to stop.

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from iris.activities.host.files.checkpoint_files import FOLDER
 from iris.activities.host.runtimes.cleanup import links, trees
-from iris.model.job.checkpoint_ends import Order
+from iris.model.checkpoint.end_plan import Order
 from iris.storage.output_names import object_name
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from iris.activities.host.files.checkpoints import RECORD
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.cleanup import links, trees
 from iris.model import names
+from iris.model.checkpoint.saves import Save, SavedItem
 from iris.model.errors import InvalidValue, first_line
-from iris.model.job.checkpoints import Save, SavedItem
 from iris.model.units import format_bytes, format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 from iris.storage.saves import latest_save

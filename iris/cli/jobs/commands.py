@@ -42,7 +42,8 @@ from iris.client.jobs.lists import JobFilter
 from iris.client.views import Explanation, JobRow, task_of
 from iris.model import names
 from iris.model.errors import InvalidValue, IrisError, Unreachable, WaitTimeout
-from iris.model.job.spec import Band, JobStatus
+from iris.model.job.spec import Band
+from iris.model.job.status import JobStatus
 from iris.model.names import ENV_PAYLOAD_KEYS
 from iris.model.states import JobState
 from iris.model.units import format_duration

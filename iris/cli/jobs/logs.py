@@ -18,7 +18,7 @@ from iris.client.operate.archive import Archive, archive_of, cluster_of
 from iris.client.views import check_task
 from iris.model import names
 from iris.model.errors import NotFound, Unreachable
-from iris.model.outputless import why_no_output
+from iris.model.job.status import why_no_output
 from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
 

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
-from iris.model.errors import JobCancelled, JobFailed, first_line
+from iris.model.errors import first_line
+from iris.model.job.errors import JobCancelled, JobFailed
 
 T = TypeVar("T")
 

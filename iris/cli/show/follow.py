@@ -14,9 +14,10 @@ from iris.client.client import AsyncIrisClient
 from iris.client.logs.follow import new_lines
 from iris.client.logs.reading import Reader
 from iris.client.logs.stored import LogReader
-from iris.model.errors import IrisError, JobCancelled, JobFailed
+from iris.model.errors import IrisError
 from iris.model.job.cancelling import state_text
-from iris.model.job.spec import JobStatus
+from iris.model.job.errors import JobCancelled, JobFailed
+from iris.model.job.status import JobStatus
 from iris.model.states import JobState
 from iris.model.units import format_duration
 

@@ -14,7 +14,8 @@ from iris.model.host.constraints import written
 from iris.model.host.resources import Resources, format_amounts
 from iris.model.job.attempts import Account, AttemptRecord
 from iris.model.job.cancelling import state_text
-from iris.model.job.spec import JobSpec, JobStatus, TaskStatus
+from iris.model.job.spec import JobSpec
+from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.job.tags import format_tags
 from iris.model.states import ENDED, LIVE, TaskState
 from iris.model.units import format_bytes, format_cpu, format_duration

@@ -13,7 +13,7 @@ from textwrap import wrap
 import click
 from rich.cells import cell_len, set_cell_size
 
-from iris.model.job.spec import JobStatus, TaskStatus
+from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import LIVE, JobState, TaskState
 from iris.model.units import format_bytes, format_duration
 from iris.scheduling.placement.refusals import Refusal, RefusalCode

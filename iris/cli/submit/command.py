@@ -22,7 +22,8 @@ from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.views import Submitted
-from iris.model.errors import IrisError, JobCancelled, JobFailed, Rejected
+from iris.model.errors import IrisError, Rejected
+from iris.model.job.errors import JobCancelled, JobFailed
 from iris.model.job.spec import JobSpec
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from iris.client.logs.entries import LogEntry
 from iris.client.logs.whole_lines import print_line
 from iris.client.views import Explanation
 from iris.model.errors import IrisError
-from iris.model.job.spec import JobStatus, TaskStatus
+from iris.model.job.status import JobStatus, TaskStatus
 
 if TYPE_CHECKING:
     from iris.client.jobs.notifications import NotificationRow

@@ -4,7 +4,7 @@ from html import escape
 
 from iris.client.views import described
 from iris.model.job.cancelling import state_text
-from iris.model.job.spec import JobStatus
+from iris.model.job.status import JobStatus
 
 #: The most tasks that are shown. A job can have thousands.
 MAX_TASKS = 20

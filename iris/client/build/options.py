@@ -17,7 +17,7 @@ from iris.client.build.arrays import array_of
 from iris.client.connect.identity import full_job_id, in_a_job
 from iris.model.host import resources as model
 from iris.model.host.accelerators import TpuRequest, parse_gpu, parse_tpu
-from iris.model.job.checkpoints import CheckpointSource, parse_source
+from iris.model.checkpoint.sources import CheckpointSource, parse_source
 from iris.model.host.constraints import TPU_NAME, Constraint, parse_constraint
 from iris.model.job.dependencies import Condition, Dependency, parse_dependencies
 from iris.model.job.environments import EnvironmentSpec

@@ -4,7 +4,7 @@ request.
 
 from iris.client.connect.clusters import ClusterRecord, ControllerVm
 from iris.config import ClusterConfig
-from iris.config.schema import GcpControllerConfig
+from iris.config.controller_settings import GcpControllerConfig
 from iris.model.errors import InvalidValue
 from iris.platforms.gcp.labels import controller_name
 from iris.platforms.gcp.settings import gcp_settings

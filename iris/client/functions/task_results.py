@@ -10,8 +10,8 @@ from typing import Any
 
 from iris.client.functions.result import PATIENCE, NoResult, Raised, read_result
 from iris.concurrency import for_each
-from iris.model.errors import JobCancelled, JobFailed
-from iris.model.job.spec import JobStatus, TaskStatus
+from iris.model.job.errors import JobCancelled, JobFailed
+from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import TaskState
 from iris.storage.object_store import Store
 

@@ -6,8 +6,8 @@ from iris.client.connect.rpc import Connection
 from iris.client.logs.follow import reading_from
 from iris.client.nearest import nearest
 from iris.model import names
+from iris.model.checkpoint.sources import CheckpointSource
 from iris.model.errors import NotFound
-from iris.model.job.checkpoints import CheckpointSource
 from iris.model.job.spec import JobSpec
 from iris.storage.garbage import is_run
 from iris.storage.object_store import Store

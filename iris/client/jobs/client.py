@@ -41,7 +41,8 @@ from iris.model import names
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
 from iris.model.job.arrays import MEMO_ARRAY
 from iris.model.job.cancelling import grace_in
-from iris.model.job.spec import DEFAULT_GRACE, Band, JobSpec, JobStatus
+from iris.model.job.spec import DEFAULT_GRACE, Band, JobSpec
+from iris.model.job.status import JobStatus
 from iris.model.states import ENDED, TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry

@@ -17,7 +17,7 @@ from iris.client.logs.stored import LogReader
 from iris.client.logs.whole_lines import print_lines, whole_lines
 from iris.client.views import check_task
 from iris.model.errors import InvalidValue
-from iris.model.job.spec import JobStatus, TaskStatus
+from iris.model.job.status import JobStatus, TaskStatus
 from iris.storage.object_store import Store
 
 if TYPE_CHECKING:

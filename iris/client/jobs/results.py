@@ -14,9 +14,10 @@ from iris.client.functions.task_results import error_of, task_results
 from iris.client.logs.entries import Entries
 from iris.client.logs.stored import LogReader
 from iris.client.views import LogSource
-from iris.model.errors import JobCancelled, JobFailed, Rejected
+from iris.model.errors import Rejected
 from iris.model.job.demand_limits import cut
-from iris.model.job.spec import JobStatus, TaskStatus
+from iris.model.job.errors import JobCancelled, JobFailed
+from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from iris.model.terminal_text import fit
 from iris.storage.object_store import STORE_ERRORS, Store

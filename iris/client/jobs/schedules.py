@@ -33,9 +33,9 @@ from iris.client.connect.identity import current_user, full_job_id
 from iris.client.connect.rpc import Connection
 from iris.messages.scheduled_job import LEFT_OUT, ScheduledJob
 from iris.model import names
+from iris.model.checkpoint.sources import FIELD
 from iris.model.cron import Excluded, excluded, is_in_whole_hours, parse_cron, zone_of
 from iris.model.errors import InvalidValue, NotFound, Rejected
-from iris.model.job.checkpoints import FIELD
 from iris.model.job.demand_limits import check_demands
 from iris.model.job.spec import JobSpec
 from iris.model.states import JobState

@@ -26,7 +26,7 @@ from iris.model.errors import Unreachable
 from iris.model.job.arrays import MAX_KEPT_REASON, part_workflow
 from iris.model.job.attempts import AttemptRecord
 from iris.model.job.demand_limits import cut
-from iris.model.job.spec import JobStatus, TaskStatus
+from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import ENDED, LIVE, JobState, TaskState
 from iris.scheduling.jobs.array_windows import chunks
 

@@ -14,7 +14,7 @@ from iris.client.connect.rpc import Connection
 from iris.concurrency import for_each
 from iris.model import names
 from iris.model.frozen import Frozen
-from iris.model.job.spec import JobStatus, TaskStatus
+from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import TaskState
 
 #: The most tasks of a job whose workflows are described at the same time.

@@ -23,7 +23,8 @@ from iris.model.frozen import Frozen
 from iris.model.host.accelerators import Tpu, parse_tpu
 from iris.model.host.constraints import TPU_NAME
 from iris.model.host.resources import Resources
-from iris.model.job.spec import Coscheduling, JobSpec, JobStatus
+from iris.model.job.spec import Coscheduling, JobSpec
+from iris.model.job.status import JobStatus
 from iris.model.states import JobState
 from iris.model.units import GIB
 from iris.storage.object_store import STORE_ERRORS, Store

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from iris.client.connect.paths import state_dir
 from iris.client.workspace.git import Repository
 from iris.model.errors import Rejected
-from iris.model.setup_files import CONFIG, SCRIPT, UNREAD
+from iris.model.job.setup_files import CONFIG, SCRIPT, UNREAD
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

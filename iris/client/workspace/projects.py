@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from iris.client.workspace import python_versions
 from iris.client.workspace.git import Repository
-from iris.model import setup_files
 from iris.model.errors import InvalidValue, Rejected
+from iris.model.job import setup_files
 
 _PROJECT = "pyproject.toml"
 #: The variable in which a build backend takes a version that it would otherwise read from git.

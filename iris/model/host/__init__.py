@@ -1,1 +1,3 @@
-"""What a host has: resources, accelerators, constraints, faults."""
+"""What a host has: resources, accelerators, attributes with the constraints on them, faults,
+limits.
+"""

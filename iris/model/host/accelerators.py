@@ -1,9 +1,9 @@
-"""The accelerators that a user can request by name: all TPU slices of the TPU API, all GPU
-variants, and their text forms.
+"""The accelerators that a user can request by name: all TPU slices of the TPU API and all GPU
+variants, with their text forms.
 
-A *host* is one VM of a slice. Google's pages on v5e and v6e call the physical machine of eight
-chips a host. From 16 chips on, that machine is two VMs of four chips; only a slice of exactly eight
-chips is a single VM of eight.
+A *host* is one VM of a slice. In Google's pages on v5e and v6e, a host is the physical machine of
+eight chips. In slices of 16 chips and more, that machine is two VMs of four chips. Only a slice of
+exactly eight chips is a single VM of eight.
 """
 
 import re
@@ -13,13 +13,12 @@ from difflib import get_close_matches
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.host.resources import ANY_VARIANT, Device, DeviceKind, is_partition
-from iris.model.units import GIB
 
 _GB = 1000**3
 
-#: v4 and v5p: the number in the name counts TensorCores, two to a chip; every VM has four chips. If
-#: a size has several topologies, this is the API's default. Sources: cloud.google.com/tpu/docs/v4
-#: and .../v5p.
+#: v4 and v5p: the number in the name counts TensorCores, two for each chip. Every VM has four
+#: chips. If a size has several topologies, the table has the API's default. Sources:
+#: cloud.google.com/tpu/docs/v4 and .../v5p.
 _CUBES = (
     # TensorCores, topology, VMs, chips per VM
     (8, "2x2x1", 1, 4),
@@ -39,8 +38,8 @@ _LARGER_CUBES = (
     (12288, "16x16x24", 1536, 4),
 )
 #: v5e and v6e: the number in the name counts chips. Sources: cloud.google.com/tpu/docs/v5e and
-#: .../v6e. The numbers of VMs were checked against the table of xpk
-#: (github.com/AI-Hypercomputer/xpk, system_characteristics.py).
+#: .../v6e. The numbers of VMs agree with the table of xpk (github.com/AI-Hypercomputer/xpk,
+#: system_characteristics.py).
 _SQUARES = (
     # chips, topology, VMs, chips per VM
     (1, "1x1", 1, 1),
@@ -53,22 +52,22 @@ _SQUARES = (
     (256, "16x16", 64, 4),
 )
 
-#: Per family: its sizes, its default runtime (cloud.google.com/tpu/docs/runtimes), and the VM's
-#: vCPUs and memory in GB by chips per VM. A GB counts as 10^9 bytes, so that a slice is never
-#: expected to have more memory than it has.
+#: For each family: its sizes, its default runtime (cloud.google.com/tpu/docs/runtimes), and a VM's
+#: vCPUs and memory in GB by the chips of the VM. A GB counts as 10^9 bytes, so that Iris never
+#: expects more memory than a VM has.
 _FAMILIES = {
-    # vCPUs from memory, unconfirmed; memory from axlearn (github.com/apple/axlearn)
+    # the vCPUs are not confirmed by a source; the memory is from axlearn (github.com/apple/axlearn)
     "v4": (_CUBES, "tpu-ubuntu2204-base", {4: (240, 407)}),
     # cloud.google.com/tpu/docs/v5e
     "v5litepod": (_SQUARES, "v2-alpha-tpuv5-lite", {1: (24, 48), 4: (112, 192), 8: (224, 384)}),
     # cloud.google.com/tpu/docs/v5p
     "v5p": (_CUBES + _LARGER_CUBES, "v2-alpha-tpuv5", {4: (208, 448)}),
-    # cloud.google.com/tpu/docs/v6e for VMs of four chips; VMs of one and eight from memory,
-    # unconfirmed
+    # cloud.google.com/tpu/docs/v6e for VMs of four chips; VMs of one and eight chips are not
+    # confirmed by a source
     "v6e": (_SQUARES, "v2-alpha-tpuv6e", {1: (44, 176), 4: (180, 720), 8: (180, 1440)}),
 }
 
-#: Family names that users and newer pages of Google's documentation write, and the API's names for
+#: Family names that users and newer pages of Google write, with the names that the API has for
 #: them.
 _FAMILY_ALIASES = {"v5e": "v5litepod"}
 
@@ -89,13 +88,20 @@ GPU_VARIANTS = (
 )
 
 
+_GPU_REMEDY = (
+    'write a variant and its count, such as "H100x8", "H100:8", "H100", "8" for any variant, or'
+    ' "A100,H100x8"'
+)
+_GPU_COUNT = r"[1-9][0-9]{0,3}"
+
+
 class Tpu(Frozen):
-    """One variant of TPU slice."""
+    """A variant of TPU slice."""
 
     variant: str
     #: How the chips are connected: `4x4`, or `2x2x4` for a cube.
     topology: str
-    #: The chips of the whole slice.
+    #: The number of chips of the whole slice.
     chips: int
     hosts: int
     chips_per_host: int
@@ -137,7 +143,7 @@ def known_tpus() -> tuple[str, ...]:
 
 
 def tpu(variant: str, field: str = "tpu") -> Tpu:
-    """Returns the TPU slice variant of that name, in any case. `v5e-16` is an alias of
+    """Returns the TPU slice variant of this name, in upper or lower case. `v5e-16` is an alias of
     `v5litepod-16`.
 
     Raises:
@@ -151,12 +157,11 @@ def tpu(variant: str, field: str = "tpu") -> Tpu:
 
 
 def parse_tpu(text: str, field: str = "tpu") -> TpuRequest:
-    """Parses `v5litepod-16`, or alternatives such as `v5litepod-16,v6e-16`, of which any is
-    accepted.
+    """Parses `v5litepod-16`, or alternatives such as `v5litepod-16,v6e-16`.
 
     Raises:
-        InvalidValue: an unknown variant, or alternatives that differ in the number of hosts or of
-            chips per host.
+        InvalidValue: a variant does not exist, or the alternatives differ in the number of hosts or
+            of chips per host.
     """
     tpus = list(dict.fromkeys(tpu(part, field) for part in text.split(",")))
     first = tpus[0]
@@ -173,6 +178,38 @@ def parse_tpu(text: str, field: str = "tpu") -> TpuRequest:
         device=Device(kind=DeviceKind.TPU, variant=variants, count=first.chips_per_host),
         hosts=first.hosts,
     )
+
+
+def parse_gpu(text: str, field: str = "gpu") -> Device:
+    """Parses `H100x8`, `H100:8`, `H100` (one), `8` (of any variant) or `A100,H100x8` (eight, of
+    either variant).
+
+    A MIG instance is a variant of its own: `A100-1g.10gb`, `A100-1g.10gbx2`.
+
+    Raises:
+        InvalidValue: a variant does not exist, or the alternatives have different counts.
+    """
+    if re.fullmatch(_GPU_COUNT, text.strip()):
+        return Device(kind=DeviceKind.GPU, variant=ANY_VARIANT, count=int(text))
+    parts = [_gpu(part.strip(), text, field) for part in text.split(",")]
+    counts = [count for _, count in parts if count is not None]
+    if len(set(counts)) > 1:
+        listed = ", ".join(f"{count or 1} {variant}" for variant, count in parts)
+        raise InvalidValue(
+            field,
+            text,
+            f"has alternatives with different counts: {listed}",
+            "give one count, after the last",
+        )
+    if counts and (parts[-1][1] is None or len(counts) not in (1, len(parts))):
+        raise InvalidValue(
+            field,
+            text,
+            "gives a count to only some of the alternatives",
+            "give one count, after the last",
+        )
+    variants = ",".join(dict.fromkeys(variant for variant, _ in parts))
+    return Device(kind=DeviceKind.GPU, variant=variants, count=counts[0] if counts else 1)
 
 
 def _nearest_tpus(name: str) -> str:
@@ -202,48 +239,9 @@ def _shape(of: Tpu) -> str:
     )
 
 
-_GPU_REMEDY = (
-    'write a variant and its count, such as "H100x8", "H100:8", "H100", "8" for any variant, or'
-    ' "A100,H100x8"'
-)
-_GPU_COUNT = r"[1-9][0-9]{0,3}"
-
-
-def parse_gpu(text: str, field: str = "gpu") -> Device:
-    """Parses `H100x8`, `H100:8`, `H100` (one), `8` (of any variant) or `A100,H100x8` (eight, of
-    either variant).
-
-    A MIG instance is a variant of its own: `A100-1g.10gb`, `A100-1g.10gbx2`.
-
-    Raises:
-        InvalidValue: an unknown variant, no count, or alternatives with different counts.
-    """
-    if re.fullmatch(_GPU_COUNT, text.strip()):
-        return Device(kind=DeviceKind.GPU, variant=ANY_VARIANT, count=int(text))
-    parts = [_gpu(part.strip(), text, field) for part in text.split(",")]
-    counts = [count for _, count in parts if count is not None]
-    if len(set(counts)) > 1:
-        listed = ", ".join(f"{count or 1} {variant}" for variant, count in parts)
-        raise InvalidValue(
-            field,
-            text,
-            f"has alternatives with different counts: {listed}",
-            "give one count, after the last",
-        )
-    if counts and (parts[-1][1] is None or len(counts) not in (1, len(parts))):
-        raise InvalidValue(
-            field,
-            text,
-            "gives a count to only some of the alternatives",
-            "give one count, after the last",
-        )
-    variants = ",".join(dict.fromkeys(variant for variant, _ in parts))
-    return Device(kind=DeviceKind.GPU, variant=variants, count=counts[0] if counts else 1)
-
-
 def _gpu(part: str, text: str, field: str) -> tuple[str, int | None]:
-    """Returns the variant, and the count or None. Whole names are tried first: the x in RTX4090
-    does not precede a count.
+    """Returns the variant and its count, or None without a count. Tries whole names first, because
+    the x in RTX4090 does not precede a count.
     """
     if (variant := _known_gpu(part)) is not None:
         return variant, None
@@ -270,8 +268,8 @@ def _gpu(part: str, text: str, field: str) -> tuple[str, int | None]:
 
 
 def _known_gpu(name: str) -> str | None:
-    """Returns the variant of that name, in any case: a whole GPU, or a MIG instance of one such as
-    `A100-1g.10gb`.
+    """Returns the variant of this name, in upper or lower case: a whole GPU, or a MIG instance such
+    as `A100-1g.10gb`.
     """
     gpu, dash, profile = name.partition("-")
     if gpu.upper() not in GPU_VARIANTS or (dash and not is_partition(name)):
@@ -282,63 +280,3 @@ def _known_gpu(name: str) -> str | None:
 def _suggestion(name: str, known: Iterable[str], summary: str) -> str:
     near = get_close_matches(name, list(known))
     return f"did you mean {' or '.join(near)}?" if near else f"use one of {summary}"
-
-
-#: Memory per vCPU in GiB, by family and kind.
-_GIB_PER_CPU = {
-    "n1": {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9},
-    "n2": {"standard": 4.0, "highmem": 8.0, "highcpu": 1.0},
-    "n2d": {"standard": 4.0, "highmem": 8.0, "highcpu": 1.0},
-    "e2": {"standard": 4.0, "highmem": 8.0, "highcpu": 1.0},
-    "c2": {"standard": 4.0},
-    "c2d": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
-    "c3": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
-}
-#: The sizes to choose from when a group gives only amounts. Every size of n2 up to 32 comes in all
-#: three kinds.
-_SIZES = (2, 4, 8, 16, 32)
-#: Types that accept no Persistent Disk: some whole series, the newest kind of a3, and bare metal,
-#: which has no hypervisor.
-_HYPERDISK_ONLY = re.compile(r"(?:n4[ad]?|c4[ad]?|m4|x4|h4d|a4x?|g4)-.*|a3-ultragpu-.*|.*-metal")
-_NAME = re.compile(r"([a-z0-9]+)-([a-z]+)-([1-9][0-9]{0,2})")
-
-
-class MachineType(Frozen):
-    """A VM type with its CPU and memory."""
-
-    name: str
-    cpu_millis: int
-    memory_bytes: int
-
-
-def machine_type(name: str) -> MachineType | None:
-    """Returns the machine type of this name, or None if this table does not have it. The type may
-    exist all the same.
-    """
-    match = _NAME.fullmatch(name)
-    per_cpu = _GIB_PER_CPU.get(match[1], {}).get(match[2]) if match else None
-    if match is None or per_cpu is None:
-        return None
-    cpus = int(match[3])
-    return MachineType(name=name, cpu_millis=cpus * 1000, memory_bytes=int(cpus * per_cpu * GIB))
-
-
-def smallest_machine_type(cpu_millis: int, memory_bytes: int) -> MachineType | None:
-    """Returns the smallest n2 with at least this CPU and memory, preferring less memory, or None if
-    none is large enough.
-    """
-    for cpus in _SIZES:
-        for kind in ("highcpu", "standard", "highmem"):
-            found = machine_type(f"n2-{kind}-{cpus}")
-            if found and found.cpu_millis >= cpu_millis and found.memory_bytes >= memory_bytes:
-                return found
-    return None
-
-
-def boot_disk_kind(name: str) -> str:
-    """Returns the kind of boot disk for a machine of this type.
-
-    Without an explicit kind Google uses `pd-standard`, which many types refuse, among them c3, g2
-    and a3.
-    """
-    return "hyperdisk-balanced" if _HYPERDISK_ONLY.fullmatch(name) else "pd-balanced"

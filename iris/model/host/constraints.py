@@ -1,7 +1,8 @@
-"""Constraints on a host's attributes: the value, its text form, and the check of a host against it.
+"""Constraints on the attributes of hosts: their values, their text form, the check of a host, and
+contradictions between them.
 
-An attribute is a string, a number or a boolean. The three never compare as equal: `true` is not
-`1`, and `"4"` is not `4`.
+An attribute is a string, a number or a boolean. Values of different types are never equal: `true`
+is not `1`, and `"4"` is not `4`.
 """
 
 import json
@@ -29,10 +30,10 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-#: The value of a host's attribute. It needs its own serializer: inside a union of messages,
-#: Pydantic's serializer of this union writes `true` as `1`. Pydantic tries the strict serializers
-#: first, which fail if a model in the message has evaluated a `cached_property`. Then it tries the
-#: lax ones, and that of `int` accepts a `bool`.
+#: The value of a host's attribute. It needs its own serializer, because Pydantic's serializer of
+#: this union can write `true` as `1`: inside a union of messages, Pydantic tries the strict
+#: serializers first. They fail if a model in the message has evaluated a `cached_property`. Then it
+#: tries the lax ones, and the lax serializer of `int` accepts a `bool`.
 Attribute = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, PlainSerializer(_as_it_is)]
 
 REGION = "region"
@@ -49,7 +50,7 @@ TPU_VM_COUNT = "tpu-vm-count"
 SCALE_GROUP = "scale-group"
 HOST_ID = "host-id"
 
-#: The keys that Iris itself sets on hosts, and their meanings. Users may give their own hosts any
+#: The keys that Iris itself sets on hosts, with their meanings. Users may give their own hosts any
 #: other keys.
 WELL_KNOWN: Mapping[str, str] = {
     REGION: "the provider's region, such as us-west4",
@@ -90,12 +91,17 @@ _SYMBOLS = {
     "=": Operator.EQ,
 }
 _WORDS = {"exists": Operator.EXISTS, "absent": Operator.NOT_EXISTS}
-#: The text for each operator. If an operator has two symbols, it is the last one.
+#: The text that stands for each operator in messages. If an operator has two symbols, it is the
+#: last one.
 _SHOWN = {op: text for text, op in (_SYMBOLS | _WORDS | {"in": Operator.IN}).items()}
 _WITHOUT_VALUE = frozenset({Operator.EXISTS, Operator.NOT_EXISTS})
 _NUMERIC = frozenset({Operator.GT, Operator.GE, Operator.LT, Operator.LE})
 
-#: The most digits of an integer. A longer one is a name made of digits and stays a string.
+_LISTS = frozenset({Operator.EQ, Operator.IN})
+_LOWER = frozenset({Operator.GT, Operator.GE})
+_UPPER = frozenset({Operator.LT, Operator.LE})
+
+#: The limit on digits of an integer. A longer text of digits is a name and stays a string.
 _MAX_DIGITS = 18
 _INTEGER = re.compile(rf"[+-]?(?:0|[1-9][0-9]{{0,{_MAX_DIGITS - 1}}})")
 _FLOAT = re.compile(
@@ -114,18 +120,17 @@ _COMPARISON = re.compile(
 _MEMBERSHIP = re.compile(
     rf"(?P<key>{_KEY})\s+(?i:in)(?:\s*\(\s*(?P<inside>{_VALUES})\s*\)|\s+(?P<bare>{_VALUES}))"
 )
-#: Matches `region=a,b`, which is not valid, but whose intent is clear enough to suggest a
-#: correction.
+#: Matches `region=a,b`. It is invalid, but its meaning is clear enough to suggest a correction.
 _SEVERAL = re.compile(rf"({_KEY})\s*==?\s*({_VALUE}\s*,\s*{_VALUES})")
 
 
 class Constraint(Frozen):
-    """A demand on one attribute. All required constraints of a job must hold; preferred ones only
-    rank the remaining hosts.
+    """A demand on one attribute of a host. All required constraints of a job must hold. Preferred
+    ones only rank the hosts.
 
     Raises:
-        pydantic.ValidationError: wraps the `InvalidValue` of an invalid key or of values that do
-        not suit the operator.
+        pydantic.ValidationError: wraps the `InvalidValue` of an invalid key, or of values that do
+            not suit the operator.
     """
 
     key: str
@@ -139,8 +144,8 @@ class Constraint(Frozen):
         return self
 
     def holds(self, attributes: Mapping[str, Attribute]) -> bool:
-        """Returns whether a host with these attributes meets it. A missing attribute meets only
-        NOT_EXISTS (not `zone != x`).
+        """Returns whether a host with these attributes meets the constraint. If the host lacks the
+        attribute, only NOT_EXISTS holds; `zone != x` does not.
         """
         if self.key not in attributes:
             return self.op is Operator.NOT_EXISTS
@@ -159,8 +164,8 @@ class Constraint(Frozen):
 
     @cached_property
     def _comparable_values(self) -> frozenset[tuple[type, Attribute]]:
-        """The values, for a check that takes no longer the more there are: every host is
-        checked.
+        """The values as a set, so that a check of many hosts does not depend on the number of
+        values.
         """
         return frozenset(map(_comparable, self.values))
 
@@ -178,16 +183,18 @@ class Constraint(Frozen):
         return hash(self._identity())
 
     def __str__(self) -> str:
-        """Returns the text that `parse_constraint` reads as the same demand, without
+        """Returns the text that `parse_constraint` parses to this constraint, without
         `preferred`.
         """
         shown = ", ".join(written(value) for value in self.values)
-        return f"{self.key} {_SHOWN[self.op]} {f'({shown})' if self.op is Operator.IN else shown}".rstrip()
+        if self.op is Operator.IN:
+            shown = f"({shown})"
+        return f"{self.key} {_SHOWN[self.op]} {shown}".rstrip()
 
 
 def typed(value: Attribute) -> tuple[type, Attribute]:
-    """Returns the value with its type, for comparisons and lookups. In Python `True == 1 ==
-    1.0`.
+    """Returns the value with its type, for comparisons and lookups: in Python, `True == 1
+    == 1.0`.
     """
     return type(value), value
 
@@ -200,10 +207,10 @@ def same_attributes(one: Mapping[str, Attribute], other: Mapping[str, Attribute]
 
 
 def check_key(key: str, field: str = "constraint") -> str:
-    """Returns the key.
+    """Returns the key unchanged.
 
     Raises:
-        InvalidValue: no host can have an attribute of this name.
+        InvalidValue: no host can have an attribute with this key.
     """
     if re.fullmatch(_KEY, key) is None:
         remedy = (
@@ -211,6 +218,121 @@ def check_key(key: str, field: str = "constraint") -> str:
         )
         raise InvalidValue(field, key, "is not a valid attribute key", remedy)
     return key
+
+
+def written(value: Attribute) -> str:
+    """Returns the text that `parse_attribute` parses to this value. Only a string that would be
+    parsed to another value gets quotes.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and not (
+        re.fullmatch(_PLAIN, value) and parse_attribute(value) == value
+    ):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def parse_attribute(text: str) -> Attribute:
+    """Parses `true` and `false` to booleans, `4` and `0.5` to numbers, and all other texts to
+    strings.
+
+    `007`, a text of 19 digits and text in double quotes are strings, too.
+    """
+    text = text.strip()
+    if re.fullmatch(_QUOTED, text):
+        return str(json.loads(text, strict=False))
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text) and math.isfinite(number := float(text)):
+        return number
+    return text
+
+
+def parse_constraint(
+    text: str, *, preferred: bool = False, field: str = "constraint"
+) -> Constraint:
+    """Parses `region=us-west4`, `zone != x`, `tpu-vm-count >= 4`, `region in (a, b)`, `gpu exists`
+    or `!spot`.
+
+    A value in double quotes is always a string. Values with spaces, commas or parentheses need
+    quotes.
+
+    Raises:
+        InvalidValue: the text is not a constraint, or compares the size of a value that is not a
+            number.
+    """
+    raw = text.strip()
+    try:
+        key, op, values = _read(raw)
+    except ValueError:
+        raise InvalidValue(field, text, "is not a constraint", _remedy(raw)) from None
+    _check(key, op, values, field)
+    return Constraint(key=key, op=op, values=values, preferred=preferred)
+
+
+def region_constraint(regions: Sequence[str]) -> Constraint:
+    """Returns the constraint that the host is in one of the regions.
+
+    Raises:
+        TypeError: `regions` is a single string, whose letters would be taken for regions.
+        InvalidValue: there is no region, or an empty one.
+    """
+    if isinstance(regions, str):
+        raise TypeError(f"regions is the string {regions!r}; pass a list of regions")
+    names = tuple(dict.fromkeys(regions))
+    if not names or not all(name.strip() for name in names):
+        raise InvalidValue(
+            "region", ", ".join(names), "names no region", "give at least one, such as us-west4"
+        )
+    return Constraint(key=REGION, op=Operator.IN if len(names) > 1 else Operator.EQ, values=names)
+
+
+def zone_constraint(*zones: str) -> Constraint:
+    """Returns the constraint that the host is in one of the zones.
+
+    Raises:
+        InvalidValue: there is no zone, or an empty one.
+    """
+    names = tuple(dict.fromkeys(zones))
+    if not names or not all(name.strip() for name in names):
+        raise InvalidValue(
+            "zone", ", ".join(names), "names no zone", "give one, such as us-west4-a"
+        )
+    return Constraint(key=ZONE, op=Operator.IN if len(names) > 1 else Operator.EQ, values=names)
+
+
+def avoiding(host_id: str) -> Constraint:
+    """Returns the preference for all hosts except this one."""
+    return Constraint(key=HOST_ID, op=Operator.NE, values=(host_id,), preferred=True)
+
+
+def preemptible_constraint(preemptible: bool) -> Constraint:
+    """Returns the constraint that the provider may, or may not, take the host away at any time."""
+    return Constraint(key=PREEMPTIBLE, values=(preemptible,))
+
+
+def contradiction(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
+    """Returns constraints on one attribute that exclude each other; empty if a host can meet all
+    constraints.
+
+    Preferred constraints do not count, because they exclude no host.
+    """
+    by_key: dict[str, list[Constraint]] = {}
+    for constraint in constraints:
+        if not constraint.preferred:
+            by_key.setdefault(constraint.key, []).append(constraint)
+    for group in by_key.values():
+        if not _possible(group):
+            # A pair that excludes each other tells the user best what to change. There usually is
+            # one.
+            pairs = ((one, other) for place, one in enumerate(group) for other in group[:place])
+            return next(
+                (tuple(reversed(pair)) for pair in pairs if not _possible(pair)), tuple(group)
+            )
+    return ()
 
 
 def _check(
@@ -251,8 +373,8 @@ def _check(
 
 
 def _comparable(value: Attribute) -> tuple[type, Attribute]:
-    """Returns a key that is the same for `1` and `1.0` and for `"A"` and `"a"`, and differs for
-    `1`, `"1"` and `true`.
+    """Returns a key that is equal for `1` and `1.0` and for `"A"` and `"a"`, but differs for `1`,
+    `"1"` and `true`.
     """
     if isinstance(value, bool):
         return bool, value
@@ -273,70 +395,17 @@ def _in_order(actual: Attribute, op: Operator, limit: Attribute) -> bool:
             return actual <= limit
 
 
-def written(value: Attribute) -> str:
-    """Returns the text that `parse_attribute` reads as this value. Quotes only strings that would
-    be read as another value.
-    """
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str) and not (
-        re.fullmatch(_PLAIN, value) and parse_attribute(value) == value
-    ):
-        return json.dumps(value, ensure_ascii=False)
-    return str(value)
-
-
 def _parse_value(text: str) -> Attribute:
-    """Raises ValueError for half a surrogate pair, which undecodable bytes of a command line
-    produce and JSON cannot carry.
+    """Parses a value. Raises ValueError for half a surrogate pair: undecodable bytes of a command
+    line produce it, and JSON cannot contain it.
     """
     value = parse_attribute(text)
     str(value).encode()
     return value
 
 
-def parse_attribute(text: str) -> Attribute:
-    """Reads `true` and `false` as booleans, `4` and `0.5` as numbers, and all other text as
-    strings.
-
-    `007`, an id of 19 digits and text in double quotes are strings too.
-    """
-    text = text.strip()
-    if re.fullmatch(_QUOTED, text):
-        return str(json.loads(text, strict=False))
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    if _FLOAT.fullmatch(text) and math.isfinite(number := float(text)):
-        return number
-    return text
-
-
-def parse_constraint(
-    text: str, *, preferred: bool = False, field: str = "constraint"
-) -> Constraint:
-    """Parses `region=us-west4`, `zone != x`, `tpu-vm-count >= 4`, `region in (a, b)`, `gpu exists`
-    or `!spot`.
-
-    A value in double quotes is always a string. A value with spaces, commas or parentheses needs
-    them.
-
-    Raises:
-        InvalidValue: the text is not a constraint, or compares by size with a value that is not a
-            number.
-    """
-    raw = text.strip()
-    try:
-        key, op, values = _read(raw)
-    except ValueError:
-        raise InvalidValue(field, text, "is not a constraint", _remedy(raw)) from None
-    _check(key, op, values, field)
-    return Constraint(key=key, op=op, values=values, preferred=preferred)
-
-
 def _read(raw: str) -> tuple[str, Operator, tuple[Attribute, ...]]:
-    """Raises ValueError if the text is not a constraint."""
+    """Parses a constraint. Raises ValueError if the text is not a constraint."""
     if match := _PRESENCE.fullmatch(raw):
         if match["not"] and match["word"]:
             raise ValueError("two negations")
@@ -363,72 +432,6 @@ def _remedy(raw: str) -> str:
     )
 
 
-def region_constraint(regions: Sequence[str]) -> Constraint:
-    """Returns the constraint that the host is in one of the regions.
-
-    Raises:
-        TypeError: a single string, which would be read letter by letter.
-        InvalidValue: no region, or an empty one.
-    """
-    if isinstance(regions, str):
-        raise TypeError(f"regions is the string {regions!r}; pass a list of regions")
-    names = tuple(dict.fromkeys(regions))
-    if not names or not all(name.strip() for name in names):
-        raise InvalidValue(
-            "region", ", ".join(names), "names no region", "give at least one, such as us-west4"
-        )
-    return Constraint(key=REGION, op=Operator.IN if len(names) > 1 else Operator.EQ, values=names)
-
-
-def zone_constraint(*zones: str) -> Constraint:
-    """Returns the constraint that the host is in one of the zones.
-
-    Raises:
-        InvalidValue: no zone, or an empty one.
-    """
-    names = tuple(dict.fromkeys(zones))
-    if not names or not all(name.strip() for name in names):
-        raise InvalidValue(
-            "zone", ", ".join(names), "names no zone", "give one, such as us-west4-a"
-        )
-    return Constraint(key=ZONE, op=Operator.IN if len(names) > 1 else Operator.EQ, values=names)
-
-
-def avoiding(host_id: str) -> Constraint:
-    """Returns the preference for any other host than this one."""
-    return Constraint(key=HOST_ID, op=Operator.NE, values=(host_id,), preferred=True)
-
-
-def preemptible_constraint(preemptible: bool) -> Constraint:
-    """Returns the constraint that the provider may, or may not, take the host away at any time."""
-    return Constraint(key=PREEMPTIBLE, values=(preemptible,))
-
-
-_LISTS = frozenset({Operator.EQ, Operator.IN})
-_LOWER = frozenset({Operator.GT, Operator.GE})
-_UPPER = frozenset({Operator.LT, Operator.LE})
-
-
-def contradiction(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
-    """Returns constraints on one attribute that exclude each other; empty if a host could meet all
-    of them.
-
-    Preferred constraints exclude no host and do not count.
-    """
-    by_key: dict[str, list[Constraint]] = {}
-    for constraint in constraints:
-        if not constraint.preferred:
-            by_key.setdefault(constraint.key, []).append(constraint)
-    for group in by_key.values():
-        if not _possible(group):
-            # Usually two of them suffice, and they say best what to change.
-            pairs = ((one, other) for place, one in enumerate(group) for other in group[:place])
-            return next(
-                (tuple(reversed(pair)) for pair in pairs if not _possible(pair)), tuple(group)
-            )
-    return ()
-
-
 def _possible(constraints: Sequence[Constraint]) -> bool:
     """Returns whether a host could meet all of these constraints on one attribute."""
     if any(each.op is Operator.NOT_EXISTS for each in constraints):
@@ -440,15 +443,15 @@ def _possible(constraints: Sequence[Constraint]) -> bool:
 
 
 def _candidates(constraints: Sequence[Constraint]) -> Sequence[Attribute] | None:
-    """Returns values of which one meets all constraints if any value does; None: some value
-    certainly does.
+    """Returns values to try: if any value meets all constraints, one of these does. Returns None if
+    some value certainly does.
     """
     listed = next((each for each in constraints if each.op in _LISTS), None)
     if listed is not None:
         return listed.values
     lower, upper = (_limits(constraints, operators) for operators in (_LOWER, _UPPER))
     if not lower or not upper:
-        return None  # numbers have no end, so there is one that no `!=` names
+        return None  # numbers have no end, so some number is not excluded by `!=`
     if max(lower) < min(upper):
         return None
     return (max(lower),)

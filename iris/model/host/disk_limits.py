@@ -1,4 +1,4 @@
-"""Decides which attempts end because of the disk that they use on their host. Pure functions."""
+"""Decides which attempts end because of the disk space that they use on their host."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 from iris.model.units import GIB, format_bytes
 
-#: The part of a disk that jobs should leave free, and the most bytes of it.
+#: The space of a disk that jobs should leave free: a share of the disk, with an upper limit in
+#: bytes.
 RESERVE_SHARE, MOST_RESERVE = 0.02, 2 * GIB
-#: A measurement reads each attempt's directories, which takes long if they are huge. The next one
-#: begins after this many times its duration, and not before that many seconds: if an attempt may be
-#: to blame, and if nothing suggests it. Other programs that delete files hide that an attempt
-#: grows, and some file systems count written data late.
+#: The pauses between two measurements, if an attempt may be filling the disk (URGENT) and
+#: otherwise. A measurement reads each attempt's directories, which takes long if they are huge. So
+#: the first number is a factor of the last measurement's duration; the second is the shortest pause
+#: in seconds. Regular measurements are needed because other programs that delete files can hide the
+#: growth of an attempt, and because some file systems count written data late.
 URGENT_PAUSE, PAUSE = (10.0, 1.0), (100.0, 10.0)
 
 
@@ -32,16 +34,16 @@ class Disk(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """What an attempt holds on its host's disks."""
+    """The disk space that an attempt uses on its host."""
 
-    #: Bytes by file system.
+    #: The bytes by file system.
     used: Mapping[int, int]
-    #: The disk that its job requested, in bytes.
+    #: The disk space that the job requested, in bytes.
     requested: int
-    #: True if it ends already, so its files are removed soon.
+    #: Whether the attempt is already ending, so that its files will be removed soon.
     ending: bool
-    #: False if it changed its directories while they were read, and they could not be read while it
-    #: was stopped.
+    #: Whether the measurement is complete. It is not if the attempt changed its directories while
+    #: they were read, and they could not be read while the attempt was stopped either.
     complete: bool = True
 
     @property
@@ -51,10 +53,12 @@ class Holding(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """When attempts were last measured, in seconds of a steady clock, and what was in use then."""
+    """The last measurement of the attempts: its time in seconds of a monotonic clock, and the space
+    used.
+    """
 
     at: float
-    #: How long it took, in seconds.
+    #: How long the measurement took, in seconds.
     took: float
     #: The bytes in use on all disks.
     in_use: int
@@ -63,11 +67,11 @@ class Measured:
 
 
 def is_due(disks: Mapping[int, Disk], last: Measured | None, now: float, limit: int) -> bool:
-    """Returns whether the attempts have to be measured now.
+    """Returns whether the attempts must be measured now.
 
     Args:
-        disks: by file system.
-        limit: the most bytes that an attempt may use.
+        disks: the disks by file system.
+        limit: the limit on bytes of one attempt.
     """
     low = any(disk.low for disk in disks.values())
     if not low and sum(disk.size for disk in disks.values()) <= limit:
@@ -87,17 +91,17 @@ def in_use(disks: Mapping[int, Disk]) -> int:
 def to_end(
     holdings: Mapping[str, Holding], disks: Mapping[int, Disk], limit: int
 ) -> dict[str, str]:
-    """Returns the attempts that end, each with the reason.
+    """Returns the attempts that must end, each with the reason.
 
-    These are the attempts that use more than the limit, and for each disk with less than its
-    reserve the attempt that uses most of it beyond its request. That attempt has to use more than
-    the reserve: of many small ones, none is to blame. An attempt that could not be measured ends
-    before any other: what the others use does not show that they have filled the disk.
+    An attempt must end if it uses more than the limit. If a disk has less free space than its
+    reserve, the attempt that uses most of it beyond its request must end, too, but only if that is
+    more than the reserve: of many small attempts, none is the cause. An attempt that could not be
+    measured ends first, because it may have filled the disk.
 
     Args:
-        holdings: by attempt.
-        disks: by file system.
-        limit: the most bytes that an attempt may use.
+        holdings: the used space by attempt.
+        disks: the disks by file system.
+        limit: the limit on bytes of one attempt.
     """
     found = {
         key: _too_much(held, limit)

@@ -1,11 +1,11 @@
-"""Infrastructure faults, recognised from the last lines of a program that failed. They do not count
-as the program's failure.
+"""Explains why a program failed: its exit status, the line of its output with the error, and the
+infrastructure fault that its last lines show.
 
-A fault that is not recognised costs the program one of its own retries. A program's own failure
-that is taken for a fault is run again a hundred times. So a pattern must match text of a driver, a
-kernel or a registry, and nothing that a program is likely to cause or print itself. For example,
-the program itself may fill a disk or occupy a port, and every host without a TPU prints "no TPU
-found".
+Infrastructure faults do not count as the program's own failures. A fault that is not recognised
+costs the program one of its own retries. A program's own failure that is mistaken for a fault is
+retried a hundred times. So a pattern must match text of a driver, a kernel or a registry, and no
+text that a program is likely to cause or print itself. For example, the program itself may fill a
+disk or occupy a port, and every host without a TPU prints "no TPU found".
 """
 
 import re
@@ -19,6 +19,27 @@ from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.units import format_bytes
 
+#: The faults of a set-up that exceeded its time limit, and of a task that kept the other tasks of
+#: its gang waiting for too long.
+SETUP_TIMEOUT, GANG_TIMEOUT = "setup-timeout", "gang-timeout"
+#: Faults outside the cluster that can prevent a program from starting: of package indexes, git
+#: servers, image registries and Google's services.
+OF_THE_SETUP = frozenset({"network", "image-pull", SETUP_TIMEOUT, GANG_TIMEOUT})
+#: Faults that do not count against the host, because other hosts would have them, too, or because
+#: the program may have caused them.
+BEYOND_THE_HOST = OF_THE_SETUP | {"store", "bundle", "docker", "attempt-lost", "disk-filled"}
+#: If a signal ends the child of a shell, the shell's exit code is this number plus the signal's.
+SHELL = 128
+#: The limit on characters of the error line in a reason.
+MOST = 200
+#: Escape sequences of terminals, and other control characters.
+_CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_TRACEBACK = "Traceback (most recent call last):"
+#: Matches the last line of a Python traceback: a dotted name and the message. The traceback's
+#: beginning may be missing.
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Failure)(?:: .*)?")
+_ERROR = re.compile(r"\b[A-Za-z]*Error\b|\b(?:error|ERROR|fatal|FATAL|panic)(?:\[\w+\])?:")
+
 
 class Fault(Frozen):
     """A kind of host failure that makes a program fail.
@@ -28,9 +49,10 @@ class Fault(Frozen):
     """
 
     name: str
-    #: A regular expression, searched for in the output; `^` and `$` match at the ends of each line.
+    #: A regular expression that is searched in the output. `^` and `$` match at the ends of each
+    #: line.
     pattern: str
-    #: A short text for users, shown after "infrastructure fault: ".
+    #: A short text for users. It follows "infrastructure fault: ".
     why: str = "the cluster's configuration counts it as a fault of the host"
 
     @field_validator("name")
@@ -72,8 +94,8 @@ def _check_pattern(pattern: str, field: str) -> str:
     return pattern
 
 
-#: The first match gives the reason. The texts come from libtpu, JAX and PyTorch/XLA, CUDA and NVML,
-#: Docker and containerd, and the kernel.
+#: The known faults. If several patterns match, the first one counts. The texts come from libtpu,
+#: JAX and PyTorch/XLA, CUDA and NVML, Docker and containerd, and the kernel.
 FAULTS: tuple[Fault, ...] = (
     Fault(
         name="accelerator-busy",
@@ -85,9 +107,10 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="tpu-broken",
-        # libtpu prints this after a status code (UNKNOWN, INTERNAL …). A missing TPU, or another
-        # host of the slice that does not answer, does not prove that this TPU is broken. A program
-        # that announces its own fallback continues, and a later failure is its own.
+        # libtpu prints this after a status code (UNKNOWN, INTERNAL …). Not included are a missing
+        # TPU and another host of the slice that does not answer: they do not prove that this TPU is
+        # broken. Not included either is a program that announces a fallback and continues: a later
+        # failure is its own.
         pattern=r"\b[A-Z_]{5,}: TPU initialization failed: (?!No .*found|Failed to connect)"
         r"|Failed to initialize TPU system(?!.*\b[Ff]all)"
         r"|Couldn't open iommu group"
@@ -115,7 +138,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="image-pull",
-        # An image that does not exist is missing on every other host too.
+        # Not included: an image that does not exist is missing on every other host, too.
         pattern=r"pull access denied for \S"
         r"|\btoomanyrequests: "
         r"|error pulling image configuration: "
@@ -132,19 +155,19 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
-#: The faults of a set-up that was not done in time, and of a task that kept the others of its gang
-#: waiting for too long.
-SETUP_TIMEOUT, GANG_TIMEOUT = "setup-timeout", "gang-timeout"
-#: Faults of what a job needs from outside the cluster, if they occur before its program starts:
-#: package indexes, git servers, registries of images, and Google's services.
-OF_THE_SETUP = frozenset({"network", "image-pull", SETUP_TIMEOUT, GANG_TIMEOUT})
-#: Faults that do not count against the host: other hosts would have them too, or the program may
-#: have caused them.
-BEYOND_THE_HOST = OF_THE_SETUP | {"store", "bundle", "docker", "attempt-lost", "disk-filled"}
+class End(NamedTuple):
+    """An exit status with its explanation."""
+
+    #: The exit code as a shell reports it: 128 plus the signal's number for a program that a signal
+    #: killed.
+    exit_code: int
+    #: The name of the signal that ended the program, or None.
+    signal: str | None
+    reason: str
 
 
 def recognise(text: str, faults: Sequence[Fault] = FAULTS) -> Fault | None:
-    """Returns the first of the faults whose pattern occurs in the text, or None."""
+    """Returns the first fault whose pattern occurs in the text, or None."""
     return next((fault for fault in faults if re.search(fault.pattern, text, re.MULTILINE)), None)
 
 
@@ -152,7 +175,8 @@ def parse_fault(text: str, field: str = "fault") -> Fault:
     """Parses `NAME=REGEX`, the form in which a cluster's configuration adds its own faults.
 
     Raises:
-        InvalidValue: no name, no regular expression, or one that matches any output.
+        InvalidValue: the name or the regular expression is missing or invalid, or the expression
+            matches any output.
     """
     name, equals, pattern = text.partition("=")
     if not equals:
@@ -167,28 +191,14 @@ def parse_fault(text: str, field: str = "fault") -> Fault:
     )
 
 
-#: A shell adds this to the number of the signal that ended its child.
-SHELL = 128
-
-
-class End(NamedTuple):
-    """An exit status with its explanation."""
-
-    #: As in a shell: 128 plus the signal's number for a program that a signal killed.
-    exit_code: int
-    #: The name of the signal that ended it, or None.
-    signal: str | None
-    reason: str
-
-
 def explain(status: int, *, out_of_memory: bool = False, memory_limit: int = 0) -> End:
     """Explains the exit status of a program that failed.
 
     Args:
-        status: its exit code, or the negative number of the signal that killed it.
-        out_of_memory: the kernel killed the program, or a part of it, because it reached its memory
-            limit.
-        memory_limit: the limit in bytes; 0: unlimited.
+        status: the exit code, or the negative number of the signal that killed the program.
+        out_of_memory: whether the kernel killed a process of the program because the program
+            reached its memory limit.
+        memory_limit: the limit in bytes; 0 for none.
     """
     code = SHELL - status if status < 0 else status
     name = signal_name(-status) if status < 0 else None
@@ -209,20 +219,9 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-#: The most characters of the line that a reason shows.
-MOST = 200
-#: Escape sequences of terminals, and other control characters.
-_CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_TRACEBACK = "Traceback (most recent call last):"
-#: The last line of a Python traceback: a dotted name and the message. The traceback's beginning may
-#: not be known any more.
-_RAISED = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Failure)(?:: .*)?")
-_ERROR = re.compile(r"\b[A-Za-z]*Error\b|\b(?:error|ERROR|fatal|FATAL|panic)(?:\[\w+\])?:")
-
-
 def error_line(output: str) -> str:
-    """Returns the last line of the last Python traceback, else the first line with an error; empty
-    if there is neither.
+    """Returns the last line of the last Python traceback; without one, the first line with an
+    error; empty if there is neither.
 
     Args:
         output: the last lines that the program wrote.
@@ -231,7 +230,7 @@ def error_line(output: str) -> str:
         _CONTROL.sub("", line.rsplit("\r", 1)[-1]).rstrip() for line in output.rstrip().split("\n")
     ]
     found = _raised(lines) or next((line.strip() for line in lines if _ERROR.search(line)), "")
-    found = found.replace("\t", " ")  # until here, tabs indent
+    found = found.replace("\t", " ")  # tabs were needed until here, as indentation
     return found if len(found) <= MOST else f"{found[: MOST - 1]}…"
 
 
@@ -241,7 +240,7 @@ def _raised(lines: list[str]) -> str:
         default=None,
     )
     if begun is not None:
-        # Frames are indented, and so are the parts of an exception group; the exception is not.
+        # The lines of frames and of exception groups are indented; the exception's line is not.
         indent = lines[begun].find(_TRACEBACK)
         after = (
             line for line in lines[begun + 1 :] if len(line) > indent and not line[indent].isspace()

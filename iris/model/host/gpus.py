@@ -1,8 +1,8 @@
-"""NVIDIA's GPUs of one machine, as the program `nvidia-smi` reports them. Pure functions of its
-output.
+"""The NVIDIA GPUs of one machine and their faults, as `nvidia-smi` and the kernel's log report
+them.
 
-A GPU is known by its UUID, never by its index: indexes change when a GPU is lost, added, or found
-in another order at a boot. A GPU in MIG mode is not a device by itself; its instances are.
+The UUID identifies a GPU. The index does not: it changes when a GPU is lost or added, or found in
+another order at a boot. A GPU in MIG mode is not a device itself; its instances are.
 """
 
 import itertools
@@ -19,7 +19,8 @@ from iris.model.units import GIB, MIB
 
 logger = logging.getLogger(__name__)
 
-#: Lists the GPUs, one on each line, in the form that `parse_gpus` reads. Needs driver 450 or later.
+#: Lists the GPUs, one in each line, in the form that `parse_gpus` reads. It needs driver 450 or
+#: later.
 NVIDIA_SMI = (
     "nvidia-smi",
     "--query-gpu=index,uuid,name,memory.total,pci.bus_id,mig.mode.current",
@@ -28,16 +29,16 @@ NVIDIA_SMI = (
 #: Lists the GPUs with their MIG instances.
 NVIDIA_SMI_LIST = ("nvidia-smi", "-L")
 
-#: Words in the name of a GPU that do not distinguish one kind from another.
+#: Words in the name of a GPU that do not distinguish its kind.
 _MAKERS = {"NVIDIA", "TESLA", "GEFORCE", "QUADRO", "GRAPHICS", "DEVICE"}
-#: A GPU, and one of its instances, in the output of `nvidia-smi -L`. Before driver 470, the UUID of
-#: an instance was MIG-GPU-<UUID of the GPU>/<instance>/<compute instance>.
-#: Source: docs.nvidia.com/datacenter/tesla/mig-user-guide, "Device Enumeration"
+#: Match a GPU, and one of its instances, in the output of `nvidia-smi -L`. Before driver 470, the
+#: UUID of an instance was MIG-GPU-<UUID of the GPU>/<instance>/<compute instance>. Source:
+#: docs.nvidia.com/datacenter/tesla/mig-user-guide, "Device Enumeration"
 _LISTED_GPU = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)]+)\)")
 _LISTED_INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
 
-#: The exit codes with which `nvidia-smi` lists all GPUs. 14: the description that a GPU stores of
-#: itself is corrupted; it works.
+#: The exit codes with which `nvidia-smi` lists all GPUs. 14 means that the information stored on a
+#: GPU (infoROM) is corrupted; the GPU works.
 _LISTS_ALL = (0, 14)
 #: The exit codes that report a lost GPU, or one that needs a reset.
 #: Source: docs.nvidia.com/deploy/nvml-api, nvmlReturn_t
@@ -48,19 +49,56 @@ _LOST_TEXT = re.compile(
 )
 
 
-class Gpu(Frozen):
-    """A GPU, or a MIG instance, that a task can have."""
+#: The name of the fault of an attempt that fails, or is not started, because the host has a broken
+#: GPU.
+GPU_FAULT = "gpu-broken"
+#: The limit on characters of a fault. All pages about the host show it.
+MOST = 300
 
-    #: GPU-… or MIG-…; CUDA and container engines take it as a name.
+#: The Xid messages of the driver after which a GPU must be reset or its machine restarted. Left out
+#: are messages that a program can cause (13, 31, 43, 45), that concern one program only (94), of
+#: links, which the other end can cause (74, 136, 144 to 150, 155), and of a repair that waits for
+#: the next reset (156). Source: docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html,
+#: immediate actions RESET_GPU and RESTART_BM, and Xid 48
+BROKEN_XIDS: Mapping[int, str] = {
+    46: "the GPU stopped processing",
+    48: "an uncorrectable memory error",
+    62: "its micro-controller halted",
+    64: "a defective row of its memory could not be replaced",
+    79: "the GPU has fallen off the bus",
+    95: "an uncontained memory error",
+    109: "a context switch timed out",
+    110: "a security fault",
+    119: "its system processor does not answer",
+    120: "an error of its system processor",
+    140: "an unrecovered memory error",
+    143: "the GPU could not be initialised",
+    158: "a fatal timeout",
+}
+#: Matches the driver's own summary: `154, GPU recovery action changed from 0x0 (None) to 0x2 (Node
+#: Reboot Required)`.
+_RECOVERY, _ACTION = (
+    154,
+    re.compile(
+        r"to 0x[0-9a-f]+ \(((?:GPU Reset|Node Reboot) Required|Drain and Reset)\)", re.IGNORECASE
+    ),
+)
+_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),?(.*)")
+
+
+class Gpu(Frozen):
+    """A GPU, or a MIG instance, that a task can use."""
+
+    #: The UUID: GPU-… or MIG-…. CUDA and container engines accept it as the device's name.
     uuid: str
-    #: The number of the GPU, in the order of the bus.
+    #: The number of the GPU, in the order of the PCI bus.
     index: int
-    #: As the driver has it: `NVIDIA H100 80GB HBM3`.
+    #: The name that the driver gives: `NVIDIA H100 80GB HBM3`.
     name: str
-    #: As users request it: `H100`, or `A100-1g.10gb` for a MIG instance.
+    #: The name with which users request it: `H100`, or `A100-1g.10gb` for a MIG instance.
     variant: str
     memory_bytes: int = 0
-    #: The address on the PCI bus; empty: not reported.
+    #: The address on the PCI bus; empty if it is not known.
     bus: str = ""
 
     @property
@@ -77,19 +115,20 @@ class Reading(NamedTuple):
     """The GPUs that a machine lists at one time."""
 
     gpus: tuple[Gpu, ...] = ()
-    #: Why not all of them could be listed; empty: they could.
+    #: Why the list is incomplete; empty if it is complete.
     problem: str = ""
-    #: Whether the problem is a lost GPU. Otherwise the program itself may be the problem, and may
-    #: work a moment later.
+    #: Whether a GPU is lost. Otherwise the problem may lie in `nvidia-smi` itself, which may work a
+    #: moment later.
     lost: bool = False
 
 
 def read(exit_code: int, queried: str, listed: str = "") -> Reading:
-    """Returns the GPUs by the outputs of `NVIDIA_SMI` and `NVIDIA_SMI_LIST`.
+    """Parses the outputs of `NVIDIA_SMI` and `NVIDIA_SMI_LIST`.
 
     Args:
-        exit_code: the first that is not 0.
-        queried, listed: what was printed to both streams.
+        exit_code: the exit code of the first command that failed; 0 if none did.
+        queried: the output of `NVIDIA_SMI`, with its errors.
+        listed: the output of `NVIDIA_SMI_LIST`, with its errors.
     """
     gpus = parse_gpus(queried, listed)
     if found := _LOST_TEXT.search(queried) or _LOST_TEXT.search(listed):
@@ -105,11 +144,12 @@ def read(exit_code: int, queried: str, listed: str = "") -> Reading:
 
 
 def parse_gpus(queried: str, listed: str = "") -> tuple[Gpu, ...]:
-    """Parses lines of `index, uuid, name, memory in MiB[, bus[, MIG mode]]`. Other lines are
+    """Parses lines of `index, uuid, name, memory in MiB[, bus[, MIG mode]]`. All other lines are
     messages and are skipped.
 
     Args:
-        listed: the output of `NVIDIA_SMI_LIST`, for the instances of GPUs in MIG mode.
+        queried: the output of `NVIDIA_SMI`.
+        listed: the output of `NVIDIA_SMI_LIST`, which has the instances of GPUs in MIG mode.
     """
     instances = _instances(listed)
     gpus: list[Gpu] = []
@@ -135,8 +175,105 @@ def parse_gpus(queried: str, listed: str = "") -> tuple[Gpu, ...]:
     return tuple(gpus)
 
 
+def gpu_variant(name: str) -> str:
+    """Returns `H100` for `NVIDIA H100 80GB HBM3`. Unknown GPUs keep the rest of their name: `A10`,
+    `RTX3090`.
+    """
+    words = [word for word in re.split(r"[^A-Z0-9]+", name.upper()) if word and word not in _MAKERS]
+    together = [first + second for first, second in itertools.pairwise(words)]  # such as RTX 4090
+    known = next((word for word in words + together if word in GPU_VARIANTS), None)
+    return (
+        known
+        or "".join(word for word in words if not re.fullmatch(r"\d+GB|HBM\d\w*|PCIE|SXM\d*", word))
+        or "unknown"
+    )
+
+
+def device_of(gpus: Iterable[Gpu]) -> Device | None:
+    """Returns the device that a host with these GPUs offers. If the GPUs are of several kinds, the
+    host offers only the most frequent kind.
+    """
+    kinds = Counter(gpu.variant for gpu in gpus)
+    if not kinds:
+        return None
+    (variant, count), *others = kinds.most_common()
+    if others:
+        logger.warning(
+            "this host has several kinds of GPU, and offers only its %s: %s", variant, dict(kinds)
+        )
+    return Device(kind=DeviceKind.GPU, variant=variant, count=count)
+
+
+def offered(gpus: Sequence[Gpu], device: Device | None) -> tuple[Gpu, ...]:
+    """Returns the GPUs that belong to the device that a host offers, in the order of the bus.
+
+    If the operator gave the device an unknown variant, all GPUs belong to it.
+    """
+    if device is None or device.kind is not DeviceKind.GPU:
+        return ()
+    alike = tuple(gpu for gpu in gpus if gpu.variant.lower() == device.variant.lower())
+    known = device.variant.upper() in GPU_VARIANTS or is_partition(device.variant)
+    return alike or (() if known else tuple(gpus))
+
+
+def xid_fault(lines: Iterable[str]) -> str:
+    """Returns the fault in the first Xid message of a broken GPU; empty if there is none."""
+    for match in filter(None, map(_XID.search, lines)):
+        bus, xid, text = match[1], int(match[2]), match[3]
+        why = BROKEN_XIDS.get(xid, "")
+        if xid == _RECOVERY and (action := _ACTION.search(text)):
+            why = action[1].lower()
+        if why:
+            return f"Xid {xid} of the GPU at {bus}: {why}"
+    return ""
+
+
+def missing_fault(expected: Sequence[Gpu], reading: Reading | None) -> str:
+    """Returns why the host lacks GPUs that it had before; empty if it has all of them.
+
+    Args:
+        reading: the GPUs that are listed now; None if `nvidia-smi` is missing.
+    """
+    if reading is None:
+        return "there is no nvidia-smi any more"
+    there = {gpu.uuid for gpu in reading.gpus}
+    gone = [gpu for gpu in expected if gpu.uuid not in there]
+    if not gone:
+        return reading.problem[:MOST]
+    if len(gone) == len(expected):
+        return (reading.problem or "nvidia-smi lists none of its GPUs")[:MOST]
+    named = ", ".join(map(str, gone[:3])) + (" …" if len(gone) > 3 else "")
+    has = f"has {len(expected) - len(gone)} of {len(expected)} GPUs: {named} missing"
+    return (f"{has}; {reading.problem}" if reading.problem else has)[:MOST]
+
+
+def start_fault(reading: Reading, device: Device | None) -> str:
+    """Returns why a machine's GPUs cannot be used when its agent starts; empty if they can.
+
+    A machine whose driver does not work may be a machine without GPUs, unless its operator has set
+    the device.
+
+    Args:
+        device: the device that the operator has set; None if the driver's list counts.
+    """
+    if reading.lost:
+        return reading.problem[:MOST]
+    if device is None or device.kind is not DeviceKind.GPU:
+        return ""
+    alike = len(offered(reading.gpus, device))
+    if alike >= device.count:
+        return ""
+    others = sorted(
+        {gpu.variant for gpu in reading.gpus if gpu.variant.lower() != device.variant.lower()}
+    )
+    has = f"has {alike} of {device.count} {device.variant}" + (
+        f", and {', '.join(others)}" if others else ""
+    )
+    return (f"{has}; {reading.problem}" if reading.problem else has)[:MOST]
+
+
 def _instances(listed: str) -> dict[str, list[tuple[str, str]]]:
-    """Returns the (profile, UUID) of each MIG instance by the UUID of its GPU."""
+    """Returns the profile and the UUID of each MIG instance, by the UUID of its GPU."""
     found: dict[str, list[tuple[str, str]]] = {}
     gpu = ""
     for line in listed.splitlines():
@@ -153,141 +290,3 @@ def _instance(gpu: Gpu, profile: str, uuid: str) -> Gpu:
     return gpu.model_copy(
         update={"uuid": uuid, "variant": f"{gpu.variant}-{profile}", "memory_bytes": memory}
     )
-
-
-def gpu_variant(name: str) -> str:
-    """Returns `H100` for `NVIDIA H100 80GB HBM3`. A GPU that the table does not have keeps the rest
-    of its name: `A10`, `RTX3090`.
-    """
-    words = [word for word in re.split(r"[^A-Z0-9]+", name.upper()) if word and word not in _MAKERS]
-    together = [first + second for first, second in itertools.pairwise(words)]  # RTX 4090
-    known = next((word for word in words + together if word in GPU_VARIANTS), None)
-    return (
-        known
-        or "".join(word for word in words if not re.fullmatch(r"\d+GB|HBM\d\w*|PCIE|SXM\d*", word))
-        or "unknown"
-    )
-
-
-def device_of(gpus: Iterable[Gpu]) -> Device | None:
-    """Returns the device that a host with these GPUs offers, which is of one kind: of several
-    kinds, the most frequent one.
-    """
-    kinds = Counter(gpu.variant for gpu in gpus)
-    if not kinds:
-        return None
-    (variant, count), *others = kinds.most_common()
-    if others:
-        logger.warning(
-            "this host has several kinds of GPU, and offers only its %s: %s", variant, dict(kinds)
-        )
-    return Device(kind=DeviceKind.GPU, variant=variant, count=count)
-
-
-def offered(gpus: Sequence[Gpu], device: Device | None) -> tuple[Gpu, ...]:
-    """Returns the GPUs that belong to the device that a host offers, in the order of the bus.
-
-    An operator may give a device a variant of their own. Then all GPUs belong to it.
-    """
-    if device is None or device.kind is not DeviceKind.GPU:
-        return ()
-    alike = tuple(gpu for gpu in gpus if gpu.variant.lower() == device.variant.lower())
-    known = device.variant.upper() in GPU_VARIANTS or is_partition(device.variant)
-    return alike or (() if known else tuple(gpus))
-
-
-#: The name of the fault of an attempt that fails on a host with a broken GPU, or is not started
-#: there.
-GPU_FAULT = "gpu-broken"
-#: The most characters of a fault: all pages of the host show it.
-MOST = 300
-
-#: The Xid messages of the driver after which a GPU has to be reset or its machine restarted. Left
-#: out are those that a program can cause (13, 31, 43, 45), those that concern one program only
-#: (94), those of links, which the other end can cause (74, 136, 144 to 150, 155), and a repair that
-#: waits for the next reset (156).
-#: Source: docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, immediate actions RESET_GPU
-#: and RESTART_BM, and Xid 48
-BROKEN_XIDS: Mapping[int, str] = {
-    46: "the GPU stopped processing",
-    48: "an uncorrectable memory error",
-    62: "its micro-controller halted",
-    64: "a defective row of its memory could not be replaced",
-    79: "the GPU has fallen off the bus",
-    95: "an uncontained memory error",
-    109: "a context switch timed out",
-    110: "a security fault",
-    119: "its system processor does not answer",
-    120: "an error of its system processor",
-    140: "an unrecovered memory error",
-    143: "the GPU could not be initialised",
-    158: "a fatal timeout",
-}
-#: The driver's own summary: `154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot
-#: Required)`.
-_RECOVERY, _ACTION = (
-    154,
-    re.compile(
-        r"to 0x[0-9a-f]+ \(((?:GPU Reset|Node Reboot) Required|Drain and Reset)\)", re.IGNORECASE
-    ),
-)
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),?(.*)")
-
-
-def xid_fault(lines: Iterable[str]) -> str:
-    """Returns the fault that the first Xid message of a broken GPU reports; empty: there is
-    none.
-    """
-    for match in filter(None, map(_XID.search, lines)):
-        bus, xid, text = match[1], int(match[2]), match[3]
-        why = BROKEN_XIDS.get(xid, "")
-        if xid == _RECOVERY and (action := _ACTION.search(text)):
-            why = action[1].lower()
-        if why:
-            return f"Xid {xid} of the GPU at {bus}: {why}"
-    return ""
-
-
-def missing_fault(expected: Sequence[Gpu], reading: Reading | None) -> str:
-    """Returns why the host does not have all the GPUs that it had before; empty: it has them.
-
-    Args:
-        reading: None: the driver's program is gone.
-    """
-    if reading is None:
-        return "there is no nvidia-smi any more"
-    there = {gpu.uuid for gpu in reading.gpus}
-    gone = [gpu for gpu in expected if gpu.uuid not in there]
-    if not gone:
-        return reading.problem[:MOST]
-    if len(gone) == len(expected):
-        return (reading.problem or "nvidia-smi lists none of its GPUs")[:MOST]
-    named = ", ".join(map(str, gone[:3])) + (" …" if len(gone) > 3 else "")
-    has = f"has {len(expected) - len(gone)} of {len(expected)} GPUs: {named} missing"
-    return (f"{has}; {reading.problem}" if reading.problem else has)[:MOST]
-
-
-def start_fault(reading: Reading, device: Device | None) -> str:
-    """Returns why the GPUs that a machine has when its agent starts cannot be used; empty: they
-    can.
-
-    A machine whose driver does not work may be one without GPUs, unless its operator says
-    otherwise.
-
-    Args:
-        device: what the operator says that the machine has; None: what the driver lists.
-    """
-    if reading.lost:
-        return reading.problem[:MOST]
-    if device is None or device.kind is not DeviceKind.GPU:
-        return ""
-    alike = len(offered(reading.gpus, device))
-    if alike >= device.count:
-        return ""
-    others = sorted(
-        {gpu.variant for gpu in reading.gpus if gpu.variant.lower() != device.variant.lower()}
-    )
-    has = f"has {alike} of {device.count} {device.variant}" + (
-        f", and {', '.join(others)}" if others else ""
-    )
-    return (f"{has}; {reading.problem}" if reading.problem else has)[:MOST]

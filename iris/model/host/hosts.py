@@ -1,6 +1,4 @@
-"""A host (one machine with an agent, in exactly one slice) and the computation of its free
-resources.
-"""
+"""Hosts: machines with an agent, each in exactly one slice; and their free resources."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -19,20 +17,20 @@ from iris.model.host.resources import Resources
 
 
 class Host(Frozen):
-    """A machine and what it offers. An incarnation is one run of its agent; work placed on an
-    earlier one is lost.
+    """A machine and what it offers. Each run of its agent is an incarnation. When an incarnation
+    ends, the work that was placed on it is lost.
     """
 
     id: str
     slice_id: str
     incarnation: str
-    #: The IP address or resolvable name at which other hosts of the cluster reach it.
+    #: The IP address or the name at which other hosts of the cluster reach this host.
     address: str = ""
     resources: Resources
     attributes: dict[str, Attribute] = Field(default_factory=dict)
     #: Whether a host with accelerators also accepts tasks that request none.
     accept_cpu_jobs: bool = False
-    #: What is wrong with the machine, as its agent reports; empty: nothing. A host with a fault
+    #: The fault of the machine that its agent reports; empty if there is none. A host with a fault
     #: accepts no new tasks.
     fault: str = ""
 
@@ -42,8 +40,8 @@ class Host(Frozen):
         return super().__eq__(other) and same_attributes(self.attributes, other.attributes)
 
     def may_run(self, wanted: Resources) -> bool:
-        """Returns whether the host is of the right kind for the task. Free capacity is not checked
-        here.
+        """Returns whether the host is of the right kind for the task. It does not check the free
+        capacity.
         """
         if wanted.device is not None:
             return wanted.device.accepts(self.resources.device)
@@ -51,7 +49,7 @@ class Host(Frozen):
 
     @property
     def facts(self) -> Mapping[str, Attribute]:
-        """The host's attributes, and those derived from its device and its id."""
+        """The host's own attributes, and those that follow from its device and its id."""
         device = self.resources.device
         derived: dict[str, Attribute] = {DEVICE_TYPE: device.kind.value if device else "cpu"}
         if device is not None:
@@ -60,13 +58,12 @@ class Host(Frozen):
 
 
 class ClosedBy(StrEnum):
-    """The reason that a host accepts no new work."""
+    """Why a host accepts no new work."""
 
-    CORDON = "cordoned"  # by an operator; running tasks continue
-    DRAIN = "drained"  # by an operator; running tasks were evicted
-    LEAVING = "leaving"  # its slice is taken back and is deleted when its tasks have ended
-    # several attempts in a row failed there through no fault of their own, or its agent found a
-    # fault
+    CORDON = "cordoned"  # an operator closed it; running tasks continue
+    DRAIN = "drained"  # an operator closed it; running tasks were evicted
+    LEAVING = "leaving"  # its slice will be deleted when its tasks have ended
+    # several attempts in a row failed there through faults of the host, or its agent found a fault
     QUARANTINE = "quarantined"
 
 
@@ -81,15 +78,15 @@ class Closure(Frozen):
 
 
 def fault_of(host: Host) -> Closure | None:
-    """Returns the quarantine of a host whose agent reports a fault. It ends with the fault, and no
-    operator can end it.
+    """Returns the quarantine of a host whose agent reports a fault. It lasts as long as the fault,
+    and an operator cannot end it.
     """
     return Closure(by=ClosedBy.QUARANTINE, reason=host.fault) if host.fault else None
 
 
 def headroom(host: Host, running: Iterable[Resources]) -> dict[str, int]:
-    """Computes the host's free resources from the running tasks; no counter is kept. A negative
-    amount is a shortfall.
+    """Returns the host's free resources, computed from the running tasks. A negative amount is a
+    shortfall.
     """
     free = host.resources.amounts()
     for resources in running:

@@ -1,5 +1,5 @@
-"""Says which directories of a host no container may get: a program there could change Iris, or
-control the host.
+"""Decides which directories of a host no container may mount, because a program in the container
+could change Iris or control the host.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from pathlib import Path
 _KERNEL = "where the kernel of the host shows its state and its devices"
 _SERVICES = "where services of the host have their sockets, such as the container engine"
 _AGENT = "where the agent has its files"
-#: Directories of every host, each with a clause that says what is there.
+#: Closed directories of every host, each with a clause that says what it contains.
 CLOSED = {
     Path("/proc"): _KERNEL,
     Path("/sys"): _KERNEL,
@@ -23,11 +23,11 @@ CLOSED = {
 
 
 def why_not(directory: Path, closed: Mapping[Path, str]) -> str:
-    """Returns why containers do not get a directory: it is, contains or is below a closed one.
-    Empty: nothing speaks against it.
+    """Returns why a container must not mount a directory: it is, contains or is below a closed
+    directory. Empty if it may.
 
     Args:
-        closed: directories, each with a clause that says what is there.
+        closed: the closed directories, each with a clause that says what it contains.
     """
     for each, content in closed.items():
         if directory == each:

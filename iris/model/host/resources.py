@@ -1,4 +1,4 @@
-"""Resources that a task requests and a host offers, in integers: millicores, bytes, devices."""
+"""Resources that a task requests or a host offers, as integers: millicores, bytes, devices."""
 
 import re
 from collections.abc import Iterable
@@ -11,16 +11,16 @@ from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.units import format_bytes, format_cpu
 
-#: The shared resources, in the order in which shortfalls are reported.
+#: The names of the resources, in the order in which shortfalls are reported.
 AMOUNTS = ("device", "cpu", "memory", "disk")
-#: The variant that any device of the kind satisfies.
+#: In a request, this variant accepts every device of the kind.
 ANY_VARIANT = "auto"
-#: The largest amount. The scheduler divides amounts, which fails for integers that are too large
-#: for a float.
+#: The largest amount. The scheduler divides amounts, and Python cannot divide integers that are too
+#: large for a float.
 MAX_AMOUNT = 2**63 - 1
-#: A part of a GPU, as NVIDIA names MIG instances: `A100-1g.10gb`, `H100-1g.12gb+me`,
-#: `A100-1c.3g.20gb`.
-#: Source: docs.nvidia.com/datacenter/tesla/mig-user-guide, "MIG Device Names"
+#: Matches NVIDIA's names of MIG instances, which are parts of a GPU: `A100-1g.10gb`,
+#: `H100-1g.12gb+me`, `A100-1c.3g.20gb`. Source: docs.nvidia.com/datacenter/tesla/mig-user-guide,
+#: "MIG Device Names"
 _PARTITION = re.compile(r".+-(?:\d+c\.)?\d+g\.\d+gb(?:[+-]\w+(?:\.\w+)?)*", re.IGNORECASE)
 
 
@@ -46,10 +46,10 @@ class Device(Frozen):
     count: int = Field(default=1, ge=1, le=MAX_AMOUNT)
 
     def accepts(self, offered: "Device | None") -> bool:
-        """Returns whether a host's device is of the requested kind and variant. The count is a
-        matter of headroom.
+        """Returns whether a host's device is of the requested kind and variant. It does not compare
+        the counts.
 
-        A part of a GPU has to be requested by its name: a program that needs a whole one would not
+        A MIG instance must be requested by its name, because a program for a whole GPU would not
         fit.
         """
         if offered is None or offered.kind != self.kind:
@@ -82,20 +82,20 @@ class Resources(Frozen):
 
     @cached_property
     def vector(self) -> tuple[int, int, int, int]:
-        """The amounts in the order of `AMOUNTS`, for fast comparison. Computed once; `model_copy`
-        copies the cached value.
+        """The amounts in the order of `AMOUNTS`, computed once for fast comparison. `model_copy`
+        copies the cached value, so it must not change an amount.
         """
         return (self.device_count, self.cpu_millis, self.memory_bytes, self.disk_bytes)
 
     @property
     def kind(self) -> tuple[str, str] | None:
-        """The kind and variant of the device, for grouping equal resources; None without a
+        """The kind and the variant of the device, to group equal resources; None without a
         device.
         """
         return (self.device.kind, self.device.variant) if self.device else None
 
     def times(self, tasks: int) -> "Resources":
-        """Returns the resources of so many tasks on one host.
+        """Returns the resources of this many tasks on one host.
 
         Raises:
             pydantic.ValidationError: an amount is larger than `MAX_AMOUNT`.
@@ -117,9 +117,7 @@ class Resources(Frozen):
 
 
 def least(offers: Iterable[Resources]) -> Resources:
-    """Returns the least of each resource that these hosts of one slice offer. `offers` must not be
-    empty.
-    """
+    """Returns the least amount of each resource among these offers. `offers` must not be empty."""
     offers = list(offers)
     return Resources(
         cpu_millis=min(each.cpu_millis for each in offers),
@@ -141,8 +139,10 @@ def format_amount(name: str, amount: int) -> str:
 
 
 def format_amounts(amounts: dict[str, int], device: Device | None = None) -> str:
-    """Formats the amounts that are not zero, a known device with its full name: `4 cpu, 8 GiB
-    memory, tpu:v5litepod-16:4`.
+    """Formats the amounts that are not zero: `4 cpu, 8 GiB memory, tpu:v5litepod-16:4`.
+
+    Args:
+        device: the device with its full name, if it is known.
     """
     shown = [
         f"{format_amount(name, amount)} {name}"

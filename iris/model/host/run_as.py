@@ -1,28 +1,26 @@
-"""The users of jobs that run as processes: uids without names, of which each attempt has one for
-itself.
-"""
+"""Users for jobs that run as processes: each attempt has a uid of its own, without a name."""
 
 import re
 
 from iris.model.errors import InvalidValue
 
-#: The uids of jobs by default. Neither distributions nor systemd give them to anyone, see
-#: systemd.io/UIDS-GIDS.
+#: The default uids of jobs. Neither distributions nor systemd use them (systemd.io/UIDS-GIDS).
 DEFAULT_UIDS = range(60_706, 61_184)
-#: The setting with which jobs run as the user of their agent.
+#: With this setting, jobs run as the user of their agent.
 AGENT_USER = "root"
-#: Smaller uids belong to the system and to people. Linux's call for a user's processes takes no
-#: larger ones than the last, and 65534 and 65535 have special meanings.
+#: The range of possible uids. Smaller uids belong to the system and to people. Linux's call for the
+#: processes of a user accepts no larger ones, and 65534 and 65535 have special meanings.
 _FIRST, _LAST, _SPECIAL = 60_001, 2**31 - 2, (65_534, 65_535)
 _RANGE = re.compile(r"(\d{1,10})-(\d{1,10})")
 
 
 def parse_run_as(text: str, field: str = "run_as") -> range | None:
-    """Returns the uids of `FIRST-LAST`, or None for `root`: jobs run as the user of their agent.
+    """Parses `FIRST-LAST` to a range of uids, and `root` to None: jobs run as the user of their
+    agent.
 
     Raises:
-        InvalidValue: the text is neither, or the uids include those of the system or of people: a
-            job's end kills all of its uid.
+        InvalidValue: the text has another form, or the range includes uids of the system or of
+            people. The end of a job kills all processes of its uid.
     """
     if text == AGENT_USER:
         return None
@@ -44,16 +42,15 @@ def parse_run_as(text: str, field: str = "run_as") -> range | None:
 
 
 def choose_uids(run_as: str, *, root: bool, simulated: bool) -> range | None:
-    """Returns the uids of a host's jobs; None: its jobs run as the user of the agent.
+    """Returns the uids for the jobs of a host, or None if they run as the user of the agent.
 
     Args:
-        run_as: the setting; empty: the default, which is the agent's user on simulated hosts and
-            other uids elsewhere.
-        root: the agent is root. No other user can start processes of other users.
-        simulated: the host belongs to a local cluster.
+        run_as: the setting. If it is empty, jobs have uids of their own, except on simulated hosts.
+        root: whether the agent is root. Only root can start processes of other users.
+        simulated: whether the host belongs to a local cluster.
 
     Raises:
-        InvalidValue: the setting is invalid, or it asks an agent for other users that is not root.
+        InvalidValue: the setting is invalid, or it requires other users but the agent is not root.
     """
     uids = parse_run_as(run_as) if run_as else None if simulated else DEFAULT_UIDS
     if root or not run_as or simulated:

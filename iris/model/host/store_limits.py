@@ -1,5 +1,5 @@
-"""Limits what one attempt may store and use of a disk, and decides which part of its log and which
-output files are kept.
+"""Limits what one attempt may store and how much disk it may use, and decides which part of its log
+and which output files are stored.
 """
 
 import re
@@ -12,56 +12,59 @@ from pydantic import Field
 from iris.model.frozen import Frozen
 from iris.model.units import GIB, KIB, TIB, format_bytes
 
-#: How every line of the host in a log begins.
+#: Each line that the host writes into a task's log begins with this.
 HOSTS_LINE = b"[iris] "
-#: The line that ends a log whose limit is reached begins with this.
+#: The last line of a log that has reached its limit begins with this.
 FULL_LINE = HOSTS_LINE + b"the log has reached its limit"
-#: The bytes of the host's own lines that are stored after the limit is reached. A set-up step can
-#: write such lines, too.
+#: The limit on bytes of the host's own lines that are stored after the log has reached its limit. A
+#: limit is needed, because a set-up step can write such lines, too.
 BEYOND_LIMIT = 64 * KIB
-#: The most output files of an attempt. Each is an object and a request, and takes memory of the
+#: The limit on output files of an attempt. Each file needs an object, a request, and memory of the
 #: agent during the upload.
 MOST_FILES = 1_000_000
-#: The most steps of an output file's path. The agent opens the directories of a path one by one.
+#: The limit on names in an output file's path. The agent opens the directories of a path one by
+#: one.
 MOST_STEPS = 100
-#: The most bytes of the name of a file or directory in the store, where odd characters take three,
-#: and of the name of the whole object. File systems allow 255, and obstore needs some of them while
-#: it writes. Google Cloud Storage and S3 allow 1,024.
+#: The limits on bytes of a file's or directory's name in the store, where a special character needs
+#: three bytes, and on the whole name of the object. File systems allow 255 bytes in a name, and
+#: obstore needs some of them while it writes. Google Cloud Storage and S3 allow 1,024 bytes for the
+#: whole name.
 MOST_NAME, MOST_OBJECT_NAME = 240, 1024
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
 class StoreLimits(Frozen):
-    """The most bytes that one attempt may store. The default limits are for mistakes: useful jobs
-    stay far below them.
+    """The limits on the bytes that one attempt may store. The defaults protect against mistakes;
+    useful jobs stay far below them.
     """
 
     logs: int = Field(default=16 * GIB, ge=0)
     outputs: int = Field(default=4 * TIB, ge=0)
-    #: In a save of the checkpoint directory. While a save replaces another, the store has both.
+    #: The limit on a save of the checkpoint directory. While a new save replaces the last one, the
+    #: store contains both.
     checkpoint: int = Field(default=4 * TIB, ge=0)
-    #: On the disks of its host, while it is there.
+    #: The limit on the disk space of the host that the attempt uses.
     disk: int = Field(default=4 * TIB, ge=0)
 
 
 class LogAllowance:
-    """The bytes that a log may still take in the store.
+    """The bytes that a log may still add to the store.
 
     Args:
-        limit: the most bytes of the log; 0: only the host's lines are stored.
+        limit: the limit on bytes of the log. With 0, only the host's own lines are stored.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        #: The bytes in the store.
+        #: The bytes that the store contains.
         self.stored = 0
-        #: True if the limit is reached. It stays reached.
+        #: Whether the log has reached its limit. Then it stays so.
         self.full = False
         self._beyond = 0
 
     def fits(self, chunk: bytes) -> bytes:
-        """Returns the part of a chunk, in whole lines, that may be stored. If it is not all of it,
-        the limit is reached.
+        """Returns the part of a chunk, in whole lines, that may be stored. If that is not the whole
+        chunk, the log has reached its limit.
         """
         room = self._limit - self.stored
         if len(chunk) <= room:
@@ -71,7 +74,7 @@ class LogAllowance:
 
     @property
     def full_line(self) -> bytes:
-        """The line that ends the log."""
+        """Returns the last line of a log that has reached its limit."""
         limit = format_bytes(self._limit).encode()
         return (
             FULL_LINE
@@ -81,7 +84,9 @@ class LogAllowance:
         )
 
     def beyond(self, pieces: Sequence[tuple[bytes, bool]]) -> list[tuple[bytes, bool]]:
-        """Returns the pieces of the host's stream that are stored although the limit is reached."""
+        """Returns the pieces of the host's own lines that are stored although the log has reached
+        its limit.
+        """
         found = []
         for data, goes_on in pieces:
             if data.startswith(HOSTS_LINE) and self._beyond + len(data) <= BEYOND_LIMIT:
@@ -94,12 +99,12 @@ class OutputFile(NamedTuple):
     """A file in an attempt's output directory."""
 
     path: PurePath
-    #: In bytes.
+    #: The size in bytes.
     size: int
 
 
 class Selection(NamedTuple):
-    """The output files that are stored, and what is left out."""
+    """The output files that are stored, and how many are left out."""
 
     stored: list[OutputFile]
     #: The number of files that are left out, and their total size in bytes.
@@ -108,7 +113,7 @@ class Selection(NamedTuple):
 
 
 def is_possible(name: str) -> bool:
-    """Returns whether all stores take an object, or a folder, with this name."""
+    """Returns whether all kinds of object store accept an object, or a folder, with this name."""
     steps = name.split("/")
     if not {"", ".", ".."}.isdisjoint(steps) or _CONTROL.search(name):
         return False
@@ -121,11 +126,11 @@ def is_possible(name: str) -> bool:
 def select(
     files: Iterable[OutputFile], limit: int, name_of: Callable[[PurePath], str] = str
 ) -> Selection:
-    """Chooses the output files to store: in their order, each that still fits. The same files give
-    the same choice.
+    """Chooses the output files to store: in the given order, each file that still fits. The same
+    files give the same choice.
 
     Args:
-        limit: the most bytes of all files.
+        limit: the limit on bytes of all files.
         name_of: returns the name of a file's object.
     """
     stored: list[OutputFile] = []
@@ -147,14 +152,14 @@ def select(
 
 
 def left_out_reason(count: int, size: int, limit: int, unreadable: int = 0) -> str:
-    """Returns the sentence for the log and for the outcome of an attempt; empty: no output file was
-    left out.
+    """Returns a sentence about the output files that were left out, for the log and the outcome of
+    an attempt; empty if none was.
 
     Args:
-        count: the files that exceed a limit.
-        size: the bytes of these.
-        limit: the most bytes of all files.
-        unreadable: the files that the agent may not read.
+        count: the number of files that exceed a limit.
+        size: the bytes of these files.
+        limit: the limit on bytes of all files.
+        unreadable: the number of files that the agent may not read.
     """
     most = (
         f"an attempt may store {format_bytes(limit)} (bootstrap.max_outputs) in {MOST_FILES:,}"

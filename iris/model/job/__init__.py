@@ -1,1 +1,1 @@
-"""A job: its specification, states, attempts, gangs, arrays."""
+"""A job: its specification, its tasks and attempts, its states, and what it is made of."""

@@ -1,4 +1,6 @@
-"""Tables of parameters: a row for each task of an array, from CSV or lines of JSON. Pure."""
+"""Reads tables of parameters, from CSV or JSON lines. A table has one row for each task of an
+array.
+"""
 
 import csv
 import io
@@ -10,31 +12,31 @@ from iris.model.errors import InvalidValue
 from iris.model.job.arrays import INDEX, MAX_TASKS, param_variable, too_many
 from iris.model.units import KIB, MIB, format_bytes
 
-#: The largest file of a table.
+#: The size limit of a table's file.
 MAX_TABLE = 16 * MIB
-#: The most columns, and the most bytes of a row. A row is in the environment of its task, which
-#: Linux limits.
+#: The limit on columns, and on the bytes of a row. A task gets its row in environment variables,
+#: whose size Linux limits.
 MAX_COLUMNS, MAX_ROW = 200, 32 * KIB
 MAX_COLUMN_NAME = 100
 
 
 class Table(NamedTuple):
-    """Rows of texts with the same columns."""
+    """Rows of texts. All rows have the same columns."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def lines(self) -> Iterator[str]:
-        """Yields each row as JSON, as hosts read it."""
+        """Yields each row as a line of JSON, the form that hosts read."""
         for row in self.rows:
             yield json.dumps(dict(zip(self.columns, row, strict=True)), ensure_ascii=False)
 
 
 def parse_table(name: str, content: bytes) -> Table:
-    """Returns the table of a file whose name ends with `.csv`, `.tsv`, `.jsonl` or `.ndjson`.
+    """Parses the table in a file whose name ends with `.csv`, `.tsv`, `.jsonl` or `.ndjson`.
 
     Raises:
-        InvalidValue: it is not such a file, is wrong in a line, or too large.
+        InvalidValue: the file has another type, is too large, or has an invalid line.
     """
     kind = name.rpartition(".")[2].lower()
     if kind not in ("csv", "tsv", "jsonl", "ndjson"):
@@ -64,20 +66,20 @@ def parse_table(name: str, content: bytes) -> Table:
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Returns the table of parameters that a Python program gives.
+    """Returns the table of the parameters that a Python program gives.
 
     Raises:
-        InvalidValue: rows differ in their names, or one is not a mapping.
+        InvalidValue: the rows have different names, or a row is not a mapping.
     """
     numbered = ((f"row {number}", row) for number, row in enumerate(rows))
     return _table("params", _uniform("params", numbered))
 
 
 def check_params(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Checks the keyword arguments that a Python program gives the tasks of a function.
+    """Checks the keyword arguments that a Python program gives for each task of a function.
 
     Raises:
-        InvalidValue: there are none or too many, or one is not a mapping of names to values.
+        InvalidValue: there are no rows or too many, or a row is not a mapping of names to values.
     """
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping) or not all(isinstance(key, str) for key in row):
@@ -90,7 +92,8 @@ def check_params(rows: Sequence[Mapping[str, Any]]) -> None:
     _check_number("params", len(rows))
 
 
-#: A row with where it was found: first the columns, then the values of each task.
+#: A row of texts with its place in the file, for errors. The first row has the names of the
+#: columns.
 _Row = tuple[str, Sequence[str]]
 
 
@@ -102,7 +105,7 @@ def _csv_rows(name: str, text: str, delimiter: str) -> Iterator[_Row]:
     try:
         for row in reader:
             if not row or (len(row) == 1 and not row[0].strip() and columns is None):
-                continue  # an empty line
+                continue  # the line is empty
             if columns is None:
                 columns = row = [cell.strip() for cell in row]
             if len(row) != len(columns):
@@ -131,7 +134,7 @@ def _json_rows(name: str, text: str) -> Iterator[_Row]:
             if not line.strip():
                 continue
             try:
-                # Numbers keep the text in which they were written.
+                # The parser keeps numbers as texts, so that they stay as written.
                 yield (
                     f"line {number}",
                     json.loads(
@@ -148,7 +151,7 @@ def _json_rows(name: str, text: str) -> Iterator[_Row]:
 
 
 class _Number(str):
-    """A number of JSON, as it is written."""
+    """A JSON number, kept as the text in which it was written."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -160,7 +163,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _uniform(name: str, objects: Iterable[tuple[str, Any]]) -> Iterator[_Row]:
-    """Yields the columns of the first object, and then the values of each."""
+    """Yields the columns of the first object, and then the values of each object."""
     field = "params" if name == "params" else "array"
     columns: tuple[str, ...] = ()
     for where, row in objects:
@@ -198,7 +201,7 @@ def _text(value: object) -> str:
 
 
 def _compact(value: object) -> str:
-    """Returns the value as JSON, with its numbers as they were written."""
+    """Returns the value as JSON. Numbers stay as written."""
     if isinstance(value, _Number):
         return str(value)
     if isinstance(value, Mapping):

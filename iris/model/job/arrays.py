@@ -1,7 +1,8 @@
-"""Arrays: jobs with a task for each index of a set, and perhaps a row of parameters for each. Pure.
+"""Array jobs: a job with one task for each index of a set, and optionally a row of parameters for
+each task.
 
-An index is the number of the task wherever a task is named: `train:17`. So an array that has only
-the tasks 3 and 17 of an earlier one gives each of them the same index, row and size as before.
+The index is the task's number everywhere: `train:17`. So if only the tasks 3 and 17 of an array run
+again, each of them has the same index, row and array size as before.
 """
 
 import difflib
@@ -16,31 +17,31 @@ from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.job.bundles import Bundle
 
-#: The most tasks of an array.
+#: The limit on tasks of an array.
 MAX_TASKS = 10_000
-#: The most tasks that one workflow starts. A larger array has parts of this size.
+#: The limit on tasks that one workflow starts. A larger array is split into parts of this size.
 PART_TASKS = 250
-#: The most characters of a task's reason that the job of a large array keeps; the task's own
-#: workflow has all of it. The status of ten thousand tasks is one answer to a query, which may have
-#: 2 MiB after compression.
+#: The limit on characters of a task's reason that the workflow of a large array keeps; the task's
+#: own workflow keeps the whole reason. The status of ten thousand tasks is one answer to a query,
+#: which may have 2 MiB after compression.
 MAX_KEPT_REASON = 100
 #: The largest index.
 MAX_INDEX = 999_999
-#: The file of an array's table, which has one JSON object of texts in each line. The line's number
-#: is the task's index.
+#: The file with the rows of an array's table. Each line is a JSON object of texts, and the number
+#: of the line is the task's index.
 ROWS_FILE = "rows.jsonl"
-#: Memo of a job whose tasks do not have the numbers from 0 without gaps.
+#: Memo of a job whose tasks are not numbered from 0 without gaps.
 MEMO_ARRAY = "iris_array"
-#: The kind of the workflows of parts, as those in `iris.model.names`.
+#: The kind of a workflow that runs a part of an array, like the kinds in `iris.model.names`.
 KIND_PART = "part"
-#: The place for the task's index in a command. No column of a table may have this name.
+#: The name that stands for the task's index in a command. No column of a table may have this name.
 INDEX = "index"
 ENV_ARRAY_INDEX = "IRIS_ARRAY_INDEX"
 ENV_ARRAY_COUNT = "IRIS_ARRAY_COUNT"
 _ENV_PARAM = "IRIS_PARAM_"
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+)(?::([0-9]+))?)?")
 _LIMIT = re.compile(r"(.*)%([^%/]*)", re.DOTALL)
-#: `{{name}}`, or `{name}` that is not a variable of a shell.
+#: Matches `{{name}}`, and `{name}` that is not a shell variable (`${name}`).
 _PLACE = re.compile(r"\{\{([^{}]*)\}\}|(?<!\$)\{([^{}]*)\}")
 _REMEDY = (
     "write indices such as 0-99, 0-99:10 or 1,3,7, and perhaps %10 for at most 10 tasks at once"
@@ -48,22 +49,21 @@ _REMEDY = (
 
 
 class Array(Frozen):
-    """The tasks of an array."""
+    """The tasks of an array job."""
 
-    #: The indices of the tasks, as `format_indices` writes them.
+    #: The indices of the tasks, in the form of `format_indices`.
     indices: str
-    #: The number of tasks of the array. A job that runs only some of them again has fewer.
+    #: The number of tasks of the whole array. A job that reruns some of its tasks has fewer.
     size: int = Field(ge=1)
-    #: The most tasks that have hosts or wait for hosts at the same time. None: as many as the
-    #: cluster allows.
+    #: The limit on tasks that have hosts or wait for hosts at the same time. None means no limit.
     limit: int | None = Field(None, ge=1)
-    #: The rows of the tasks' parameters (`ROWS_FILE`). None: there are none, or they are the
-    #: arguments of a function.
+    #: The bundle with the rows of parameters (`ROWS_FILE`). It is None if the tasks have no
+    #: parameters, or get them as arguments of a function.
     table: Bundle | None = None
     #: The names of the parameters.
     columns: tuple[str, ...] = ()
-    #: The most tasks that one workflow starts. It is stored with the job, which an other version
-    #: may continue.
+    #: The limit on tasks that one workflow starts. The job stores it, because another version of
+    #: Iris may continue the job.
     part: int = Field(PART_TASKS, ge=1, le=PART_TASKS)
 
     @field_validator("indices")
@@ -73,7 +73,7 @@ class Array(Frozen):
         return indices
 
     def has_parts(self, tasks: int) -> bool:
-        """Returns whether so many tasks run in parts, each with a workflow of its own."""
+        """Returns whether this many tasks run in parts, each with a workflow of its own."""
         return tasks > self.part
 
     def only(self, indices: Iterable[int]) -> "Array":
@@ -82,10 +82,10 @@ class Array(Frozen):
 
 
 def check_array(array: Array, replicas: int, *, coscheduled: bool) -> None:
-    """Checks that a job can have this array.
+    """Checks that a job with this many tasks can have this array.
 
     Raises:
-        InvalidValue: its tasks are not that many, or are a gang.
+        InvalidValue: the array has another number of tasks, or the tasks are a gang.
     """
     if coscheduled:
         remedy = "leave one of them out: tasks of an array start one by one"
@@ -107,15 +107,13 @@ Task = TypeVar("Task", bound=_Numbered)
 
 
 def find_task(tasks: Sequence[Task], index: int) -> Task | None:
-    """Returns the task with this index, if there is one. The tasks are in the order of their
-    indices.
-    """
+    """Returns the task with this index, or None. The tasks must be sorted by index."""
     place = bisect_left(tasks, index, key=lambda task: task.index)
     return tasks[place] if place < len(tasks) and tasks[place].index == index else None
 
 
 def split_limit(text: str) -> tuple[str, int | None]:
-    """Splits `%N` from the text of an array.
+    """Splits the limit `%N` from the text of an array.
 
     Raises:
         InvalidValue: N is not a number of tasks.
@@ -127,13 +125,13 @@ def split_limit(text: str) -> tuple[str, int | None]:
 
 
 def check_limit(limit: int | str, shown: str) -> int:
-    """Returns the most tasks at once.
+    """Returns the limit on tasks that run at once.
 
     Args:
-        shown: what the user wrote.
+        shown: the text that the user wrote, for the error.
 
     Raises:
-        InvalidValue: it is not a number of tasks.
+        InvalidValue: the limit is not a number of tasks.
     """
     if not str(limit).isascii() or not str(limit).isdecimal() or int(limit) < 1:
         raise InvalidValue(
@@ -146,15 +144,15 @@ def check_limit(limit: int | str, shown: str) -> int:
 
 
 def is_indices(text: str) -> bool:
-    """Returns whether the text is meant as indices, and not as the name of a file."""
+    """Returns whether the user means indices, and not the name of a file."""
     return re.fullmatch(r"[0-9,:\s-]*", text) is not None
 
 
 def parse_indices(text: str) -> tuple[int, ...]:
-    """Returns the indices of a text such as `0-99`, `0-99:10` or `1,3,7`, in ascending order.
+    """Returns the indices in a text such as `0-99`, `0-99:10` or `1,3,7`, in ascending order.
 
     Raises:
-        InvalidValue: it is not such a text, repeats an index, or has too many.
+        InvalidValue: the text has another form, repeats an index, or has too many indices.
     """
     found: list[int] = []
     for part in text.split(","):
@@ -171,7 +169,7 @@ def parse_indices(text: str) -> tuple[int, ...]:
 
 
 def too_many(text: str, tasks: int) -> InvalidValue:
-    """Returns the error about an array with too many tasks."""
+    """Returns the error for an array with too many tasks."""
     remedy = (
         f"an array has at most {MAX_TASKS:,}: let each task do several of the steps, or submit"
         " several arrays"
@@ -209,7 +207,7 @@ def _range(part: str, text: str) -> range:
 
 
 def format_indices(indices: Iterable[int]) -> str:
-    """Returns the shortest text with ranges that `parse_indices` reads as these indices."""
+    """Returns the shortest text with ranges that `parse_indices` parses to these indices."""
     return ",".join(_ranges(sorted(indices)))
 
 
@@ -229,20 +227,20 @@ def _ranges(indices: Sequence[int]) -> Iterator[str]:
 
 
 def part_workflow(cluster: str, job: str, number: int) -> str:
-    """Returns the id of the workflow of a part of a large array."""
+    """Returns the id of the workflow that runs a part of a large array."""
     return f"{cluster}/{KIND_PART}/{job}:{number}"
 
 
 def param_variable(column: str) -> str:
-    """Returns the environment variable of a column."""
+    """Returns the environment variable in which a task gets its value of a column."""
     return _ENV_PARAM + re.sub("[^A-Z0-9]", "_", column.upper())
 
 
 def substituted(word: str, values: Mapping[str, str]) -> str:
-    """Returns the word of a command with the values in their places.
+    """Returns a word of a command with each `{name}` replaced by its value.
 
-    Only the name of a value in braces is a place: other braces, as in JSON or awk, and `${name}` of
-    a shell stay as they are. `{{name}}` becomes `{name}`.
+    Only the name of a value in braces is replaced. Other braces, as in JSON or awk, and shell
+    variables (`${name}`) stay unchanged. `{{name}}` becomes `{name}`.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -255,13 +253,13 @@ def substituted(word: str, values: Mapping[str, str]) -> str:
 
 
 def task_values(index: int, row: Mapping[str, str]) -> dict[str, str]:
-    """Returns the values of a task by the names that its command has for them."""
+    """Returns the values that a task's command can refer to, by name."""
     return {**row, INDEX: str(index)}
 
 
 def misspelt(command: Iterable[str], columns: Collection[str]) -> Iterator[str]:
-    """Yields a sentence for each name in braces that resembles a column. The command may mean it:
-    it is no error.
+    """Yields a warning for each name in braces that is similar to a column. It is not an error,
+    because the command may need these braces.
     """
     for word in command:
         for escaped, name in _PLACE.findall(word):

@@ -1,18 +1,19 @@
-"""The records of a gang's attempts. Iris keeps them to show why a job took as long as it did."""
+"""Attempts: how a task's attempt ended (`TaskOutcome`), and the records of a gang's attempts
+(`AttemptRecord`), which show why a job took as long as it did.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
 from iris.model.frozen import Frozen
-from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 
-#: The most attempts kept of one gang, because its workflow passes them from run to run. The oldest
-#: ones that never started are dropped first.
+#: The limit on attempts that a gang's record keeps, because its workflow passes them from run to
+#: run. The oldest attempts that never started are dropped first.
 KEPT = 250
-#: The most members that an attempt's record lists. For a larger gang it lists only members that
-#: neither succeeded nor were killed.
+#: The limit on tasks that an attempt's record lists. A larger gang's record lists only tasks that
+#: failed: neither SUCCEEDED nor KILLED.
 NAMED = 16
 
 
@@ -21,16 +22,45 @@ class Account(StrEnum):
 
     FAILURES = "failures"  # the program's own fault
     PREEMPTIONS = (
-        "preemptions"  # caused by the machine, the cloud provider or a job of a higher band
+        "preemptions"  # the machine, the cloud provider or a job of a higher band ended it
     )
-    # its environment could not be made, because something outside the cluster did not answer
+    # the environment could not be set up, because something outside the cluster did not answer
     SETUPS = "set-ups"
-    UNDELIVERED = "undelivered"  # it never started: free, but the retry is delayed
+    UNDELIVERED = "undelivered"  # it never started: the retry costs nothing, but is delayed
     NONE = "nobody"  # it succeeded, or was ended on purpose
 
 
+class TaskOutcome(Frozen):
+    """How an attempt of a task ended, as its host reports it. If the host is lost, the workflow
+    decides it.
+    """
+
+    state: TaskState
+    reason: str = ""
+    exit_code: int | None = None
+    signal: str | None = None
+    #: When the program started. It is None if the program never started. A lost or preempted
+    #: attempt that never started, without a fault, costs no retry.
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    #: The last lines that the program wrote, a few hundred characters.
+    last_lines: str = ""
+    #: The peak memory of the task's processes; 0 if the host could not measure it.
+    peak_memory_bytes: int = 0
+    #: The name of the infrastructure fault that ended the attempt. It is empty if there was none.
+    fault: str = ""
+    #: Whether another attempt would end in the same way, so that Iris does not retry.
+    final: bool = False
+    #: Whether an agent refused the attempt, because the agent is stopping, or because the attempt
+    #: names another incarnation of the host.
+    refused: bool = False
+    #: Whether the host ended or refused the attempt because the incarnation that the attempt names
+    #: is ending or has ended.
+    host_leaves: bool = False
+
+
 class MemberEnd(Frozen):
-    """The end of one task of an attempt."""
+    """How one task of a gang's attempt ended."""
 
     index: int
     state: TaskState
@@ -39,13 +69,13 @@ class MemberEnd(Frozen):
 
 
 class AttemptRecord(Frozen):
-    """One attempt of a gang: its hosts, its times, how it ended, and the account that paid."""
+    """One attempt of a gang: its hosts, its times, how it ended, and which account paid for it."""
 
     number: int
     #: Task i of the gang ran on host i.
     hosts: tuple[str, ...]
     placed_at: datetime
-    #: When the first program started; None: no program did.
+    #: When the first program started; None if no program started.
     started_at: datetime | None
     ended_at: datetime
     account: Account
@@ -54,9 +84,7 @@ class AttemptRecord(Frozen):
 
 
 def kept(records: Sequence[AttemptRecord]) -> tuple[AttemptRecord, ...]:
-    """Returns the records, at most `KEPT`. It drops the oldest undelivered attempts first, then the
-    oldest of all.
-    """
+    """Returns the newest records, at most `KEPT`. Attempts that never started are dropped first."""
     surplus = len(records) - KEPT
     if surplus <= 0:
         return tuple(records)
@@ -66,9 +94,7 @@ def kept(records: Sequence[AttemptRecord]) -> tuple[AttemptRecord, ...]:
 
 
 def member_ends(indexes: Sequence[int], outcomes: Sequence[TaskOutcome]) -> tuple[MemberEnd, ...]:
-    """Returns the ends to list: all of a small gang; of a large one only those that neither
-    succeeded nor were killed.
-    """
+    """Returns the ends to record: all of a small gang, and only the failed tasks of a large one."""
     ends = [
         MemberEnd(
             index=index, state=outcome.state, exit_code=outcome.exit_code, reason=outcome.reason

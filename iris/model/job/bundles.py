@@ -1,4 +1,6 @@
-"""Bundles: the files of a workspace at submission, packed and named by their content."""
+"""Bundles: the files of a workspace or of a function call, packed into an archive that is named by
+the hash of its content.
+"""
 
 import re
 from collections.abc import Iterable
@@ -11,22 +13,33 @@ from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.units import MIB, format_bytes
 
-#: The most bytes of an unpacked workspace. It is copied to every host of a job, so large data
+#: The limit on bytes of an unpacked workspace. Each host of a job gets a copy, so large data
 #: belongs in a bucket.
 MAX_BUNDLE = 100 * MIB
-#: The most files, links and directories of one bundle. Directories that occur only as part of a
-#: path count too.
+#: The limit on files, links and directories of one bundle. Directories that occur only as part of a
+#: path count, too.
 MAX_ENTRIES = 250_000
-#: The most levels of directories.
+#: The limit on levels of directories.
 MAX_DEPTH = 100
-#: The most bytes of one name and of a whole path, as in Linux.
+#: The limits on bytes of a name and of a whole path, as in Linux.
 MAX_NAME, MAX_PATH = 255, 4095
-#: How many characters of a name a message shows.
+#: In the bundle of a function call: the script that runs the function.
+SCRIPT = "run.py"
+#: In the bundle of a function call: a file with the path of the interpreter to use, on hosts that
+#: have this interpreter.
+PYTHON = "python"
+#: A function's result is written to this file of the task's output directory. Users' fetches leave
+#: out its folder.
+FOLDER = ".iris"
+RESULT = f"{FOLDER}/result"
+#: This file of the task's output directory says that another attempt would end in the same way.
+FINAL = f"{FOLDER}/final"
+#: The limit on characters of a name in a message.
 _SHOWN = 100
 
 
 class Bundle(Frozen):
-    """A reference to the bundle that a job runs in."""
+    """A reference to a bundle in the object store."""
 
     #: The hash of the bundle's uncompressed tar archive. The same files always have the same hash.
     sha256: str
@@ -68,13 +81,13 @@ class Entry(NamedTuple):
 
 
 def parts_of(path: str) -> list[str]:
-    """Returns the names in a path, without empty ones and dots."""
+    """Returns the names in a path, without empty names and dots."""
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
 def climbs_after_a_name(target: str) -> bool:
-    """Returns whether `..` follows a name. That name can be a link, and `..` then climbs from the
-    link's target.
+    """Returns whether `..` follows a name in the target of a link. That name can be a link itself,
+    and `..` then leads out of that link's target.
     """
     parts = parts_of(target)
     ups = parts.count("..")
@@ -82,11 +95,12 @@ def climbs_after_a_name(target: str) -> bool:
 
 
 def offence(entries: Iterable[Entry]) -> str | None:
-    """Returns the first entry that must not be unpacked, with the reason, or None if all may be.
+    """Returns the first entry that must not be unpacked, with the reason, or None if all may be
+    unpacked.
 
-    No path of an accepted bundle leads through one of its links, and the target of a link climbs
-    only from the link's own directory. So nothing in the bundle can reach out of its directory, in
-    whatever order it is unpacked.
+    No path of an accepted bundle goes through one of its links, and the target of a link goes up
+    only from the link's own directory. So no entry can leave the bundle's directory, in whatever
+    order the entries are unpacked.
     """
     kinds: dict[str, Kind] = {}
     directories: set[str] = set()
@@ -140,8 +154,8 @@ def _wrong_target(depth: int, target: str) -> str | None:
 
 
 def _in_the_way(entry: Entry, kinds: dict[str, Kind], directories: set[str]) -> str | None:
-    """Returns the entry's conflict with earlier entries, or None. Without a conflict it adds the
-    entry to them.
+    """Returns how the entry conflicts with earlier entries, or None. An entry without a conflict is
+    added to them.
     """
     parts = parts_of(entry.name)
     path = "/".join(parts)
@@ -154,7 +168,7 @@ def _in_the_way(entry: Entry, kinds: dict[str, Kind], directories: set[str]) -> 
     above = len(parts) if entry.kind is Kind.DIRECTORY else len(parts) - 1
     for end in range(above, 0, -1):
         parent = "/".join(parts[:end])
-        if parent in directories:  # so are all directories above it
+        if parent in directories:  # then all directories above it are known, too
             break
         if parent in kinds:
             return (
@@ -173,14 +187,3 @@ def _too_long(parts: list[str]) -> str | None:
     if (length := sum(lengths) + len(parts)) > MAX_PATH:
         return f"a path of {length:,} bytes; the limit is {MAX_PATH:,}"
     return None
-
-
-#: The script of the call's directory that runs the function.
-SCRIPT = "run.py"
-#: Beside it: the path of the interpreter that runs it, on hosts that have this interpreter.
-PYTHON = "python"
-#: Where the result is in the task's output directory, in a folder that no user fetches.
-FOLDER = ".iris"
-RESULT = f"{FOLDER}/result"
-#: Beside it: another attempt of the task would end in the same way.
-FINAL = f"{FOLDER}/final"

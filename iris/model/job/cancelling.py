@@ -1,5 +1,5 @@
-"""The time between the request to cancel a job, or one of its tasks, and its end: its programs have
-their grace period.
+"""The time between the request to cancel a job or a task and its end. During this time, the
+programs have their grace period.
 """
 
 from collections.abc import Mapping
@@ -11,28 +11,28 @@ from pydantic import ValidationError
 from iris.model.frozen import Frozen
 from iris.model.rules import HEARTBEAT_INTERVAL
 
-#: What people read as the state meanwhile. It is no state of its own: programs still run, or are
-#: still waited for.
+#: Lists show this text as the state of a job or task that is being cancelled. It is not a state of
+#: its own, because programs still run.
 CANCELLING = "CANCELLING"
-#: The keys of a job's memo: the `Cancelling` of a job whose programs run; its grace period in
-#: seconds, if it is not the default.
+#: The keys of a job's memo: its `Cancelling` while its programs still run, and its grace period in
+#: seconds if that is not the default.
 MEMO_CANCELLING, MEMO_GRACE = "iris_cancelling", "iris_grace"
 
 
 class Cancelling(Frozen):
-    """A cancellation that was requested, of a job or a task that has not ended."""
+    """A requested cancellation of a job or a task that has not ended yet."""
 
-    #: Who cancelled it, or why.
+    #: Who cancelled it, or why it was cancelled.
     reason: str
     since: datetime
-    #: When programs that still run get SIGKILL. Those of a host without contact run on until their
+    #: When programs that still run get SIGKILL. Programs on a host without contact run until their
     #: lease ends.
     until: datetime
 
     @classmethod
     def begun(cls, reason: str | None, now: datetime, grace: timedelta) -> Self:
-        """Returns the cancellation of programs with this grace period, which begins when their
-        hosts hear of it.
+        """Returns the cancellation of programs with this grace period. The period begins when the
+        hosts learn of the cancellation, at most one heartbeat later.
         """
         return cls(reason=reason or "cancelled", since=now, until=now + HEARTBEAT_INTERVAL + grace)
 
@@ -44,7 +44,7 @@ class Cancelling(Frozen):
 
 
 class _Cancellable(Protocol):
-    """The part of a status that tells whether it is being cancelled."""
+    """The status of a job or a task."""
 
     @property
     def state(self) -> str: ...
@@ -54,13 +54,13 @@ class _Cancellable(Protocol):
 
 
 def state_text(status: _Cancellable) -> str:
-    """Returns the state that people read of a job or a task."""
+    """Returns the state to show for a job or a task."""
     return CANCELLING if status.cancelling is not None else str(status.state)
 
 
 def cancelling_in(memo: Mapping[str, Any]) -> Cancelling | None:
-    """Returns the cancellation in a job's memo; None: it has none. Any client can start a workflow
-    with any memo.
+    """Returns the cancellation in a job's memo, or None. An invalid value counts as none, because
+    any client can write any memo.
     """
     try:
         return Cancelling.model_validate(memo[MEMO_CANCELLING]) if MEMO_CANCELLING in memo else None
@@ -69,7 +69,7 @@ def cancelling_in(memo: Mapping[str, Any]) -> Cancelling | None:
 
 
 def grace_in(memo: Mapping[str, Any], default: timedelta) -> timedelta:
-    """Returns the grace period of a job's programs by its memo."""
+    """Returns the grace period in a job's memo, or the default."""
     seconds = memo.get(MEMO_GRACE)
     return (
         timedelta(seconds=seconds)

@@ -1,6 +1,4 @@
-"""Jobs that belong to another job: who submitted a child, what it inherits, and whether a second
-submission is the same child.
-"""
+"""Child jobs: the parent that submitted a child, and when a second submission is the same child."""
 
 from collections.abc import Mapping
 from enum import Enum, auto
@@ -12,27 +10,26 @@ from iris.model.states import JobState
 
 
 class Parent(Frozen):
-    """The job that a child belongs to, and which of its attempts submitted the child."""
+    """A child's parent job, and the attempt of the parent that submitted the child."""
 
     #: The parent's id.
     job: str
-    #: The parent's first run, which identifies it among the jobs of its name.
+    #: The parent's first run, which distinguishes it from other jobs of its name.
     run_id: str
-    #: The run of the parent's workflow at the submission: another one, if the workflow has
-    #: continued as new.
+    #: The run of the parent's workflow at the submission. It differs from `run_id` after the
+    #: workflow has continued as new.
     current_run: str
-    #: The task and its attempt that submitted the child.
+    #: The parent's task, and its attempt, that submitted the child.
     task: int
     attempt: int
-    #: A digest of what the child does: its function and arguments, or its command.
+    #: A digest of the child's work: its function and arguments, or its command.
     work: str
-    #: Whether the child registers with the parent's workflow. It does not if the history of that is
-    #: long already.
+    #: Whether the child registers with the parent's workflow. It does not if the history of the
+    #: parent is already long.
     registers: bool = True
     #: Whether the user has chosen the child's name.
     named: bool = True
-    #: Of a child that Iris names: how many times its program has submitted the same. Its name ends
-    #: with it, from 2 on.
+    #: 1 for the first identical child that Iris names; later ones get the name's suffix -2, -3, …
     number: int = 1
 
     def is_of(self, job: str, run_id: str) -> bool:
@@ -41,25 +38,25 @@ class Parent(Frozen):
 
 
 class Reuse(Enum):
-    """What the submission of a child does about a job that has its name."""
+    """What submitting a child does if a job with its name exists."""
 
-    ATTACH = auto()  # it is this child: it is not started again
-    START = auto()  # it has ended and is replaced
+    ATTACH = auto()  # the job is this child: use it, and start nothing
+    START = auto()  # the job has ended: replace it
     RENAME = (
         auto()
-    )  # it is another one of the same attempt, and Iris chooses the names: the next name is tried
-    REFUSE = auto()  # it is another one, and lives
+    )  # the job is another child of the same attempt, and Iris chooses the names: try the next name
+    REFUSE = auto()  # the job is another one, and has not ended: refuse the submission
 
 
 def reuse(child: Parent, found: Parent | None, state: JobState) -> Reuse:
-    """Decides what the submission of a child does about the job that has its name.
+    """Decides what submitting a child does if a job with its name exists.
 
-    A child is found again by the parent's later attempts, and by its other tasks, if it does the
-    same. One that has failed is tried again, as the parent is.
+    Later attempts of the parent, and its other tasks, find a child again if it does the same work.
+    A child that failed is started again.
 
     Args:
-        found: the parent of the job that has the name; None: it is no child.
-        state: that job's state.
+        found: the parent of the existing job; None if that job is not a child.
+        state: the state of the existing job.
     """
     same_parent = found is not None and found.is_of(child.job, child.run_id)
     if same_parent and found is not None and found.work == child.work:
@@ -71,8 +68,8 @@ def reuse(child: Parent, found: Parent | None, state: JobState) -> Reuse:
 
 
 def parent_in(memo: Mapping[str, Any]) -> Parent | None:
-    """Returns the parent that a job's memo names; None if it names none. Any client can write any
-    memo.
+    """Returns the parent in a job's memo, or None. An invalid value counts as none, because any
+    client can write any memo.
     """
     try:
         return Parent.model_validate(memo[names.MEMO_PARENT])

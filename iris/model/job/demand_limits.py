@@ -1,8 +1,9 @@
-"""Size limits of messages to and from the scheduler, and the functions that cut or split what
-exceeds them.
+"""Limits the size of messages to and from the scheduler, and cuts or splits messages that exceed
+them.
 
-Temporal accepts payloads of 2 MiB and requests of 4 MiB. A workflow whose answer is larger fails
-that step forever. So no size of what the scheduler sends may depend on how much users request.
+Temporal accepts payloads of 2 MiB and requests of 4 MiB. If a workflow's answer is larger, that
+step fails forever. So the size of the scheduler's messages must not depend on how much users
+request.
 """
 
 from collections.abc import Iterable
@@ -15,25 +16,27 @@ from iris.model.host.constraints import contradiction
 from iris.model.job.dependencies import check_dependencies
 from iris.model.job.spec import JobSpec
 
-#: The largest size as JSON of one batch, its answers, one activity's argument or one query's
-#: answer. It is a quarter of a payload, because one workflow task answers several updates and
-#: schedules several activities in one request of 4 MiB. A usual batch of 500 messages has 200 KiB.
+#: The limit on the JSON size of one batch, of its answers, of an activity's argument or of a
+#: query's answer. It is a quarter of a payload, because one workflow task answers several updates
+#: and schedules several activities in one request of 4 MiB. A usual batch of 500 messages has 200
+#: KiB.
 BATCH_BYTES = 512 * 1024
-#: The largest size of one message, and of a batch sent without an outbox. The scheduler's
-#: acceptance of an update repeats it to the Temporal server.
+#: The limit on one message, and on a batch that is sent without an outbox. When the scheduler
+#: accepts an update, it sends the message to the Temporal server once more.
 MESSAGE_BYTES = 3 * BATCH_BYTES
-#: The largest constraint in bytes of text. 50 zones or machines with names of 18 letters fit.
+#: The limit on the bytes of a constraint's text. It is enough for 50 zones or machines with names
+#: of 18 letters.
 CONSTRAINT_BYTES = 1024
-#: The most constraints of a job. Every pass checks each of them against every host.
+#: The limit on constraints of a job. Each scheduling pass checks each of them against every host.
 CONSTRAINTS = 32
-#: The largest size as JSON of all that a gang demands of its hosts: devices, constraints, grouping.
-#: The scheduler stores it once per shape and sends up to 200 shapes to the autoscaler at once,
-#: which is less than a payload.
+#: The limit on the JSON size of what a gang demands of its hosts: devices, constraints, grouping.
+#: The scheduler stores the demand once per shape. It sends up to 200 shapes to the autoscaler at
+#: once, which fit in one payload.
 DEMAND_BYTES = 4 * 1024
-#: The largest size of a whole request. Names and times add less than the difference.
+#: The limit on the JSON size of a whole request. Names and times need less than the difference.
 REQUEST_BYTES = DEMAND_BYTES + 2 * 1024
-#: The most characters of a reason, and of a part of it that a person chose: a constraint, an
-#: attribute's value, an operator's text.
+#: The limits on characters of a reason, and of a part of a reason that a person wrote: a
+#: constraint, an attribute's value, an operator's text.
 REASON, PART = 1_000, 160
 
 T = TypeVar("T")
@@ -45,11 +48,11 @@ def size_of(value: BaseModel) -> int:
 
 
 def fitting(values: Iterable[tuple[T, int]], most: int, room: int = BATCH_BYTES) -> list[T]:
-    """Returns the first values that fit: at most `most`, at most `room` bytes together, but always
-    at least one.
+    """Returns as many of the first values as fit: at most `most` values, and at most `room` bytes
+    together, but at least one value.
 
     Args:
-        values: each with its size in bytes.
+        values: pairs of a value and its size in bytes.
     """
     taken: list[T] = []
     for value, size in values:
@@ -61,7 +64,7 @@ def fitting(values: Iterable[tuple[T, int]], most: int, room: int = BATCH_BYTES)
 
 
 def cut(text: str, most: int = PART) -> str:
-    """Returns the text, with its middle left out if it is longer than `most`."""
+    """Returns the text. If it is longer than `most`, its middle is left out."""
     if len(text) <= most:
         return text
     end = most // 4
@@ -69,8 +72,8 @@ def cut(text: str, most: int = PART) -> str:
 
 
 def check_demands(spec: JobSpec) -> None:
-    """Checks that the job's demands are small enough for the scheduler, and that hosts and other
-    jobs could meet them.
+    """Checks that the job's demands are small enough for the scheduler, and that they do not
+    exclude each other.
 
     Raises:
         InvalidValue: the demands are too large, or exclude each other.

@@ -1,9 +1,9 @@
-"""Dependencies: the jobs that a job waits for before it asks for hosts, and what their ends mean
+"""Dependencies: the jobs that a job waits for before it requests hosts, and what their ends mean
 for it.
 
-A dependency names one run of a job: `submit` binds it, so a later job of the same name is never
-taken for it. It follows that no two jobs wait for each other, because a run can only name runs that
-began before it.
+A dependency names one run of a job. `submit` looks the run up, so that a later job of the same name
+does not count. Two jobs cannot wait for each other, because a dependency can only name a run that
+began earlier.
 """
 
 import re
@@ -17,17 +17,18 @@ from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.states import JobState
 
-#: The most dependencies of a job. They are part of its specification, which is passed to each of
-#: its tasks.
+#: The limit on dependencies of a job. They are part of its specification, which each of its tasks
+#: gets.
 MAX_DEPENDENCIES = 100
-#: The most dependencies that a reason names.
+#: The limit on dependencies that a reason names.
 SHOWN = 3
-#: How each run of a job has ended that has; None: the service no longer knows it.
+#: The end state of each run that has ended, by run id. None stands for a run that Temporal no
+#: longer knows.
 Ends = Mapping[str, JobState | None]
 
 
 class Condition(StrEnum):
-    """How a dependency has to end. Every end except SUCCEEDED is a failure, also a cancellation."""
+    """How a run must end. Every end except SUCCEEDED is a failure, also a cancellation."""
 
     OK = "ok"
     ANY = "any"
@@ -35,18 +36,18 @@ class Condition(StrEnum):
 
 
 class Dependency(Frozen):
-    """A run of another job that has to end first."""
+    """A run of another job that must end first."""
 
     #: The id of the other job.
     job: str
     on: Condition = Condition.OK
-    #: The run by its number among those of the name, as the user gave it. None: the latest at the
-    #: submission.
+    #: The number of the run among the job's runs, as the user gave it. None means the latest run at
+    #: the submission.
     number: int | None = None
-    #: The first run of the other job's workflow. Empty until `submit` binds it.
+    #: The first run id of the other job's workflow. It is empty until `submit` has looked it up.
     run_id: str = ""
-    #: Until then, True for a bare name in a program that runs in a job: it means the job's own
-    #: child first.
+    #: Whether the user wrote a bare name in a program that runs in a job. Such a name means a child
+    #: of that job first. It is False once `submit` has looked the job up.
     bare: bool = Field(default=False, exclude=True)
 
     def __str__(self) -> str:
@@ -57,8 +58,10 @@ class Dependency(Frozen):
         return self.job if self.number is None else f"{self.job}#{self.number}"
 
     def allows(self, end: JobState | None) -> bool:
-        """Returns whether the job may start after this end; None: how it ended is no longer
-        known.
+        """Returns whether the job may start after the run ended in this state.
+
+        Args:
+            end: the state; None if Temporal no longer knows the run.
         """
         match self.on:
             case Condition.ANY:
@@ -75,12 +78,12 @@ _WHAT = {Condition.OK: "succeed", Condition.ANY: "end", Condition.FAIL: "fail"}
 def parse_dependencies(
     text: str, on: Condition, user: str, *, in_job: bool = False
 ) -> tuple[Dependency, ...]:
-    """Returns the dependencies in `JOB[,JOB…]`, where each JOB is `NAME`, `USER/NAME` or
-    `USER/NAME/CHILD`, or a run: `NAME#2`.
+    """Parses `JOB[,JOB…]`. Each JOB is `NAME`, `USER/NAME` or `USER/NAME/CHILD`, or one run of it:
+    `NAME#2`.
 
     Args:
         user: the owner of a job without a user.
-        in_job: whether the program runs in a job, of which a bare name may mean a child.
+        in_job: whether the program runs in a job. A bare name can then mean a child of that job.
 
     Raises:
         InvalidValue: a part has another form.
@@ -90,7 +93,7 @@ def parse_dependencies(
 
 
 def _parsed(text: str, user: str, on: Condition) -> tuple[bool, Dependency]:
-    """Returns the dependency, and whether its name is bare."""
+    """Parses one dependency. Returns whether its name is bare, and the dependency."""
     job, mark, number = text.partition("#")
     if mark and re.fullmatch("[1-9][0-9]{0,8}", number) is None:
         raise InvalidValue(
@@ -108,10 +111,10 @@ def _parsed(text: str, user: str, on: Condition) -> tuple[bool, Dependency]:
 
 
 def check_dependencies(after: Sequence[Dependency]) -> None:
-    """Refuses dependencies of which one of two can never be met.
+    """Checks that the dependencies do not exclude each other.
 
     Raises:
-        InvalidValue: the job is to start after the success and after the failure of the same run.
+        InvalidValue: the job must start after the success and after the failure of the same run.
     """
     succeeds = {(each.job, each.number) for each in after if each.on is Condition.OK}
     for each in after:
@@ -121,12 +124,12 @@ def check_dependencies(after: Sequence[Dependency]) -> None:
 
 
 def is_met(after: Sequence[Dependency], ends: Ends) -> bool:
-    """Returns whether the job may start."""
+    """Returns whether all dependencies allow the job to start."""
     return all(each.run_id in ends and each.allows(ends[each.run_id]) for each in after)
 
 
 def refusal(after: Sequence[Dependency], ends: Ends) -> str:
-    """Returns why the job can never start; empty: it may still start, or may start now."""
+    """Returns why the job can never start; empty if it may start, now or later."""
     for each in after:
         if each.run_id in ends and not each.allows(end := ends[each.run_id]):
             known = f"that ended {end}" if end is not None else "how that ended is no longer known"
@@ -135,13 +138,13 @@ def refusal(after: Sequence[Dependency], ends: Ends) -> str:
 
 
 def waiting_for(after: Sequence[Dependency], ends: Ends) -> str:
-    """Returns the reason of a job that waits, such as `waits for ada/train to succeed`."""
+    """Returns the reason of a waiting job, such as `waits for ada/train to succeed`."""
     parts = [str(each) for each in after if each.run_id not in ends]
     return f"waits for {_listed(parts)}"
 
 
 def listed(after: Sequence[Dependency], ends: Ends) -> str:
-    """Returns the same for the column of a list, such as `after ada/train`."""
+    """Returns the dependencies for a column of a list, such as `after ada/train`."""
     parts = [each.name for each in after if each.run_id not in ends]
     return f"after {_listed(parts)}"
 

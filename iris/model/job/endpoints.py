@@ -1,5 +1,5 @@
-"""Endpoints: addresses that the tasks of a job make known by name. They are there as long as the
-attempt that registered them.
+"""Endpoints: addresses that the tasks of a job register under a name. An endpoint exists as long as
+the attempt that registered it.
 """
 
 import json
@@ -11,32 +11,34 @@ from pydantic import Field
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.job.arrays import find_task
-from iris.model.job.spec import TaskStatus
+from iris.model.job.status import TaskStatus
 from iris.model.states import ENDED, LIVE
 
-#: The most endpoints that a job keeps. They are in the memory of its workflow.
+#: The limit on endpoints of a job, because they are in the memory of its workflow.
 MOST = 1_000
-#: The longest name and address in characters, and the most bytes of metadata as JSON.
+#: The limits on characters of a name and of an address, and on bytes of metadata as JSON.
 MAX_NAME, MAX_ADDRESS, MAX_METADATA = 120, 255, 1024
 _NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._/-]{{0,{MAX_NAME - 1}}}")
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s\[\]:/]+):([0-9]{1,5})")
 
 
 class Endpoint(Frozen):
-    """An address that a task has made known, for programs that look for its name."""
+    """An address that a task has registered. Programs look it up by its name."""
 
     name: str
-    #: `HOST:PORT`. Empty in a message: the task withdraws the endpoint.
+    #: The address as `HOST:PORT`. In a message, an empty address withdraws the endpoint.
     address: str
     metadata: dict[str, str] = Field(default_factory=dict)
-    #: The task that registered it.
+    #: The task that registered the endpoint.
     job: str
     task: int
     attempt: int
 
     def check(self) -> None:
-        """Raises:
-        InvalidValue: the name, the address or the metadata is not one that an endpoint may have.
+        """Checks the name, the address and the metadata.
+
+        Raises:
+            InvalidValue: an endpoint cannot have one of them.
         """
         if _NAME.fullmatch(self.name) is None:
             remedy = (
@@ -64,12 +66,12 @@ class Endpoint(Frozen):
 def changed(
     endpoints: Sequence[Endpoint], endpoint: Endpoint, tasks: Sequence[TaskStatus]
 ) -> tuple[Endpoint, ...]:
-    """Returns the endpoints with this one, or without it if it is withdrawn, and without those that
-    are gone.
+    """Returns the endpoints after a task has registered or withdrawn one. Endpoints of ended
+    attempts are removed.
 
-    It replaces that of the same task and name. A message of an attempt that is over is ignored: it
-    may arrive after those of the next one. So is one that is not valid: not every client checks
-    them. A job that has `MOST` endpoints gets no more.
+    An endpoint replaces the same task's endpoint of the same name. The function ignores a message
+    of an ended attempt, because it may arrive late; an invalid message, because not all clients
+    check messages; and a new endpoint if the job already has `MOST`.
     """
     kept = _current(endpoints, tasks)
     if (
@@ -82,8 +84,8 @@ def changed(
             endpoint.check()
     except InvalidValue:
         return kept
-    # A withdrawn endpoint stays until the task's next message: it may be all that the job knows of
-    # the attempt.
+    # A withdrawn endpoint stays in the list until the task's next message, because it may be the
+    # only evidence of the task's current attempt.
     others = [
         each
         for each in kept
@@ -93,18 +95,17 @@ def changed(
 
 
 def visible(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> tuple[Endpoint, ...]:
-    """Returns the endpoints of the attempts that run, by the job's knowledge of its tasks.
+    """Returns the endpoints of the running attempts.
 
-    A job of independent tasks learns of a new attempt a little later than the attempt can register:
-    of two attempts of a task, the later one counts.
+    A job of independent tasks may learn of a new attempt after the attempt has registered
+    endpoints. So the later of the two attempts that the job and the endpoints name is the current
+    one.
     """
     return tuple(each for each in _current(endpoints, tasks) if each.address)
 
 
 def _current(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> tuple[Endpoint, ...]:
-    """Returns the endpoints of the attempts that run, and those that such attempts have
-    withdrawn.
-    """
+    """Returns the endpoints of the running attempts, withdrawn ones included."""
     latest = _latest(endpoints, tasks)
 
     def is_current(endpoint: Endpoint) -> bool:
@@ -119,7 +120,7 @@ def _current(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> tupl
 
 
 def _latest(endpoints: Sequence[Endpoint], tasks: Sequence[TaskStatus]) -> dict[int, int]:
-    """Returns the latest attempt of each task that the job or an endpoint knows."""
+    """Returns the latest attempt of each task, from the tasks' states and from the endpoints."""
     latest = {task.index: task.attempt for task in tasks}
     for each in endpoints:
         latest[each.task] = max(each.attempt, latest.get(each.task, 0))

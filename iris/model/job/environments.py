@@ -1,4 +1,6 @@
-"""The specification of a task's environment, which the host prepares before the program starts."""
+"""What a job's program runs in: the environment that the host sets up before the program starts,
+the container image, and the ports.
+"""
 
 import re
 from datetime import timedelta
@@ -12,40 +14,43 @@ from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.units import MAX_DURATION, parse_duration
 
-#: Long enough to compile large packages. A step that hangs holds its host for no longer.
+#: The default is long enough to compile large packages. A hanging step occupies its host no longer
+#: than this.
 SETUP_TIMEOUT = timedelta(minutes=30)
 
 
+_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
+
+
 class EnvironmentSpec(Frozen):
-    """The steps of preparing an environment, in this order: the bundle's project, extra packages,
+    """The steps that set up an environment, in this order: the bundle's project, extra packages,
     the user's own commands.
 
     Raises:
-        pydantic.ValidationError: wraps the `InvalidValue` of a field that is wrong.
+        pydantic.ValidationError: wraps the `InvalidValue` of an invalid field.
     """
 
-    #: Whether Iris installs what a bundle declares: `uv sync` with a `[project]`, else what is in
-    #: `requirements.txt`, else what its `setup.py` or `setup.cfg` builds.
+    #: Whether Iris installs what a bundle declares: with `uv sync` if it has a `[project]`,
+    #: otherwise the packages in `requirements.txt`, otherwise what `setup.py` or `setup.cfg`
+    #: builds.
     sync: bool = True
-    #: The directory of the project in the bundle, in which the program starts too; empty: the
-    #: bundle's own directory.
+    #: The directory of the project in the bundle. The program starts there, too. Empty means the
+    #: bundle's top directory.
     project: str = ""
-    #: Names of the project's optional dependencies.
+    #: The names of the project's optional dependencies to install.
     extras: tuple[str, ...] = ()
     #: Requirements in pip's syntax: `numpy`, `jax[tpu]>=0.5`, `-r FILE`.
     pip: tuple[str, ...] = ()
-    #: The minor version of Python of an environment that is made: `3.12`; empty: that of the first
-    #: Python that uv finds for it. A function needs the version that has pickled it, which the
-    #: client sets.
+    #: The minor version of Python for the environment, such as `3.12`. If it is empty, uv chooses.
+    #: A function needs the version that pickled it; the client sets that version.
     python: str = ""
-    #: Variables of the set-up alone: the project's version, which build backends read from git. A
-    #: bundle has no `.git`.
+    #: Environment variables for the set-up only. They give build backends the project's version,
+    #: which they would read from git, because a bundle has no `.git`.
     build_env: dict[str, str] = Field(default_factory=dict)
-    #: Shell commands. They run one after the other in the program's directory, with its
-    #: environment.
+    #: Shell commands that run one after the other in the program's directory, with its environment.
     setup: tuple[str, ...] = ()
-    #: How long these steps may take together. In a gang also: how long the first host that is ready
-    #: waits for the last one.
+    #: The time limit for all steps together. In a gang, also the time that the first host that is
+    #: ready waits for the last one.
     setup_timeout: timedelta = SETUP_TIMEOUT
 
     @field_validator("extras", "pip", "setup", mode="before")
@@ -132,7 +137,7 @@ class EnvironmentSpec(Frozen):
             raise InvalidValue(
                 "setup-timeout",
                 f"{time.total_seconds():g}s",
-                "is no time for a set-up",
+                "is not a time limit",
                 "give one such as 2h",
             )
         return time
@@ -147,24 +152,21 @@ class EnvironmentSpec(Frozen):
 
 
 def requirements_file(requirement: str) -> str | None:
-    """Returns the path in a requirement of the form `-r FILE`; None: it is another requirement."""
+    """Returns the path in a requirement of the form `-r FILE`, or None for all other forms."""
     match = re.fullmatch(r"\s*(?:-r\s*|--requirements?(?:\s+|=))([^\s-].*?)\s*", requirement)
     return None if match is None else match[1]
 
 
-_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}\Z")
-
-
 def has_digest(image: str) -> bool:
-    """Returns whether the name gives the image's content. A tag can be changed to another image."""
+    """Returns whether the image is named by its digest. A tag can be moved to another image."""
     return _DIGEST.search(image) is not None
 
 
 def check_image(image: str) -> str:
-    """Returns the name.
+    """Returns the name unchanged.
 
     Raises:
-        InvalidValue: it cannot be that of a container image.
+        InvalidValue: the text is not a name of a container image.
     """
     if not image or image.startswith("-") or not image.isprintable() or " " in image:
         raise InvalidValue(
@@ -177,10 +179,10 @@ def check_image(image: str) -> str:
 
 
 def check_ports(ports: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the names.
+    """Returns the names unchanged.
 
     Raises:
-        InvalidValue: one is not valid, or two would have the same environment variable.
+        InvalidValue: a name is invalid, or two ports would have the same environment variable.
     """
     for port in ports:
         if re.fullmatch("[a-zA-Z][a-zA-Z0-9_-]{0,30}", port) is None:

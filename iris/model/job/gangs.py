@@ -17,10 +17,11 @@ from typing import Self
 
 from iris.model.frozen import Frozen
 from iris.model.job.attempts import AttemptRecord
-from iris.model.job.spec import Band, JobSpec, Overrides, TaskStatus
+from iris.model.job.spec import Band, JobSpec, Overrides
+from iris.model.job.status import TaskStatus
 from iris.model.lifecycle import transition
 
-#: The begin of the reason of a task that is prepared and waits for other tasks of its gang.
+#: The reason of a task that is ready before other tasks of its gang begins with these words.
 WAITS_FOR = "waits for"
 
 
@@ -41,7 +42,7 @@ class GangEvent(StrEnum):
     ASK = "ASK"  # the request is sent, or sent again
     REFUSE = "REFUSE"  # the scheduler has no hosts yet
     PLACE = "PLACE"  # the gang takes its hosts
-    FORGET = "FORGET"  # the scheduler does not accept the request's key
+    FORGET = "FORGET"  # the scheduler does not accept the key of the request
     TIME_OUT = "TIME_OUT"  # the scheduling timeout is over
     FINISH = "FINISH"  # all programs have ended
     RETRY = "RETRY"  # request or hosts are released, and another attempt follows
@@ -142,23 +143,24 @@ class Gang(Frozen):
 
     cluster: str
     spec: JobSpec
-    #: The id of the job's first run; the paths of its logs contain it. Its workflow sets it.
+    #: The id of the job's first run. Its workflow sets it. The paths of the job's logs contain it.
     run_id: str = ""
-    #: When the job was submitted. The first run of the workflow replaces None with its begin.
+    #: When the job was submitted. The first run of the workflow sets it to its own start if it is
+    #: None.
     submitted_at: datetime | None = None
-    #: When the last job that it depends on had ended; None if it depends on no job, or still waits
-    #: for one.
+    #: When the gang began to wait for hosts, because the last dependency had ended. It is None if
+    #: the job has no dependencies, or still waits for them.
     ready_at: datetime | None = None
-    #: When the limit of an array first allowed it to request hosts; None if no limit delayed it.
+    #: When the gang could first request hosts, if an array's limit on running tasks delayed it.
     admitted_at: datetime | None = None
-    #: The states of its tasks; empty before the first run of its workflow.
+    #: The statuses of the tasks. It is empty until the workflow begins.
     tasks: tuple[TaskStatus, ...] = ()
     overrides: Overrides = Overrides()
-    #: How long the gang has been held. The scheduling timeout does not count this time.
+    #: How long the user has held the gang. This time does not count for the scheduling timeout.
     held_for: timedelta = timedelta(0)
     attempts: tuple[AttemptRecord, ...] = ()
-    #: The hosts that spoilt its last attempts, repeated for each attempt. The next attempt avoids
-    #: these hosts if it fits on others.
+    #: The hosts on which the last attempts failed through a fault of the host; a host may occur
+    #: several times. The next attempt avoids them if another host is possible.
     avoided: tuple[str, ...] = ()
 
     @property
@@ -172,28 +174,30 @@ class Gang(Frozen):
 
     @property
     def submission(self) -> datetime:
-        """When it was submitted. The workflow must have begun."""
+        """When the job was submitted. The workflow must have begun."""
         assert self.submitted_at is not None
         return self.submitted_at
 
     @property
     def queued_at(self) -> datetime:
-        """The time since which it waits for hosts. It decides its place in the queue."""
+        """The time from which the scheduler counts how long the gang has been waiting for hosts."""
         return self.ready_at or self.submission
 
     @property
     def could_ask_at(self) -> datetime:
-        """When it could first request hosts. Its scheduling timeout counts from this time."""
+        """The time from which the scheduling timeout counts: when the gang could first request
+        hosts.
+        """
         return self.admitted_at or self.queued_at
 
     def with_task(self, place: int, task: TaskStatus) -> Self:
-        """Returns the gang with another status of the task at this index."""
+        """Returns the gang with another status for the task at this place."""
         return self.model_copy(
             update={"tasks": (*self.tasks[:place], task, *self.tasks[place + 1 :])}
         )
 
     def with_tasks(self, **changes: object) -> Self:
-        """Returns the gang with changed fields that all tasks have in common."""
+        """Returns the gang with these fields changed in the status of every task."""
         return self.model_copy(
             update={"tasks": tuple(task.model_copy(update=changes) for task in self.tasks)}
         )

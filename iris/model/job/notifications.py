@@ -1,5 +1,5 @@
-"""Notifications: the addresses that Iris calls when a job has ended, what it sends, and which
-machines it must not call.
+"""Notifications: the webhooks that Iris calls when a job has ended, and the machines that it must
+not call.
 """
 
 import re
@@ -11,12 +11,12 @@ from pydantic import AfterValidator
 
 from iris.model.errors import InvalidValue
 
-#: The kind of a workflow that calls one address, as lists show it.
+#: The kind of a workflow that calls one webhook, for lists of workflows.
 KIND_NOTIFICATION = "notification"
 NOTIFICATION_TYPE = "NotificationWorkflow"
-#: The most addresses of a job.
+#: The limit on webhooks of a job.
 MAX_NOTIFY = 5
-#: The most characters of an address.
+#: The limit on characters of a webhook's URL.
 MAX_URL = 2_000
 #: Services that give a machine its own credentials or settings, at addresses that are not
 #: link-local: Amazon's and Google's over IPv6, Azure's, Alibaba's and Oracle's.
@@ -26,24 +26,24 @@ _METADATA = frozenset(
         ("fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200", "192.0.0.192"),
     )
 )
-#: IPv6 addresses that stand for IPv4 addresses behind a gateway.
+#: The IPv6 addresses that a NAT64 gateway translates to IPv4 addresses.
 _NAT64 = ip_network("64:ff9b::/96")
-#: All of IPv6 that is assigned to machines of the Internet. The tables of older Pythons lack some
-#: of what is not.
+#: The IPv6 addresses of machines on the Internet. The tables of older Python versions lack some of
+#: the ranges that are not.
 _PUBLIC_IPV6 = ip_network("2000::/3")
-#: What older Pythons take for public: addresses of protocols and of relays.
+#: Addresses of protocols and relays that older Python versions take for public.
 _NOT_PUBLIC = (ip_network("192.0.0.0/24"), ip_network("192.88.99.0/24"), ip_network("3fff::/20"))
-#: Networks of a site.
+#: The networks of a site.
 _PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")))
-_TEXT = re.compile(r"[!-~]+")  # what a request line can have
+_TEXT = re.compile(r"[!-~]+")  # the characters that a request line may have
 
 
 def parse_webhook(text: str) -> str:
-    """Returns the address.
+    """Returns the URL unchanged.
 
     Raises:
-        InvalidValue: it is no HTTP address. The error does not contain the address, which may have
-            a secret in it.
+        InvalidValue: the text is not an HTTP URL. The error does not contain the text, which may
+            have a secret in it.
     """
     if "://" not in text:
         remedy = "write https://HOST/PATH; a command runs in your own shell: iris wait JOB; COMMAND"
@@ -84,7 +84,7 @@ def parse_webhook(text: str) -> str:
 
 
 def check_webhooks(urls: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the addresses of a job, each once.
+    """Returns the webhooks of a job without repetitions.
 
     Raises:
         InvalidValue: there are too many, or one is not valid.
@@ -99,7 +99,7 @@ def check_webhooks(urls: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def shown_webhook(url: str) -> str:
-    """Returns what is shown of an address: those of chat services have a secret in their path."""
+    """Returns the part of a URL to show: the URLs of chat services have a secret in their path."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}" + (
         "/…" if parts.path.strip("/") or parts.query else ""
@@ -107,27 +107,28 @@ def shown_webhook(url: str) -> str:
 
 
 def notification_workflow(cluster: str, job: str, run_id: str, index: int) -> str:
-    """Returns the id of the workflow that calls one address at the end of a job.
+    """Returns the id of the workflow that calls one webhook at the end of a job.
 
     Args:
         run_id: the first run of the job.
-        index: the place of the address among those of the job.
+        index: the place of the webhook in the job's list.
     """
     return f"{cluster}/{KIND_NOTIFICATION}/{job}/{run_id}/{index}"
 
 
 def refusal(address: str, own: frozenset[str], *, local: bool) -> str:
-    """Returns why the control plane does not call a machine, by its IP address; empty: it may.
+    """Returns why the control plane must not call the machine with this IP address; empty if it
+    may.
 
     A control plane can reach what the users of the cluster cannot: its own machine, its network,
-    and the service that gives the machine its credentials. So it calls only machines of the
-    Internet. The control plane of a local cluster also calls its own machine and those of its
-    network, which the user's programs can call, too.
+    and the service that gives the machine its credentials. So it calls only machines on the
+    Internet. The control plane of a local cluster also calls its own machine and its network, which
+    the user's programs can reach anyway.
 
     Args:
         own: the IP addresses of the control plane's machine.
-        local: whether the control plane is that of a local cluster, whose programs run on this
-            machine too.
+        local: whether this is the control plane of a local cluster, whose programs run on this
+            machine, too.
     """
     found = (_refusal(each, own, local=local) for each in _meant(ip_address(address.split("%")[0])))
     return next(filter(None, found), "")
@@ -156,8 +157,8 @@ def _is_public(address: IPv4Address | IPv6Address) -> bool:
 
 
 def _meant(address: IPv4Address | IPv6Address) -> tuple[IPv4Address | IPv6Address, ...]:
-    """Returns the address, or the IPv4 addresses that it stands for. For a tunnel of Teredo these
-    are both of its ends.
+    """Returns the address, or the IPv4 addresses that it stands for: two for a Teredo tunnel, one
+    for each end.
     """
     if isinstance(address, IPv4Address):
         return (address,)
@@ -168,5 +169,5 @@ def _meant(address: IPv4Address | IPv6Address) -> tuple[IPv4Address | IPv6Addres
     return (address.ipv4_mapped or address.sixtofour or address,)
 
 
-#: The addresses that are called at the end of a job.
+#: The webhooks that Iris calls at the end of a job.
 Webhooks = Annotated[tuple[str, ...], AfterValidator(check_webhooks)]

@@ -1,11 +1,11 @@
-"""Gangs: tasks that are placed, started and bounced together. Defines their requests, placements
-and weights.
+"""The request of a gang for hosts, its placement on hosts, and its weight.
 
-A task that runs by itself is a gang of one. A larger gang needs a host for each of its tasks, all
-or none; or for each `tasks_per_host` of them, which count as one task here, with the resources of
-all of them. With `group_by` those hosts must share an attribute (`tpu-name`: one slice). With
-several `groups`, the tasks are split into equal parts whose hosts each share it (a job over two
-slices).
+A gang is a set of tasks that are placed, started and retried together. A task that runs by itself
+is a gang of one. A larger gang needs a host for each of its tasks at the same time. If
+`tasks_per_host` of them share a host, they count as one task here, with the resources of all of
+them. With `group_by` the hosts must share an attribute, for example `tpu-name`: the hosts of one
+slice. With several `groups`, the tasks are split into equal groups, and the hosts of each group
+share the attribute: a job over two slices.
 """
 
 import re
@@ -22,23 +22,23 @@ from iris.model.job.spec import Band, JobSpec
 from iris.model.rules import Contact
 from iris.model.units import GIB
 
-#: The origin and the unit of times that are stored as numbers.
+#: Times that are stored as numbers count in this unit from this time.
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
 
 class Shape(NamedTuple):
-    """The part of a gang that matters to the scheduler: gangs of one shape are interchangeable.
-    Fast to hash and compare.
+    """The part of a request that decides where it fits. Gangs of one shape are interchangeable for
+    the scheduler. A shape is fast to hash and to compare.
     """
 
-    #: "gpu", "tpu" or None.
+    #: The kind of accelerator: "gpu", "tpu" or None.
     device: str | None
     variants: str
-    #: The amounts for each task, in the order of `Resources.amounts`: devices, millicores, bytes of
+    #: The amounts for each task, in the order of `Resources.vector`: devices, millicores, bytes of
     #: memory, bytes of disk.
     amounts: tuple[int, int, int, int]
-    #: In text form; a preferred one has a question mark before it.
+    #: The constraints as texts. A question mark precedes a preferred one.
     constraints: tuple[str, ...]
     tasks: int
     group_by: str | None
@@ -49,21 +49,21 @@ class Shape(NamedTuple):
 class Request(Frozen):
     """A gang's request for hosts."""
 
-    #: Never used again: the attempt and the run that it belongs to. Sending the same request again
-    #: changes nothing.
+    #: A key that is never used again: it contains the attempt and the run of the workflow. A
+    #: repeated request with the same key changes nothing.
     key: str
     #: The workflow that receives the placement.
     owner: str
-    #: The task's id, or for a gang of several the job's id, for display.
+    #: The id of the task, or of the job if the gang has several tasks, for messages.
     task: str
     user: str = ""
-    #: What it needs on each host.
+    #: The resources that the gang needs on each host.
     resources: Resources
     constraints: tuple[Constraint, ...] = ()
     #: The number of hosts: one for each task, or for each `tasks_per_host` of them.
     tasks: int = 1
     tasks_per_host: int = 1
-    #: The attribute that the hosts of one group share; None only for a gang of one.
+    #: The attribute that the hosts of one group share. Only a gang of one has none.
     group_by: str | None = None
     #: The number of groups into which the tasks are split evenly.
     groups: int = 1
@@ -92,7 +92,7 @@ class Request(Frozen):
 
     @property
     def sharing(self) -> str:
-        """How many tasks share the resources, for messages; empty: one task has them."""
+        """A text for messages that says how many tasks share the resources; empty for one task."""
         return f" for {self.tasks_per_host} tasks on one host" if self.tasks_per_host > 1 else ""
 
     @property
@@ -102,8 +102,8 @@ class Request(Frozen):
 
     @property
     def required(self) -> list[Constraint]:
-        """The constraints that a host must meet: the gang's required ones, and the group attribute
-        if the gang has groups.
+        """The constraints that every host must meet: the required ones, and the existence of the
+        group's attribute.
         """
         required = [constraint for constraint in self.constraints if not constraint.preferred]
         if self.group_by is not None:
@@ -122,13 +122,15 @@ def request_for(
     band: Band | None = None,
     avoid: Sequence[str] = (),
 ) -> Request:
-    """Builds the request of a job's gang, or of the task of this index if the job is not
-    coscheduled.
+    """Builds the request of a job's gang. If the job is not coscheduled, builds the request of one
+    task.
 
     Args:
+        index: the task's index, if the job is not coscheduled.
         run_id: the first run of the workflow that sends the request.
-        band: the band, if the user has changed it since submission.
-        avoid: hosts that come after all others; one that is named twice comes last.
+        band: the band, if the user has changed it since the submission.
+        avoid: the hosts to avoid if other hosts are possible. A host that is named twice is avoided
+            more.
     """
     together = spec.coscheduling
     each = together.tasks_per_host if together else 1
@@ -153,32 +155,32 @@ def request_for(
 
 
 class Seat(NamedTuple):
-    """The place of a task, or of several that share a host: a host in one of its incarnations."""
+    """A host, in one of its incarnations, that runs a task or several tasks that share a host."""
 
     host_id: str
     slice_id: str
     incarnation: str
-    #: The gang's group that the host belongs to.
+    #: The group of the gang that the host belongs to.
     group: int = 0
 
 
 class Placement(Frozen):
-    """A gang with its hosts. It holds them until it is released or the incarnation of one of its
-    hosts ends.
+    """A gang with its hosts. It occupies them until it is released, or until the incarnation of one
+    of the hosts ends.
     """
 
     key: str
     owner: str
     task: str
     user: str = ""
-    #: What it has on each seat.
+    #: The resources that the gang occupies on each seat.
     resources: Resources
     band: Band = Band.INTERACTIVE
     #: Task i runs on seat i // tasks_per_host.
     seats: tuple[Seat, ...]
     tasks_per_host: int = 1
-    #: `address:port` where the tasks of a gang of several meet: on the host of task 0, a port that
-    #: no other gang there has.
+    #: The `address:port` at which the tasks of a gang connect to each other. The host is that of
+    #: task 0, and no other gang there has the port.
     coordinator: str = ""
     placed_at: datetime | None = None
     contact: Contact = Contact()
@@ -194,13 +196,13 @@ class Placement(Frozen):
 
 
 class Names(NamedTuple):
-    """A short form of the task and owner of a request or placement. Only the parts that do not
-    follow from its key are stored.
+    """A short form of the task and the owner of a request or placement, for compact storage. It has
+    only the parts that do not follow from the key.
     """
 
     task: str
     owner: str
-    #: The part of the key that ends the owner's id: "task", "job", or nothing.
+    #: The part of the key that the owner's id ends with: "task", "job", or "" for neither.
     end: str
 
     @classmethod
@@ -214,22 +216,22 @@ class Names(NamedTuple):
         return cls(own, gang.owner, "")
 
     def follow(self, key: str) -> tuple[str, str]:
-        """Returns (task, owner)."""
+        """Restores the task and the owner from this short form and the key."""
         task = self.task or key.partition("@")[0]
         return task, self.owner + {"task": task, "job": task.rpartition(":")[0], "": ""}[self.end]
 
 
-#: A key whose run id begins with the time, in milliseconds, at which the run was created.
+#: Matches a key whose run id begins with the time in milliseconds at which the run was created.
 _TIMED_KEY = re.compile("(.*)/([0-9a-f]{8})-([0-9a-f]{4})", re.DOTALL)
 _EPOCH_MS = int(EPOCH.timestamp() * 1000)
 
 
 def shorten_key(key: str, at: int) -> tuple[str, int | None]:
     """Returns a key without its run, and the run's creation time in milliseconds after `at`, for
-    compact storage.
+    compact storage. If the run id contains no time, returns the whole key and None.
 
-    `at` is in microseconds since `EPOCH`. If the run id holds no time, the function returns the
-    whole key, with None.
+    Args:
+        at: a time near the creation of the run, in microseconds since `EPOCH`.
     """
     timed = _TIMED_KEY.fullmatch(key)
     return (
@@ -245,16 +247,16 @@ def whole_key(short: str, run: int | None, at: int) -> str:
     return f"{short}/{time[:8]}-{time[8:]}"
 
 
-#: The weight of one unit of each, for comparing users. An accelerator outweighs the cores and
-#: memory of any machine.
+#: The weight of one device, one core and one GiB of memory, to compare what users hold. One
+#: accelerator outweighs the cores and the memory of any machine.
 DEVICE_WEIGHT = 1000
 CORE_WEIGHT = 5
 GIB_WEIGHT = 1
 
 
 def weight(resources: Resources, tasks: int = 1) -> int:
-    """Returns the weight of this many tasks with these resources; at least 1 per task, so that no
-    task is free.
+    """Returns the weight of this many tasks with these resources. It is at least 1 for each task,
+    so that no task is free.
     """
     devices, millicores, memory, _ = resources.vector
     return tasks * max(

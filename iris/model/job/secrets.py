@@ -1,9 +1,10 @@
-"""Secrets of jobs: references to values for their programs. Jobs, records and histories have only
-references.
+"""Secrets of jobs: references to values for their programs. Jobs, records and histories contain
+only references, never values.
 
-A reference of the submitter's own (`own:`, `env:`, `file:`, `secret:`) is replaced when the job
-starts, by one to a value that is sealed for the cluster (`sealed:`). A host looks up the others: in
-its agent's environment, a file or Google Secret Manager.
+References to values of the submitter (`own:`, `env:`, `file:`, `secret:`) are resolved when the job
+starts. The values are sealed for the cluster, and references to the sealed values (`sealed:`)
+replace the first ones. Hosts resolve all other references: from the environment of their agent,
+from a file, or from Google Secret Manager.
 """
 
 import posixpath
@@ -23,15 +24,16 @@ from iris.model.names import (
     sealed_for_job,
 )
 
-#: Shorter values are not masked in logs: they occur by chance, and the masks would show where.
+#: The shortest value that is masked in logs. Shorter values occur by chance, and the masks would
+#: reveal the value.
 LEAST_MASKED = 6
-#: The largest value in bytes. It is the limit of Google Secret Manager, and below Linux's limit of
+#: The size limit of a value. It is the limit of Google Secret Manager, and below Linux's limit for
 #: one variable.
 MAX_VALUE_BYTES = 64 * 1024
-#: Variables that may hold credentials of the agent itself: for its cluster, its object store and
-#: its cloud. No job gets them.
+#: The prefixes of variables that may contain credentials of the agent itself: for its cluster, its
+#: object store and its cloud. No job gets such variables.
 AGENT_PREFIXES = ("TEMPORAL_", "GOOGLE_", "CLOUDSDK_", "AWS_", "AZURE_", "IRIS_")
-#: What a job may use on a cluster on the user's own machine, where its programs run as that user.
+#: The secrets that jobs may use on a local cluster, where programs run as the cluster's only user.
 ALL_OF_THE_USERS = ("host-env:*", "host-file:/*", "gcp:*")
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -49,7 +51,7 @@ _REMEDY = (
 )
 _TOKEN = re.compile("[0-9a-f]{16,64}")
 
-#: Parts of names that mean a secret, alone or one after the other.
+#: Words that mean a secret at the end of any part of a variable's name.
 _SECRETS = (
     "PASSWORD",
     "PASSWD",
@@ -61,16 +63,16 @@ _SECRETS = (
     "APIKEY",
 )
 _KEYS = {"API", "ACCESS", "PRIVATE", "AUTH", "ENCRYPTION", "SIGNING", "ACCOUNT"}
-#: Last parts of names that mean something about a secret.
+#: Words that mean a property of a secret, not the secret itself, at the end of a variable's name.
 _ABOUT = {"FILE", "PATH", "DIR", "ID", "NAME", "URL", "URI", "TYPE", "COUNT", "LENGTH", "SIZE"}
-#: Tokens of a tokenizer.
+#: Words that mean a token of a tokenizer, not a secret, before TOKEN.
 _TEXT_TOKENS = {"PAD", "EOS", "BOS", "UNK", "MASK", "SEP", "CLS"}
-#: Has the path of a file.
+#: Variables that contain the path of a file, not a secret.
 _PATHS = {"GOOGLE_APPLICATION_CREDENTIALS"}
 
 
 class SecretKind(StrEnum):
-    """Where a value is."""
+    """The place of a secret's value."""
 
     OWN = "own"  # a variable of the submitter's environment, else the submitter's named secret
     ENV = "env"  # a variable of the submitter's environment
@@ -82,17 +84,17 @@ class SecretKind(StrEnum):
     GCP = "gcp"  # a version of a secret in Google Secret Manager
 
 
-#: Only the submitter's client can look them up.
+#: The kinds of references that only the submitter's client can resolve.
 OF_SUBMITTER = (SecretKind.OWN, SecretKind.ENV, SecretKind.FILE, SecretKind.NAMED)
 
 
 class SecretSource(NamedTuple):
-    """A reference to a value."""
+    """A reference to a secret's value."""
 
     kind: SecretKind
-    #: The variable, the path (of the host: absolute), the named secret, the object with sealed
-    #: values below the folder of the cluster, or Google's secret:
-    #: `projects/P/secrets/S/versions/V`, or `S` in the project of the host.
+    #: The name of the value, by kind: a variable; a path (absolute on a host); a named secret; the
+    #: path of an object with sealed values below the cluster's folder; or a secret of Google, as
+    #: `projects/P/secrets/S/versions/V`, or as `S` in the project of the host.
     name: str
 
     def __str__(self) -> str:
@@ -100,14 +102,14 @@ class SecretSource(NamedTuple):
 
 
 def parse_source(secret: str, text: str) -> SecretSource:
-    """Parses the source of a secret.
+    """Parses a reference.
 
     Args:
-        secret: the variable that the program gets.
+        secret: the variable that the program gets, for the error.
 
     Raises:
-        InvalidValue: it is not a reference. The error does not show it, because it may be the value
-            itself.
+        InvalidValue: the text is not a reference. The error does not contain the text, because it
+            may be the value itself.
     """
     kind, _, name = text.partition(":")
     match kind:
@@ -135,7 +137,7 @@ def parse_secret(text: str) -> tuple[str, str]:
     submitter's secret of that name.
 
     Raises:
-        InvalidValue: it has not this form.
+        InvalidValue: the text has another form.
     """
     name, given, source = text.partition("=")
     if _VARIABLE.fullmatch(name) is None:
@@ -149,17 +151,17 @@ def parse_secret(text: str) -> tuple[str, str]:
 
 
 def own_secret(name: str) -> SecretSource:
-    """Returns the submitter's secret of this name: a variable of the submitter's environment, else
-    a named secret.
+    """Returns the reference to the submitter's secret of this name: a variable of the submitter's
+    environment, otherwise a named secret.
     """
     return SecretSource(SecretKind.OWN, name)
 
 
 def check_secret_name(name: str) -> str:
-    """Returns the name of a named secret.
+    """Returns the name unchanged.
 
     Raises:
-        InvalidValue: it cannot be that of a variable.
+        InvalidValue: the text is not a valid name of a variable.
     """
     if not is_variable(name):
         remedy = (
@@ -171,7 +173,7 @@ def check_secret_name(name: str) -> str:
 
 
 def _is_sealed(path: str) -> bool:
-    """Returns whether the path can be that of an object with sealed values."""
+    """Returns whether the path has the form of a path to an object with sealed values."""
     kind, *parts = path.split("/")
     *owner, last = parts or [""]
     if not owner or not all(map(is_name, owner)):
@@ -186,20 +188,18 @@ def _is_sealed(path: str) -> bool:
 
 
 def sealed_owner(path: str) -> str:
-    """Returns the job, the schedule or the user whose secrets are in an object with sealed
-    values.
-    """
+    """Returns the job, the schedule or the user that owns the object with sealed values."""
     return path.partition("/")[2].rpartition("/")[0]
 
 
 def sealed_entry(path: str, variable: str) -> str:
-    """Returns the name of a variable's value in an object with sealed values."""
+    """Returns the name of a variable's value within an object with sealed values."""
     return path.rpartition("/")[2] if path.startswith(f"{SEALED_USER}/") else variable
 
 
 def sealed_for(secrets: Mapping[str, str], job: str) -> tuple[str, ...]:
-    """Returns the objects with values that were sealed for a job itself, and are of no use after
-    its end.
+    """Returns the objects whose values were sealed for this job only. They are useless after its
+    end.
     """
     own = f"{SecretKind.SEALED}:{sealed_for_job(job, '')}"
     found = (
@@ -211,11 +211,11 @@ def sealed_for(secrets: Mapping[str, str], job: str) -> tuple[str, ...]:
 
 
 def why_not_sealed(path: str, job: str) -> str:
-    """Returns why a job may not use the values of an object; empty: it may. Those of a job are also
-    for its child jobs.
+    """Returns why a job may not use the values of an object; empty if it may. The child jobs of a
+    job may use its values.
 
     Args:
-        path: as in a `SecretSource`.
+        path: the name of a `SecretSource` of the kind SEALED.
         job: the id of the job.
     """
     owner, user = sealed_owner(path), job.partition("/")[0]
@@ -229,7 +229,7 @@ def why_not_sealed(path: str, job: str) -> str:
 
 
 def shown_source(text: str) -> str:
-    """Returns a source for people."""
+    """Returns a text that shows users where a value comes from."""
     kind, _, name = text.partition(":")
     if kind == SecretKind.OWN:
         return "its submitter"
@@ -247,10 +247,11 @@ def is_variable(name: str) -> bool:
 
 
 def resource_of(source: SecretSource, project: str) -> SecretSource:
-    """Returns the complete reference of a secret in Google Secret Manager.
+    """Returns the complete reference to a secret in Google Secret Manager. Other references stay
+    unchanged.
 
     Args:
-        project: the project of a secret that names none.
+        project: the project for a reference without a project.
     """
     if source.kind is not SecretKind.GCP or "/" in source.name:
         return source
@@ -261,7 +262,7 @@ def check_pattern(field: str, pattern: str) -> None:
     """Checks an entry of the list of secrets that jobs may use.
 
     Raises:
-        InvalidValue: no source matches it.
+        InvalidValue: no reference can match the entry.
     """
     kind, _, name = pattern.partition(":")
     start = name.removesuffix("*")
@@ -279,12 +280,12 @@ def check_pattern(field: str, pattern: str) -> None:
 
 
 def why_not(source: SecretSource, allowed: Sequence[str]) -> str:
-    """Returns why jobs may not use a source; empty: they may.
+    """Returns why jobs may not use a secret; empty if they may.
 
     Args:
-        source: complete, see `resource_of`.
-        allowed: the list of the configuration: sources, or the beginnings of sources followed by
-            `*`. A secret of Google's stands for all its versions.
+        source: a complete reference, from `resource_of`.
+        allowed: the configuration's list of references, or of beginnings of references followed by
+            `*`. A secret of Google without a version allows all its versions.
     """
     if source.kind is SecretKind.HOST_ENV and source.name.upper().startswith(AGENT_PREFIXES):
         return (
@@ -304,7 +305,7 @@ def why_not(source: SecretSource, allowed: Sequence[str]) -> str:
 
 
 def looks_secret(name: str) -> bool:
-    """Returns whether the name of a variable looks as if its value is a secret: `HF_TOKEN`,
+    """Returns whether the value of a variable with this name is probably a secret: `HF_TOKEN`,
     `WANDB_API_KEY`, `PGPASSWORD`.
     """
     parts = [part for part in re.split("[^A-Z0-9]+", name.upper()) if part]

@@ -1,9 +1,9 @@
-"""Jobs: the submission (`JobSpec`), the result of an attempt (`TaskOutcome`), the current state
-(`TaskStatus`, `JobStatus`).
+"""What a user requests: the specification of a job (`JobSpec`), and what the user changes after the
+submission (`Overrides`).
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Self
 
@@ -16,38 +16,36 @@ from pydantic import (
 )
 
 from iris.model import names
+from iris.model.checkpoint.sources import CheckpointSource
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.host.constraints import TPU_NAME, Constraint, check_key
 from iris.model.host.resources import Resources
 from iris.model.job.arrays import MAX_TASKS, PART_TASKS, Array, check_array, parse_indices
 from iris.model.job.bundles import Bundle
-from iris.model.job.cancelling import Cancelling
-from iris.model.job.checkpoints import CheckpointSource
 from iris.model.job.children import Parent
 from iris.model.job.dependencies import MAX_DEPENDENCIES, Dependency
 from iris.model.job.environments import EnvironmentSpec, check_image, check_ports
 from iris.model.job.notifications import Webhooks
 from iris.model.job.secrets import is_variable, parse_source
 from iris.model.job.tags import Note, Tags
-from iris.model.states import JobState, TaskState
 from iris.model.units import MAX_DURATION
 
-#: Each replica is a child workflow. A workflow may have 2,000 pending children and should have a
-#: few hundred (docs.temporal.io/cloud/limits).
+#: The limit on tasks of a job that is not an array. Each task is a child workflow. A workflow may
+#: have 2,000 pending children and should have a few hundred (docs.temporal.io/cloud/limits).
 MAX_REPLICAS = 1_000
-#: The largest specification. It is in the first event of the job's history.
+#: The size limit of a specification. It is part of the first event of the job's history.
 MAX_SPEC_BYTES = 64 * 1024
-#: The largest sum of specifications. A job's workflow passes one to each task's workflow, and its
+#: The size limit of all specifications that a job's workflow sends to its tasks' workflows. A
 #: history is limited to 50 MiB.
 MAX_SPECS_BYTES = 16 * 1024 * 1024
-#: How long a program may take to stop after SIGTERM before it is killed. Users expect this value,
-#: which is Kubernetes' default.
+#: How long a program may take to stop after SIGTERM before Iris kills it. Users know this value as
+#: the default of Kubernetes.
 DEFAULT_GRACE = timedelta(seconds=30)
 
 
 class Band(StrEnum):
-    """The priority bands, in the order in which they are served."""
+    """The priority bands, in the order in which the scheduler serves them."""
 
     PRODUCTION = "production"
     INTERACTIVE = "interactive"
@@ -68,73 +66,75 @@ class Coscheduling(Frozen):
 
     #: The shared attribute: `tpu-name` for the hosts of one slice.
     group_by: str
-    #: The number of groups (slices) over which the tasks are spread evenly.
+    #: The number of groups (slices) into which the tasks are split evenly.
     groups: int = 1
-    #: The number of tasks on each host, with neighbouring indices. On a slice, each task has a host
-    #: of its own.
+    #: The number of tasks on each host; they have consecutive indices. On a slice, each task has a
+    #: host of its own.
     tasks_per_host: int = 1
 
 
 class JobSpec(Frozen):
-    """The specification of a job that a user submits. Validation ensures that an impossible job
-    cannot be built.
+    """The specification of a job, as a user submits it. Validation ensures that no impossible job
+    can be built.
 
     Raises:
-        pydantic.ValidationError: wraps the `InvalidValue` of each field that is wrong.
+        pydantic.ValidationError: wraps the `InvalidValue` of each invalid field.
     """
 
     user: str
     name: str
     command: tuple[str, ...]
     resources: Resources = Resources()
-    #: The indices of the tasks, and their parameters. None: the tasks are numbered from 0.
+    #: The indices and the parameters of the tasks. If it is None, the tasks are numbered from 0.
     array: Array | None = None
     replicas: int = 1
-    #: None: each task is placed and runs independently.
+    #: How the tasks share hosts. If it is None, each task is placed and runs independently.
     coscheduling: Coscheduling | None = None
-    #: What a host must have, or should have if preferred.
+    #: The attributes that a host must have, or should have if the constraint is only preferred.
     constraints: tuple[Constraint, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
-    #: Variables with the sources of their values, as in `iris.model.job.secrets`: `own:TOKEN` until
-    #: the job is started, then `sealed:…`; `gcp:secret`, `host-env:VARIABLE`. Never a value.
+    #: Environment variables with references to their secret values, as in `iris.model.job.secrets`:
+    #: `own:TOKEN` until the job starts, then `sealed:…`; or `gcp:secret`, `host-env:VARIABLE`. It
+    #: never contains a value.
     secrets: dict[str, str] = Field(default_factory=dict)
-    #: The directory on the host in which the program starts. None: a directory of the attempt,
-    #: removed afterwards.
+    #: The directory of the host in which the program starts. If it is None, each attempt has a
+    #: directory of its own, which Iris removes afterwards.
     workdir: str | None = None
-    #: The files in the program's directory. Each attempt has its own copy. None: no files.
+    #: The files for the program's directory. Each attempt gets a copy. None means no files.
     bundle: Bundle | None = None
-    #: The git commit of these files when they were sent, with a `+` if they differ from it; empty:
-    #: it is not known.
+    #: The git commit of the files, with a `+` if the files differ from it. It is empty if the files
+    #: are not from git.
     commit: str = ""
-    #: A pickled function and the script that runs it. `command` is then the function's name. None:
-    #: `command` is run.
+    #: The bundle with a pickled function and the script that runs it. If it is None, the job runs
+    #: `command`; otherwise `command` is only the function's name.
     call: Bundle | None = None
     environment: EnvironmentSpec = EnvironmentSpec()
-    #: The earlier job whose checkpoint it starts from. None: its checkpoint directories are empty
-    #: at the start.
+    #: The earlier job whose checkpoint the tasks start from. If it is None, they start with empty
+    #: checkpoint directories.
     from_checkpoint: CheckpointSource | None = None
-    #: The container image of the program. None: the image of the scale group; if it has none, the
-    #: program is a process on the host.
+    #: The container image of the program. If it is None, the image of the scale group is used;
+    #: without one, the program runs as a process on the host.
     image: str | None = None
-    #: Each task gets a port of its own for each of these names.
+    #: The names of the ports that each task gets.
     ports: tuple[str, ...] = ()
     band: Band = Band.INTERACTIVE
-    #: From submission to the first placement; after that the job is UNSCHEDULABLE. None: it waits
-    #: forever.
+    #: The time from the submission to the first placement, after which the job becomes
+    #: UNSCHEDULABLE. None means that the job waits without a limit.
     scheduling_timeout: timedelta | None = None
-    #: How long one attempt may run. A longer run is a failure of the program. None: no limit.
+    #: The time limit of one attempt. A longer attempt counts as a failure of the program. None
+    #: means no limit.
     timeout: timedelta | None = None
     grace: timedelta = DEFAULT_GRACE
     max_retries_failure: int = 0
     max_retries_preemption: int = 100
     max_task_failures: int = 0
-    #: The job that it belongs to. None: it was submitted from outside of a job.
+    #: The parent job. It is None if the job was not submitted from within a job.
     parent: Parent | None = None
-    #: The jobs that have to end before it asks for hosts.
+    #: The jobs that must end before this job requests hosts.
     after: tuple[Dependency, ...] = ()
     tags: Tags = Field(default_factory=dict)
     note: Note = ""
-    #: The addresses that are called at its end.
+    #: The webhooks that Iris calls at the job's end.
     notify: Webhooks = ()
 
     @property
@@ -147,20 +147,20 @@ class JobSpec(Frozen):
 
     @property
     def is_gang(self) -> bool:
-        """Returns whether all tasks are placed, started and retried together; a single task is a
+        """Returns whether all tasks are placed, started and retried together. A single task is a
         gang of one.
         """
         return self.replicas == 1 or self.coscheduling is not None
 
     @property
     def indices(self) -> Sequence[int]:
-        """The numbers of the tasks, in ascending order."""
+        """The indices of the tasks, in ascending order."""
         return range(self.replicas) if self.array is None else parse_indices(self.array.indices)
 
     @property
     def num_tasks(self) -> int:
-        """The number of tasks that the program is told of. Of an array of which only some tasks run
-        again, it is that of all.
+        """The number of tasks that the program reads in `IRIS_NUM_TASKS`. When part of an array
+        runs again, it is the size of the whole array.
         """
         return self.replicas if self.array is None else self.array.size
 
@@ -216,7 +216,7 @@ class JobSpec(Frozen):
     @classmethod
     def _is_a_time_to_wait(cls, time: timedelta | None, info: ValidationInfo) -> timedelta | None:
         if time == timedelta(0):
-            return None  # as in many tools, 0 is no limit
+            return None  # as in many tools, 0 means no limit
         if time is not None and not timedelta(0) < time <= MAX_DURATION:
             raise InvalidValue(
                 str(info.field_name),
@@ -231,7 +231,7 @@ class JobSpec(Frozen):
     def _is_a_time_to_stop(cls, grace: timedelta) -> timedelta:
         if not timedelta(0) <= grace <= MAX_DURATION:
             raise InvalidValue(
-                "grace", f"{grace.total_seconds():g}s", "is no time to stop in", "give 0s or more"
+                "grace", f"{grace.total_seconds():g}s", "is not a grace period", "give 0s or more"
             )
         return grace
 
@@ -350,7 +350,7 @@ class JobSpec(Frozen):
                 "max_task_failures",
                 self.max_task_failures,
                 "does not go with coscheduling",
-                "the tasks of a gang share their fate: leave it 0, or use max_retries_failure",
+                "all tasks of a gang end together: leave it 0, or use max_retries_failure",
             )
         return self
 
@@ -361,7 +361,7 @@ class JobSpec(Frozen):
                 f"give a number that divides the {self.replicas // together.groups} tasks of each"
                 " group"
             )
-            raise InvalidValue(field, each, "cannot share the tasks out evenly", remedy)
+            raise InvalidValue(field, each, "does not divide the tasks evenly", remedy)
         if each > 1 and together.group_by == TPU_NAME:
             raise InvalidValue(
                 field,
@@ -400,84 +400,8 @@ class JobSpec(Frozen):
         return self
 
 
-class TaskOutcome(Frozen):
-    """The end of one attempt, as reported by its host or, for a lost host, by the workflow."""
-
-    state: TaskState
-    reason: str = ""
-    exit_code: int | None = None
-    signal: str | None = None
-    #: None: the program never started. A lost or preempted attempt without a fault is then
-    #: undelivered and free.
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    #: The last lines that the program wrote, a few hundred characters.
-    last_lines: str = ""
-    #: The peak memory of its processes, if the host could measure it; otherwise 0.
-    peak_memory_bytes: int = 0
-    #: The name of the infrastructure fault that ended it; empty: none.
-    fault: str = ""
-    #: Whether another attempt would end in the same way, so that there is none.
-    final: bool = False
-    #: Whether an agent of the host refused the attempt: it serves another incarnation than the
-    #: attempt names, or stops.
-    refused: bool = False
-    #: Whether the host ended or refused the attempt because its incarnation, which the attempt
-    #: names, ends or is over.
-    host_leaves: bool = False
-
-
-class TaskStatus(Frozen):
-    """The current state of one task."""
-
-    index: int
-    state: TaskState = TaskState.PENDING
-    #: The number of the latest attempt that had a host or that the scheduler has forgotten; 0
-    #: before the first.
-    attempt: int = 0
-    host: str | None = None
-    exit_code: int | None = None
-    reason: str = ""
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    failures: int = 0
-    preemptions: int = 0
-    #: The attempts in a row that no host accepted, and those in a row that an infrastructure fault
-    #: ended.
-    undelivered: int = 0
-    faults: int = 0
-    #: The attempts since a program last ran whose set-up failed.
-    setups: int = 0
-    #: The scheduler's key of the current attempt while it waits or runs.
-    key: str | None = None
-    #: The code, remedy and time of the scheduler's reason while it waits, of one of several
-    #: independent tasks; empty: the job does not know them.
-    code: str = ""
-    remedy: str = ""
-    refused_at: datetime | None = None
-    #: The cancellation of this task alone, until it ends.
-    cancelling: Cancelling | None = None
-
-
-class JobStatus(Frozen):
-    """The current state of one job."""
-
-    id: str
-    state: JobState
-    reason: str = ""
-    user: str
-    #: Whether its user holds it. The job shows HELD only while none of its tasks runs.
-    held: bool = False
-    submitted_at: datetime
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    #: The cancellation of the whole job, until it ends.
-    cancelling: Cancelling | None = None
-    tasks: tuple[TaskStatus, ...]
-
-
 class Hold(Frozen):
-    """A user's hold on a job: waiting tasks keep waiting, running tasks continue but are not
+    """A user's hold on a job: waiting tasks continue to wait, and running tasks run on but are not
     retried.
     """
 
@@ -489,8 +413,8 @@ class Hold(Frozen):
 
 
 class Overrides(Frozen):
-    """The values that a user changed after submitting the job."""
+    """What a user has changed after submitting the job."""
 
-    #: None: as in the specification.
+    #: The new priority band; None if it is unchanged.
     band: Band | None = None
     hold: Hold | None = None

@@ -1,5 +1,5 @@
-"""Tags and notes of jobs: what a user says of a job, for people and for lists. They change nothing
-about how it runs.
+"""Tags and notes of jobs: texts of the user that help to find and to recognise a job. They do not
+affect how it runs.
 """
 
 import json
@@ -11,20 +11,20 @@ from pydantic import AfterValidator
 
 from iris.model.errors import InvalidValue
 
-#: The most tags of a job.
+#: The limit on tags of a job.
 MAX_TAGS = 32
-#: The most characters of a key, and of a value: as many as a label of Kubernetes has. With both, a
-#: value of the search attribute is below the 255 characters that Temporal's SQL stores index.
+#: The limit on characters of a key, and of a value. It is the limit of a Kubernetes label. A value
+#: of the search attribute contains both, and must stay below the 255 characters that Temporal's SQL
+#: stores index.
 MAX_PART = 63
-#: The most bytes of all tags of a job as a search attribute. Temporal's limit for one attribute is
-#: 2,048.
+#: The limit on bytes of all tags of a job as a search attribute. Temporal's limit is 2,048.
 MAX_BYTES = 2_000
-#: The most characters of a note.
+#: The limit on characters of a note.
 MAX_NOTE = 500
 #: Memo of a job with a note.
 MEMO_NOTE = "iris_note"
 
-#: Safe in a query, on which the service has no way to write a quote.
+#: These characters are safe in a visibility query, which cannot escape a quote.
 _KEY = re.compile(rf"[a-zA-Z0-9](?:[a-zA-Z0-9._/-]{{0,{MAX_PART - 2}}}[a-zA-Z0-9])?")
 _VALUE = re.compile(rf"[a-zA-Z0-9._/:+@%~-]{{0,{MAX_PART}}}")
 
@@ -41,8 +41,10 @@ def parse_tag(text: str) -> tuple[str, str]:
 
 
 def check_tag(key: str, value: str) -> None:
-    """Raises:
-    InvalidValue: a job cannot have this tag.
+    """Checks a tag.
+
+    Raises:
+        InvalidValue: a job cannot have this tag.
     """
     text = written(key, value)
     if _KEY.fullmatch(key) is None:
@@ -57,10 +59,10 @@ def check_tag(key: str, value: str) -> None:
 
 
 def check_tags(tags: dict[str, str]) -> dict[str, str]:
-    """Returns the tags of a job.
+    """Returns the tags unchanged.
 
     Raises:
-        InvalidValue: there are too many, or one is not valid.
+        InvalidValue: there are too many tags, or one is not valid.
     """
     for key, value in tags.items():
         check_tag(key, value)
@@ -77,7 +79,7 @@ def check_tags(tags: dict[str, str]) -> dict[str, str]:
 
 
 def written(key: str, value: str) -> str:
-    """Returns a tag as users write it."""
+    """Returns a tag as users write it: `KEY=VALUE` or `KEY`."""
     return f"{key}={value}" if value else key
 
 
@@ -87,15 +89,15 @@ def format_tags(tags: Mapping[str, str]) -> list[str]:
 
 
 def indexed(tags: Mapping[str, str]) -> list[str]:
-    """Returns the values of the search attribute: each tag, and the key of each."""
+    """Returns the values of the search attribute: each tag, and each tag's key alone."""
     return [
         text for key, value in tags.items() for text in dict.fromkeys((key, written(key, value)))
     ]
 
 
 def tags_in(values: Iterable[str]) -> dict[str, str]:
-    """Returns the tags of a job by its search attribute. Texts that are no tags are left out: any
-    client can set any.
+    """Returns the tags in a job's search attribute. Invalid texts are left out, because any client
+    can write any text there.
     """
     tags: dict[str, str] = {}
     for text in values:
@@ -108,15 +110,17 @@ def tags_in(values: Iterable[str]) -> dict[str, str]:
 
 
 def has_tags(tags: Mapping[str, str], wanted: Iterable[tuple[str, str]]) -> bool:
-    """Returns whether a job has all the tags. A wanted tag without a value stands for any value."""
+    """Returns whether a job has all the wanted tags. A wanted tag without a value matches every
+    value.
+    """
     return all(key in tags and value in ("", tags[key]) for key, value in wanted)
 
 
 def check_note(note: str) -> str:
-    """Returns the note.
+    """Returns the note unchanged.
 
     Raises:
-        InvalidValue: it is too long, or has control characters.
+        InvalidValue: the note is too long, or has control characters.
     """
     if len(note) > MAX_NOTE:
         raise InvalidValue(

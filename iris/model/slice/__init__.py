@@ -1,1 +1,1 @@
-"""A slice: scale groups, provisioning, its lifecycle."""
+"""A slice: its scale group, its machines, its lifecycle, and the values of the autoscaler."""

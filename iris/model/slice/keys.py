@@ -1,8 +1,8 @@
-"""The key pair of a slice: its machines sign the reports of their agents, and the slice verifies
-them.
+"""The key pair of a slice: its machines sign the reports of their agents, and the slice's workflow
+verifies them.
 
-The private key exists only at the platform and on the machines of the slice. Histories and the Web
-UI have the public key and signatures. A signature is valid for one incarnation of one host at one
+Only the platform and the machines of the slice have the private key. Histories and the Web UI show
+only the public key and signatures. A signature is valid for one incarnation of one host at one
 address.
 """
 
@@ -19,20 +19,19 @@ KEY_BYTES = 32
 
 
 def derived_key(secret: bytes, slice_id: str, token: str) -> str:
-    """Returns the private key for a slice request, the same one each time that the request is
-    repeated.
+    """Returns the private key for a slice request. A repeated request gets the same key.
 
     Args:
-        secret: known to the platform object that makes the requests, and to nothing else.
+        secret: a secret that only the platform object that makes the requests knows.
     """
     return hmac.new(secret, json.dumps([slice_id, token]).encode(), "sha256").hexdigest()
 
 
 def public_key(private_key: str) -> str:
-    """Returns the public key to a private key.
+    """Returns the public key that belongs to a private key.
 
     Raises:
-        ValueError: it is not a private key.
+        ValueError: the text is not a private key.
     """
     return (
         Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private_key))
@@ -43,10 +42,10 @@ def public_key(private_key: str) -> str:
 
 
 def sign(private_key: str, host: Host) -> str:
-    """Returns the signature for a report that the host is ready.
+    """Returns the signature for the report that the host is ready.
 
     Raises:
-        ValueError: it is not a private key.
+        ValueError: the text is not a private key.
     """
     return (
         Ed25519PrivateKey.from_private_bytes(bytes.fromhex(private_key))
@@ -56,7 +55,7 @@ def sign(private_key: str, host: Host) -> str:
 
 
 def is_signed(public_key: str, slice_id: str, host: Host, signature: str) -> bool:
-    """Returns whether a machine of the slice has signed the report of this host."""
+    """Returns whether a machine of the slice signed the report of this host."""
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
         key.verify(bytes.fromhex(signature), _signed(host, slice_id))
@@ -66,8 +65,8 @@ def is_signed(public_key: str, slice_id: str, host: Host, signature: str) -> boo
 
 
 def _signed(host: Host, slice_id: str) -> bytes:
-    """Returns the text that is signed. The other facts of a host may have other defaults in the
-    slice's version.
+    """Returns the text to sign. It leaves out the other facts of a host, whose defaults may differ
+    between versions of Iris.
     """
     return json.dumps(
         ["iris host ready", slice_id, host.id, host.incarnation, host.address]

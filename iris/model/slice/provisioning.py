@@ -14,35 +14,38 @@ from iris.model.slice.scale_groups import ScaleGroup
 class SliceRequest(Frozen):
     """A request to create a slice.
 
-    The id is generated before the first call and is the name and label of the machines. So a
-    repeated request finds the slice that it created.
+    The autoscaler generates the id before the first call, and the machines are named and labelled
+    with it. So a repeated request finds the slice that the first one created.
     """
 
     slice_id: str
     cluster: str
-    #: One of the group's zones.
+    #: The zone for the slice, one of the group's zones.
     zone: str
-    #: Identifies the request, so that a repeated one recognises the machines of the first. It is
-    #: not a secret.
+    #: Identifies the request, so that a repeated request recognises the machines of the first one.
+    #: It is not a secret.
     token: str
     group: ScaleGroup
 
 
 class MachineState(StrEnum):
-    """The state that a platform reports for a slice's machines."""
+    """The state of a slice's machines, as the platform reports it."""
 
-    CREATING = "CREATING"  # it creates them now, or when it has capacity
-    ACTIVE = "ACTIVE"  # they exist
+    CREATING = "CREATING"  # the platform creates the machines, now or when it has capacity
+    ACTIVE = "ACTIVE"  # the machines exist
     REPAIRING = (
-        "REPAIRING"  # they exist, and it repairs one of them: maintenance, or a broken machine
+        # the machines exist, and the platform repairs one of them: maintenance, or a broken machine
+        "REPAIRING"
     )
-    PREEMPTED = "PREEMPTED"  # it has preempted them; what is left has to be deleted
-    FAILED = "FAILED"  # they are broken, stopped or suspended, and will not recover by themselves
-    DELETING = "DELETING"  # it deletes them
+    # the platform has preempted the machines; the rest of them must be deleted
+    PREEMPTED = "PREEMPTED"
+    # the machines are broken, stopped or suspended, and will not recover by themselves
+    FAILED = "FAILED"
+    DELETING = "DELETING"  # the platform deletes the machines
 
 
 class SliceFault(StrEnum):
-    """The reason that a slice could not be created, or was lost."""
+    """Why a slice could not be created, or why it was lost."""
 
     STOCK_OUT = "STOCK_OUT"  # the zone has no capacity for such machines now
     QUOTA = "QUOTA"  # the project's quota does not allow more of them
@@ -50,10 +53,10 @@ class SliceFault(StrEnum):
     PLATFORM = "PLATFORM"  # any other refusal by the platform
     BOOT_TIMEOUT = "BOOT_TIMEOUT"  # the machines were not created in time
     INIT_TIMEOUT = "INIT_TIMEOUT"  # the agents did not report in time
-    PREEMPTED = "PREEMPTED"  # the platform preempted it
-    HOST_LOST = "HOST_LOST"  # one of its hosts stopped reporting
-    HOST_LEFT = "HOST_LEFT"  # one of its agents was stopped and reported that
-    VANISHED = "VANISHED"  # the platform no longer knows it
+    PREEMPTED = "PREEMPTED"  # the platform preempted the slice
+    HOST_LOST = "HOST_LOST"  # a host of the slice stopped reporting
+    HOST_LEFT = "HOST_LEFT"  # an agent of the slice was stopped, and reported that
+    VANISHED = "VANISHED"  # the platform no longer knows the slice
 
 
 class SliceObservation(Frozen):
@@ -63,23 +66,24 @@ class SliceObservation(Frozen):
     group: str
     zone: str
     state: MachineState
-    #: In the platform's own text.
+    #: The platform's own text about the state.
     reason: str = ""
     created_at: datetime | None = None
-    #: How many machines the complete slice has, if the platform knows.
+    #: The number of machines of the complete slice, if the platform knows it.
     hosts: int = 1
-    #: The token of the request that created it; empty: the platform did not keep it.
+    #: The token of the request that created the slice; empty if the platform did not keep it.
     token: str = ""
-    #: Verifies the reports of the slice's agents; empty: unknown.
+    #: The key that verifies the reports of the slice's agents; empty if it is not known.
     public_key: str = ""
-    #: Why it is FAILED, if the platform gives more detail. For example, it accepted the request
-    #: first and then found no capacity.
+    #: Why the slice is FAILED, if the platform gives details. For example, the platform accepted
+    #: the request first and then found no capacity.
     fault: SliceFault | None = None
-    #: With QUOTA: as in `CreateOutcome`.
+    #: The zone or region of the exceeded quota, as in `CreateOutcome`. It is set for the fault
+    #: QUOTA.
     quota_scope: str = ""
 
 
-#: Stands for all zones: when no zone could be listed, or when a quota applies everywhere.
+#: Stands for all zones: if no zone could be listed, or if a quota applies everywhere.
 ANYWHERE = "*"
 
 
@@ -87,15 +91,15 @@ class FleetListing(Frozen):
     """All slices of this cluster that the platform lists."""
 
     slices: tuple[SliceObservation, ...] = ()
-    #: The zones that could not be listed, with the reason. Their slices are unknown, which does not
-    #: mean that there are none.
+    #: The zones that could not be listed, with the reason. The listing does not show whether they
+    #: have slices.
     unreachable: dict[str, str] = Field(default_factory=dict)
-    #: With `ANYWHERE` in `unreachable`: the zones that were listed nevertheless, because another
-    #: service has their machines.
+    #: If `unreachable` contains `ANYWHERE`, the zones that were listed nevertheless, because
+    #: another service manages their machines.
     listed: tuple[str, ...] = ()
 
     def knows(self, zone: str) -> bool:
-        """Returns whether the listing has all slices of the zone."""
+        """Returns whether the listing is complete for the zone."""
         return zone not in self.unreachable and (
             ANYWHERE not in self.unreachable or zone in self.listed
         )
@@ -103,27 +107,31 @@ class FleetListing(Frozen):
 
 class DeleteResult(StrEnum):
     GONE = "GONE"  # the platform confirms that nothing is left
-    GOING = "GOING"  # the platform has accepted the deletion and works on it
+    GOING = "GOING"  # the platform has accepted the deletion, which is not finished
 
 
 class CreateOutcome(Frozen):
-    """The result of a request: what the platform created or found, or why it refused."""
+    """The result of a request: the machines that the platform created or found, or why it
+    refused.
+    """
 
     observation: SliceObservation | None = None
     fault: SliceFault | None = None
     reason: str = ""
-    #: With QUOTA: the zone or region where it applies, or `ANYWHERE`; empty: the platform does not
-    #: say.
+    #: The zone or region to which the exceeded quota applies, or `ANYWHERE`. It is set for the
+    #: fault QUOTA, and empty if the platform does not report it.
     quota_scope: str = ""
 
 
-#: How long the tasks of a slice that is taken back may take to end before its machines are deleted.
-#: Google gives thirty seconds (spot) or a minute (maintenance). A task's grace is 30 s by default,
-#: and then its agent reports it. cloud.google.com/compute/docs/instances/create-use-spot and
+#: How long the tasks of a preempted slice may take to end before Iris deletes its machines. Google
+#: gives thirty seconds (spot) or a minute (maintenance). A task needs its grace, 30 s by default,
+#: and then its agent reports the end. Sources:
+#: cloud.google.com/compute/docs/instances/create-use-spot and
 #: .../metadata/getting-live-migration-notice
 TIME_TO_LEAVE = timedelta(minutes=1)
-#: When tasks on such a slice are evicted that still run: on a host whose own agent does not leave,
-#: they know of nothing. The rest of the time is enough for the default grace and the report.
+#: When Iris evicts the tasks that still run on such a slice: if a host's own agent was not
+#: notified, its tasks do not know of the preemption. The rest of the time suffices for the default
+#: grace and the report.
 EVICTED_AFTER = timedelta(seconds=10)
 
 _LOSSES = {
@@ -134,15 +142,18 @@ _LOSSES = {
 
 
 def ends_its_tasks(fault: SliceFault | None) -> bool:
-    """Returns whether the agents of a slice with this fault may still be alive, and end their tasks
-    in order.
+    """Returns whether the agents of a slice with this fault may still run and end their tasks in
+    order.
     """
     return fault in (SliceFault.PREEMPTED, SliceFault.HOST_LEFT)
 
 
 def loss_of(seen: SliceObservation | None) -> tuple[SliceFault, str] | None:
-    """Returns the fault and the reason if the observation means that a wanted slice is lost,
-    otherwise None.
+    """Returns the fault and the reason if the observation means that the slice is lost, otherwise
+    None.
+
+    Args:
+        seen: the observation; None if the platform does not know the slice.
     """
     if seen is None:
         return SliceFault.VANISHED, "the platform no longer knows its machines"

@@ -1,4 +1,4 @@
-"""Defines the record of one slice: everything that its workflow knows, as one frozen value."""
+"""The record of one slice: everything that its workflow knows, as one frozen value."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,48 +10,47 @@ from iris.model.slice.provisioning import SliceObservation, SliceRequest
 from iris.model.slice.scaling import Drain
 from iris.model.slice.status import SliceFacts, SliceState, SliceStatus, SliceStep, move_slice
 
-#: The most steps that are kept for display.
+#: The limit on steps of a slice's history, which is only for display.
 MAX_STEPS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRecord:
-    """One slice. `iris.model.slice.lifecycle.step` makes the next record of it; no other function
-    does.
-    """
+    """One slice. Only `iris.model.slice.lifecycle.step` makes the next record of it."""
 
     cluster: str
-    #: Its id, state and times, and the reason for its state. The scale group and zone of a slice
-    #: that joined are empty.
+    #: The id, the state with its reason, and the times of the slice. The scale group and the zone
+    #: are empty for a slice whose machines joined by themselves.
     facts: SliceFacts
-    #: How many hosts the complete slice has.
+    #: The number of hosts of the complete slice.
     size: int
-    #: The request to the platform; None: its machines joined by themselves.
+    #: The request to the platform. It is None if the machines joined by themselves.
     request: SliceRequest | None = None
-    #: Whether its machines were found without a workflow.
+    #: Whether the machines were found without a workflow.
     adopted: bool = False
     #: The hosts whose agents have reported.
     hosts: tuple[Host, ...] = ()
-    #: Verifies the reports of its agents; empty: the platform has not reported it.
+    #: The key that verifies the reports of the agents. It is empty until the platform has reported
+    #: it.
     public_key: str = ""
-    #: For a slice that joined: the public key of each host's machine, by the host's id, from its
-    #: first report.
+    #: For machines that joined by themselves: the public key of each host's machine, by the host's
+    #: id, from its first report.
     machine_keys: Mapping[str, str] = field(default_factory=dict)
-    #: The ids of hosts whose agents could not prove that they belong to it, or that they run on the
-    #: host's machine.
+    #: The ids of hosts whose agents could not prove that they belong to the slice, or that they run
+    #: on the host's machine.
     refused: frozenset[str] = frozenset()
-    #: The (host, incarnation) of hosts whose incarnations the scheduler has ended.
+    #: The hosts whose incarnations the scheduler has ended, as (host id, incarnation).
     ended: frozenset[tuple[str, str]] = frozenset()
-    #: The order to delete it when its tasks have ended; None: there is none.
+    #: The instruction to delete the slice when its tasks have ended, or None.
     drain: Drain | None = None
-    #: When a draining or overdue slice is checked next, and the pause after that.
+    #: When a draining or overdue slice is checked next, and the pause after that check.
     check_at: datetime
     check_every: timedelta = timedelta()
-    #: Whether what ran on it at the deadline of its drain was evicted.
+    #: Whether the tasks that still ran at the deadline of the drain were evicted.
     evicted: bool = False
-    #: The last output of its machines, if they or their agents were late.
+    #: The last console output of the machines, if they or their agents were late.
     console_output: str = ""
-    #: Its history, the oldest step first.
+    #: The history of the slice, the oldest step first.
     steps: tuple[SliceStep, ...] = ()
 
     @property
@@ -66,7 +65,7 @@ class SliceRecord:
 
     @property
     def incarnations(self) -> tuple[tuple[str, str], ...]:
-        """The (host id, incarnation) of each host."""
+        """The hosts as (host id, incarnation)."""
         return tuple((host.id, host.incarnation) for host in self.hosts)
 
     @property
@@ -86,12 +85,12 @@ class SliceRecord:
         )
 
     def proves(self, host: Host, signature: str, public_key: str = "") -> bool | None:
-        """Returns whether a report comes from a machine of the slice; None: the slice does not know
-        its key yet.
+        """Returns whether the report comes from a machine of the slice, or None if the slice does
+        not know its key yet.
 
         Args:
-            public_key: of a machine that joined. The first one for a host is believed, and no other
-                one after that.
+            public_key: the key in the report, for a machine that joined by itself. The first key of
+                a host counts, and the slice refuses all others later.
         """
         if self.request is None:
             key = self.machine_keys.get(host.id, public_key)
@@ -114,7 +113,7 @@ class SliceRecord:
         """Returns the slice in another state.
 
         Args:
-            facts: further changes of its facts.
+            facts: further changes of the slice's facts.
 
         Raises:
             IllegalMove: the slice cannot enter that state.
@@ -129,8 +128,8 @@ class SliceRecord:
         return replace(self, steps=(*self.steps, added)[-MAX_STEPS:])
 
     def waiting(self, reason: str, now: datetime) -> "SliceRecord":
-        """Returns the slice with the reason why its machines do not exist yet, if the platform
-        gives a new one.
+        """Returns the slice with the platform's reason why the machines do not exist yet, if it is
+        a new one.
         """
         if self.state is not SliceState.PROVISIONING or reason in (
             "",
@@ -144,10 +143,10 @@ class SliceRecord:
         return replace(self, facts=self.facts.model_copy(update=facts))
 
     def with_host(self, host: Host, public_key: str = "") -> "SliceRecord":
-        """Returns the slice with this host, in place of an earlier incarnation of it.
+        """Returns the slice with this host. The host replaces an earlier incarnation of itself.
 
         Args:
-            public_key: of its machine, if it joined.
+            public_key: the key of the host's machine, if the machine joined by itself.
         """
         keys = {host.id: public_key, **self.machine_keys} if public_key else self.machine_keys
         others: Iterable[Host] = (each for each in self.hosts if each.id != host.id)
@@ -162,6 +161,6 @@ class SliceRecord:
 
 
 def with_last_line(reason: str, output: str) -> str:
-    """Returns a reason of one line, with the last line of the machines' output."""
+    """Returns the reason with the last line of the machines' output."""
     lines = output.strip().splitlines()
     return f"{reason}; last output of its machines: {lines[-1]}" if lines else reason

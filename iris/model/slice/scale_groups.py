@@ -1,6 +1,6 @@
 """Scale groups: kinds of slice, with their limits and the timing of scaling.
 
-All values are final: the defaults are applied, and durations are `timedelta`.
+Defaults are applied already, and durations are `timedelta`.
 """
 
 import re
@@ -20,20 +20,20 @@ _GCP_ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-([a-z]|ai[0-9]+[a-z])")
 
 
 class SliceType(StrEnum):
-    """The kind of machines that a slice consists of."""
+    """The kind of machines of a slice."""
 
     TPU_VM = "tpu_vm"  # one TPU slice, with as many VMs as it has hosts
-    GCE_VM = "gce_vm"  # one virtual machine
+    GCE_VM = "gce_vm"  # one VM of Compute Engine
     MANUAL_VM = "manual_vm"  # machines that exist already
-    LOCAL_VM = "local_vm"  # processes on this machine, which simulate any of the other types
+    LOCAL_VM = "local_vm"  # processes on this machine, which simulate machines of the other types
 
 
 class Pace(Frozen):
-    """The timing of a group's scaling, and how long the group avoids what has just failed."""
+    """The timing of a group's scaling, and how long the group avoids a failed zone or quota."""
 
     #: The wait after a scale-up before the next one.
     scale_up_delay: timedelta = timedelta(seconds=60)
-    #: A slice is deleted when all its hosts have been free for this long.
+    #: A slice is deleted after all its hosts have been free for this long.
     scale_down_delay: timedelta = timedelta(minutes=5)
     #: A request that the platform has not answered for this long no longer delays other requests.
     requesting_timeout: timedelta = timedelta(seconds=120)
@@ -47,12 +47,12 @@ class Pace(Frozen):
     #: `max_stockout_delay`.
     stockout_delay: timedelta = timedelta(seconds=30)
     max_stockout_delay: timedelta = timedelta(minutes=10)
-    #: The most slices requested and the most deleted within a minute.
+    #: The limits on slices that are requested, and on slices that are deleted, in a minute.
     scale_ups_per_minute: int = 16
     scale_downs_per_minute: int = 32
-    #: From the platform's acceptance until the machines exist.
+    #: The time limit from the platform's acceptance of the request until the machines exist.
     boot_timeout: timedelta = timedelta(minutes=5)
-    #: From then until every agent has reported.
+    #: The time limit from the existence of the machines until all agents have reported.
     init_timeout: timedelta = timedelta(minutes=10)
 
 
@@ -61,17 +61,17 @@ class ScaleGroup(Frozen):
 
     name: str
     type: SliceType
-    #: The zones of its slices, the preferred one first; at least one.
+    #: The zones of the slices, the preferred zone first. There is at least one.
     zones: tuple[str, ...]
     #: The number of machines in one slice.
     hosts: int = 1
     #: The resources of each machine.
     resources: Resources
-    #: The part of them, in bytes, that the system and Iris use, so that hosts do not offer it to
-    #: tasks.
+    #: The memory and the disk, in bytes, that the system and Iris use, and that hosts do not offer
+    #: to tasks.
     reserved_memory: int = 0
     reserved_disk: int = 0
-    #: Further attributes of each machine, besides those derived from the group.
+    #: Further attributes of each machine, besides those that follow from the group.
     attributes: dict[str, Attribute] = Field(default_factory=dict)
     topology: str = ""
     #: The platform's name for the accelerator; empty for machines without accelerators.
@@ -79,20 +79,19 @@ class ScaleGroup(Frozen):
     runtime_version: str = ""
     machine_type: str = ""
     preemptible: bool = False
-    #: The reservation that its slices use; empty: none.
+    #: The reservation that the slices use; empty for none.
     reservation: str = ""
-    #: Whether slices are requested as queued resources, which may wait for hours until there is
-    #: capacity.
+    #: Whether slices are requested as queued resources, which may wait for hours for capacity.
     queued: bool = False
     #: Whether a host with accelerators also accepts tasks that request none.
     accept_cpu_jobs: bool = False
-    #: The container image of tasks that name none; empty: they run as processes.
+    #: The container image of tasks that name none. If it is empty, such tasks run as processes.
     task_image: str = ""
     #: Groups with a lower number are used first.
     priority: int = 100
     min_slices: int = 0
     max_slices: int
-    #: The number of machines in the pool that the slices come from; 0: the platform creates
+    #: The number of machines in the pool that the slices come from; 0 if the platform creates
     #: machines.
     machines: int = 0
     #: The number of slices to keep beyond the current demand.
@@ -106,12 +105,12 @@ class ScaleGroup(Frozen):
 
     @property
     def is_pool(self) -> bool:
-        """Whether only more machines allow more slices."""
+        """Whether the group is a pool whose machines limit its slices, not `max_slices`."""
         return 0 < self.machines <= self.max_slices
 
     @property
     def limit_reached(self) -> str:
-        """Why it has no more slices, as the end of a sentence about the group."""
+        """Why the group can have no more slices. The text ends a sentence about the group."""
         if not self.is_pool:
             return f"at max_slices {self.max_slices}"
         return (
@@ -122,7 +121,7 @@ class ScaleGroup(Frozen):
 
     @property
     def offers(self) -> Resources:
-        """The resources that each host promises to tasks: those of its machine without the reserved
+        """The resources that each host offers to tasks: those of its machine without the reserved
         part.
         """
         if not self.reserved_memory and not self.reserved_disk:
@@ -135,10 +134,10 @@ class ScaleGroup(Frozen):
         )
 
     def with_reserve(self, host: Host) -> Host:
-        """Returns a host as its agent reports it, without the reserved memory: it offers at most
-        what the group promises.
+        """Returns the host of an agent's report without the reserved memory. It offers at most the
+        memory that the group promises.
 
-        The disk needs no such limit, because an agent reports only what is free.
+        The disk needs no such limit, because an agent reports only free disk space.
         """
         most = self.offers.memory_bytes
         if not self.reserved_memory or host.resources.memory_bytes <= most:
@@ -190,7 +189,7 @@ class ScaleGroup(Frozen):
 
 
 def unknown_group(name: str, zone: str, hosts: int = 1) -> ScaleGroup:
-    """Returns a substitute for a group that the configuration no longer has. It is enough to delete
+    """Returns a substitute for a group that the configuration no longer has. It suffices to delete
     the group's slices.
     """
     kind = SliceType.LOCAL_VM

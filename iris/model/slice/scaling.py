@@ -1,5 +1,5 @@
-"""The values that the autoscaler knows, decides and remembers. `iris.autoscaling.plan` makes the
-plan itself.
+"""The values that the autoscaler knows, decides and remembers. `iris.autoscaling.plan` makes its
+plans.
 """
 
 from datetime import datetime, timedelta
@@ -12,7 +12,7 @@ from iris.model.host.resources import Resources
 from iris.model.job.requests import Request
 from iris.model.slice.status import SliceState
 
-#: The most shapes whose outlook the autoscaler sends the scheduler, which stores them in its
+#: The limit on shapes whose outlook the autoscaler sends to the scheduler, which stores them in its
 #: ledger.
 MOST_OUTLOOKS = 200
 
@@ -28,24 +28,24 @@ class Demand(Frozen):
 class Wanted(Frozen):
     """The gangs that the scheduler could not place, and the slices that are idle."""
 
-    #: In the order in which the scheduler serves them.
+    #: The demands, in the order in which the scheduler serves them.
     demands: tuple[Demand, ...] = ()
-    #: The slices on whose hosts nothing runs, and since when.
+    #: The slices on which nothing runs, with the time since when.
     idle: dict[str, datetime] = Field(default_factory=dict)
     #: The slices that cannot work any more because one of their hosts is quarantined, with the
     #: reason.
     broken: dict[str, str] = Field(default_factory=dict)
-    #: The scale groups that are paused: their hosts accept no new work.
+    #: The scale groups that an operator has paused: their hosts accept no new work.
     paused: tuple[str, ...] = ()
     #: Whether the scheduler has received the outlooks of the waiting gangs.
     informed: bool = True
-    #: The time of this snapshot by the server's clock. A slice that became ready later may be one
-    #: that the gangs wait for.
+    #: The time of this snapshot, by the server's clock. The waiting gangs may need a slice that
+    #: became ready later.
     as_of: datetime
 
 
 class Create(Frozen):
-    """An instruction to request a slice of this group in this zone."""
+    """An instruction to request a slice."""
 
     group: str
     zone: str
@@ -57,11 +57,11 @@ class Drain(Frozen):
 
     slice_id: str
     reason: str
-    #: Delete only if the scheduler confirms that the slice has been idle at least since then;
-    #: otherwise leave it unchanged.
+    #: If it is set, the slice is deleted only if the scheduler confirms that it has been idle since
+    #: then. Otherwise the slice stays unchanged.
     idle_since: datetime | None = None
-    #: When tasks that still run on it are stopped. None: they may run to their end. Ignored if
-    #: `idle_since` is given.
+    #: When the tasks that still run on the slice are stopped. If it is None, they may run to their
+    #: end. It is ignored if `idle_since` is set.
     deadline: datetime | None = None
 
     def is_over(self, due: datetime | None, patience: timedelta = timedelta(0)) -> bool:
@@ -69,7 +69,7 @@ class Drain(Frozen):
         return self.deadline is not None and due is not None and due >= self.deadline + patience
 
     def beside(self, other: "Drain | None") -> "Drain":
-        """Returns a copy with the earlier of the two deadlines."""
+        """Returns this instruction with the earlier deadline of the two."""
         deadlines = [
             each.deadline
             for each in (self, other)
@@ -79,56 +79,60 @@ class Drain(Frozen):
 
 
 class Availability(StrEnum):
-    """The availability of a group for new slices: the first state that holds."""
+    """Whether a group can get new slices: the first of these states that applies."""
 
-    QUOTA_EXCEEDED = "QUOTA_EXCEEDED"  # the platform reported it; demand goes to the next group
+    QUOTA_EXCEEDED = "QUOTA_EXCEEDED"  # the platform reported it; the next group serves the demand
     BACKOFF = (
-        "BACKOFF"  # slices failed, or every zone is out of stock; demand goes to the next group
+        "BACKOFF"  # slices failed, or every zone is out of stock; the next group serves the demand
     )
-    REQUESTING = "REQUESTING"  # the platform has not answered the last request yet; demand waits
-    COOLDOWN = "COOLDOWN"  # the group has just grown; demand waits
-    AT_MAX = "AT_MAX"  # the group has its maximum; demand goes to the next group
+    # the platform has not answered the last request yet; the demand waits
+    REQUESTING = "REQUESTING"
+    COOLDOWN = "COOLDOWN"  # the group has just grown; the demand waits
+    AT_MAX = "AT_MAX"  # the group has its maximum; the next group serves the demand
     AVAILABLE = "AVAILABLE"
 
 
 class GroupStatus(Frozen):
-    """The result of an evaluation for one group: its slices, the demand for it, and why no more is
-    done.
+    """The result of an evaluation for one group: its slices, the demand for it, and why it does not
+    grow or shrink further.
     """
 
     group: str
     availability: Availability
-    #: A text with names and numbers.
+    #: The explanation of the availability, with names and numbers.
     why: str
-    #: When it may change; None: that does not depend on time alone.
+    #: When the availability may change; None if that does not depend on time alone.
     until: datetime | None = None
     #: The number of slices by state.
     counts: dict[SliceState, int] = Field(default_factory=dict)
-    #: The slices that the waiting gangs need of the group, including those on their way.
+    #: The number of slices that the waiting gangs need of the group, including requested ones.
     demand: int = 0
-    #: The number of slices it should have: in use, demanded and in reserve, within its limits.
+    #: The number of slices that the group should have: used, demanded and in reserve, within its
+    #: limits.
     target: int = 0
 
 
 class Outlook(Frozen):
-    """The outlook of the waiting gangs of one shape."""
+    """What the waiting gangs of one shape can expect."""
 
-    #: One of these gangs. Its shape stands for all of them.
+    #: One of these gangs.
     example: Request
-    #: "slice X of scale group G is on its way", or the reason that there is none.
+    #: "slice X of scale group G is on its way", or the reason why no slice is requested.
     message: str
-    #: Since when that holds, if it is a slice that was requested.
+    #: When that slice was requested; None without a slice.
     since: datetime | None = None
-    #: Whether any group could ever serve it.
+    #: Whether any group could ever serve the gangs.
     possible: bool = True
 
 
 class Action(Frozen):
-    """An action of the autoscaler, or an event of a slice. The last hundred are kept."""
+    """An action of the autoscaler, or an event of a slice. The autoscaler keeps the last
+    hundred.
+    """
 
     at: datetime
     group: str
-    #: "scale_up", "scale_down", "failed", "quota_exceeded", "stock_out", "adopted", …
+    #: The kind: "scale_up", "scale_down", "failed", "quota_exceeded", "stock_out", "adopted", …
     what: str
     slice_id: str = ""
     reason: str = ""
@@ -138,17 +142,16 @@ class StockedOut(Frozen):
     """A zone without capacity for a kind of machine."""
 
     zone: str
-    #: `SliceType`, variant or machine type or pool, and tier. Groups that need the same kind share
-    #: this record.
+    #: The kind of machine: `SliceType`, then variant, machine type or pool, then tier. Groups that
+    #: need the same kind share this record.
     kind: str
     until: datetime
-    #: The number of times in a row.
+    #: The number of consecutive stock-outs.
     times: int = 1
-    #: When the stock-out was last reported. The failure of an earlier request is the same stock-out
-    #: and is not counted again.
+    #: When the stock-out was last reported. If an earlier request fails later, it belongs to the
+    #: same stock-out and does not count again.
     at: datetime
-    #: Why no machine of a pool is free; empty for machines of a cloud, which says no more than that
-    #: it has none.
+    #: Why no machine of a pool is free. It is empty for machines of a cloud.
     reason: str = ""
 
 
@@ -157,18 +160,18 @@ class UsedUp(Frozen):
 
     #: The zone or region where it applies, or `ANYWHERE`.
     scope: str
-    #: As in `StockedOut`.
+    #: The kind of machine, as in `StockedOut`.
     kind: str
     until: datetime
     #: The platform's own text, which names the quota.
     reason: str
-    #: When the refused slice was requested. Machines deleted after that may have freed quota.
+    #: When the refused slice was requested. Machines that were deleted later may have freed quota.
     asked_at: datetime
 
 
 class Freed(Frozen):
-    """The last time that machines of a family were found deleted in a zone. Their quota has free
-    capacity since then.
+    """The last time that machines of a family were found deleted in a zone. Their quota has had
+    free capacity since then.
     """
 
     zone: str
@@ -187,12 +190,12 @@ class SizeFound(Frozen):
 class GroupMemory(Frozen):
     """The recent events of a group."""
 
-    #: Used if a platform does not say where its quota applies. If it does, the quota is in
-    #: `Memory.used_up`.
+    #: How long the group avoids a used-up quota, if the platform did not report where the quota
+    #: applies. Otherwise the quota is in `Memory.used_up`.
     quota_until: datetime | None = None
     quota_reason: str = ""
-    #: The failures in a row, and when the last one was reported. The failure of a slice requested
-    #: before that is not counted again.
+    #: The number of consecutive failures, and when the last one was reported. The failure of a
+    #: slice that was requested earlier does not count again.
     failures: int = 0
     failed_at: datetime | None = None
     backoff_until: datetime | None = None
@@ -204,10 +207,10 @@ class GroupMemory(Frozen):
     #: The times of scale-ups and scale-downs within the last minute, for the rate limits.
     scale_ups: tuple[datetime, ...] = ()
     scale_downs: tuple[datetime, ...] = ()
-    #: The ends of slices that had been ready, and whether they were ready for long enough, within
-    #: the churn window.
+    #: The ends of slices that had been ready, within the churn window, each with whether the slice
+    #: was ready for long enough.
     lives: tuple[tuple[datetime, bool], ...] = ()
-    #: The sizes of its last slices, the latest last.
+    #: The sizes of the group's last slices, the newest last.
     sizes: tuple[SizeFound, ...] = ()
 
 
@@ -222,13 +225,13 @@ class Memory(Frozen):
 
 
 class ScalePlan(Frozen):
-    """The result of an evaluation: what to do now, and why nothing else is done."""
+    """The result of an evaluation: what to do now, and why not more."""
 
     creates: tuple[Create, ...] = ()
     drains: tuple[Drain, ...] = ()
     groups: tuple[GroupStatus, ...] = ()
     outlooks: tuple[Outlook, ...] = ()
-    #: The memory after this plan, with the rates and cooldowns of what it does.
+    #: The memory after this plan, including the rates and cooldowns of its actions.
     memory: Memory = Memory()
-    #: When to evaluate again if nothing happens before; None: never.
+    #: When to evaluate again if no event occurs before; None for never.
     next_at: datetime | None = None

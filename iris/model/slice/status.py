@@ -12,20 +12,20 @@ from iris.model.slice.provisioning import SliceFault
 
 
 class SliceState(StrEnum):
-    REQUESTED = "REQUESTED"  # the autoscaler needs it; nothing exists yet
-    PROVISIONING = "PROVISIONING"  # the platform creates it
-    BOOTSTRAPPING = "BOOTSTRAPPING"  # its machines exist, but not all agents have reported
-    READY = "READY"  # every host accepts work
-    DRAINING = "DRAINING"  # accepts no new work; running tasks may end
-    DELETING = "DELETING"  # the platform deletes it
-    DELETED = "DELETED"  # the platform confirms that it is gone
-    FAILED = "FAILED"  # it could not be created, or was lost
+    REQUESTED = "REQUESTED"  # the autoscaler needs the slice; nothing exists yet
+    PROVISIONING = "PROVISIONING"  # the platform creates the machines
+    BOOTSTRAPPING = "BOOTSTRAPPING"  # the machines exist, but not all agents have reported
+    READY = "READY"  # all hosts accept work
+    DRAINING = "DRAINING"  # the hosts accept no new work; running tasks may end
+    DELETING = "DELETING"  # the platform deletes the machines
+    DELETED = "DELETED"  # the platform confirms that the machines are gone
+    FAILED = "FAILED"  # the slice could not be created, or was lost
 
 
 _S = SliceState
 #: The transitions by state and event. The event is the state that a slice enters.
 SLICE_MOVES: Mapping[SliceState, Mapping[SliceState, SliceState]] = {
-    # Manual machines join without a request, so they start at BOOTSTRAPPING.
+    # The slices of machines over SSH that join by themselves begin with BOOTSTRAPPING.
     _S.REQUESTED: entering(_S.PROVISIONING, _S.BOOTSTRAPPING, _S.FAILED, _S.DELETING),
     _S.PROVISIONING: entering(_S.BOOTSTRAPPING, _S.FAILED, _S.DELETING),
     _S.BOOTSTRAPPING: entering(_S.READY, _S.FAILED, _S.DELETING),
@@ -35,7 +35,7 @@ SLICE_MOVES: Mapping[SliceState, Mapping[SliceState, SliceState]] = {
     _S.DELETING: entering(_S.DELETED),
     _S.DELETED: {},
 }
-#: The states in which the slice's workflow handles reports about it.
+#: In these states, the slice's workflow handles reports about the slice.
 LIVE = (_S.PROVISIONING, _S.BOOTSTRAPPING, _S.READY, _S.DRAINING)
 
 
@@ -49,7 +49,7 @@ def move_slice(now: SliceState, to: SliceState) -> SliceState:
 
 
 class SliceStep(Frozen):
-    """A record of a state change of a slice, or of an action on it."""
+    """A change of a slice's state, or an action on the slice."""
 
     at: datetime
     state: SliceState
@@ -64,19 +64,20 @@ class SliceFacts(Frozen):
     zone: str
     state: SliceState
     requested_at: datetime
-    #: When it first accepted work; None: not yet.
+    #: When the slice first accepted work; None before.
     ready_at: datetime | None = None
-    #: Of a ready slice: the least of each resource that its hosts offer. None: unknown.
+    #: For a ready slice, the least amount of each resource that its hosts offer; None if it is not
+    #: known.
     offers: Resources | None = None
-    #: When it entered its state, and the reason.
+    #: When the slice entered its state, and the reason.
     changed_at: datetime
     reason: str = ""
-    #: Why it could not be created or was lost; None: neither.
+    #: Why the slice could not be created or was lost; None otherwise.
     fault: SliceFault | None = None
-    #: With QUOTA: as in `CreateOutcome`.
+    #: The zone or region of the exceeded quota, as in `CreateOutcome`. It is set for the fault
+    #: QUOTA.
     quota_scope: str = ""
-    #: Until when the slice waits for the platform to repair its machines; None: no repair is under
-    #: way.
+    #: How long the slice waits for the platform to repair its machines; None if there is no repair.
     repair_until: datetime | None = None
 
 
@@ -87,17 +88,17 @@ class SliceStatus(Frozen):
     state: SliceState
     reason: str = ""
     hosts: tuple[Host, ...] = ()
-    #: How many hosts the complete slice has.
+    #: The number of hosts of the complete slice.
     size: int = 1
-    #: The autoscaler's view of it; None: it joined by itself and was not created.
+    #: The slice as the autoscaler knows it; None if its machines joined by themselves.
     facts: SliceFacts | None = None
     #: Hosts whose agents could not prove that their machines were created for the slice. These
     #: agents stop.
     refused: tuple[str, ...] = ()
-    #: The (host, incarnation) of hosts that the scheduler does not take, because it has ended their
-    #: incarnations. Their agents begin new ones.
+    #: The hosts that the scheduler does not accept, because it has ended their incarnations, as
+    #: (host id, incarnation). Their agents begin new incarnations.
     ended: tuple[tuple[str, str], ...] = ()
-    #: The last output of its machines, if they or their agents were late.
+    #: The last console output of the machines, if they or their agents were late.
     last_words: str = ""
-    #: Its history, the oldest step first.
+    #: The history of the slice, the oldest step first.
     steps: tuple[SliceStep, ...] = ()

@@ -16,10 +16,11 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from iris.model import names
-from iris.model.job.attempts import Account, AttemptRecord, kept, member_ends
+from iris.model.job.attempts import Account, AttemptRecord, TaskOutcome, kept, member_ends
 from iris.model.job.gangs import WAITS_FOR, Gang, GangEvent, GangState, move_gang
 from iris.model.job.requests import Placement, Request
-from iris.model.job.spec import Overrides, TaskOutcome, TaskStatus
+from iris.model.job.spec import Overrides
+from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState, move_task
 from iris.model.units import format_duration
 from iris.scheduling.jobs import retries

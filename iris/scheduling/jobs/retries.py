@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from iris.model.frozen import Frozen
 from iris.model.host.faults import BEYOND_THE_HOST, OF_THE_SETUP
-from iris.model.job.attempts import Account
+from iris.model.job.attempts import Account, TaskOutcome
 from iris.model.job.requests import Placement
-from iris.model.job.spec import JobSpec, TaskOutcome, TaskStatus
+from iris.model.job.spec import JobSpec
+from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState, move_task
 
 

@@ -22,7 +22,7 @@ from iris.client.operate.validation import (
 )
 from iris.model.host.accelerators import Tpu, tpu
 from iris.model.host.constraints import TPU_NAME
-from iris.model.job.spec import JobStatus
+from iris.model.job.status import JobStatus
 from iris.model.states import JobState, TaskState
 from tests.builders import a_task, at
 

@@ -18,8 +18,8 @@ from iris.client.connect.clusters import ClusterRecord, write_record
 from iris.client.logs.selection import milliseconds_since
 from iris.client.logs.stored import TaskLine
 from iris.model import names
+from iris.model.checkpoint.saves import Save, SavedItem, save_name
 from iris.model.errors import InvalidValue
-from iris.model.job.checkpoints import Save, SavedItem, save_name
 from iris.storage.files import CannotWrite
 from iris.storage.log_format import LogLine, Stream, encode
 from iris.storage.object_store import Store

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from iris.cli.show.follow import print_end
-from iris.model.errors import JobFailed
-from iris.model.job.spec import JobStatus
+from iris.model.job.errors import JobFailed
+from iris.model.job.status import JobStatus
 from iris.model.states import JobState
 from tests.builders import at
 

@@ -18,7 +18,7 @@ from iris.cli.show.live_lines import JobProgress, Look, Phase, phase_of, step_li
 from iris.cli.show.terminal import is_live, shows_colours
 from iris.client.logs.stored import TaskLine
 from iris.model.job.cancelling import Cancelling
-from iris.model.job.spec import JobStatus, TaskStatus
+from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.storage.log_format import LogLine, Stream

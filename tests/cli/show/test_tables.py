@@ -15,7 +15,8 @@ from iris.client.views import Explanation, JobRow
 from iris.messages.scheduler import HostView
 from iris.model.job.attempts import Account, AttemptRecord
 from iris.model.job.bundles import Bundle
-from iris.model.job.spec import Band, Coscheduling, JobStatus
+from iris.model.job.spec import Band, Coscheduling
+from iris.model.job.status import JobStatus
 from iris.model.states import JobState, TaskState
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.scheduling.reasons.forecast import Fit, Forecast

@@ -20,9 +20,9 @@ from iris.client.connect.rpc import Connection
 from iris.client.fleet.store import delete_unused, find_unused, mark_store
 from iris.messages.job import JobInput
 from iris.model import names
+from iris.model.checkpoint.sources import CheckpointSource
 from iris.model.errors import Rejected
 from iris.model.job.bundles import Bundle
-from iris.model.job.checkpoints import CheckpointSource
 from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes

@@ -9,7 +9,7 @@ from iris.client.connect.connection import connect
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.checkpoints import with_source
 from iris.model import names
-from iris.model.job.checkpoints import CheckpointSource
+from iris.model.checkpoint.sources import CheckpointSource
 from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes

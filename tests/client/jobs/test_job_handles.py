@@ -14,7 +14,7 @@ from iris.client.jobs.handle import AsyncJob
 from iris.client.jobs.schedules import When
 from iris.model.errors import InvalidValue
 from iris.model.job.dependencies import Dependency
-from iris.model.job.spec import JobStatus
+from iris.model.job.status import JobStatus
 from iris.model.states import JobState
 from tests.builders import NOON
 

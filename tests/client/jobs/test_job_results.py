@@ -14,9 +14,9 @@ from iris.client.functions import task_results
 from iris.client.jobs.results import LAST_LINE_LENGTH, LAST_LINES, results_of
 from iris.client.views import LogSource
 from iris.model import names
-from iris.model.errors import JobCancelled, JobFailed
 from iris.model.job import bundles
-from iris.model.job.spec import JobStatus, TaskStatus
+from iris.model.job.errors import JobCancelled, JobFailed
+from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from iris.storage.log_format import Stream, encode
 from iris.storage.object_store import Store

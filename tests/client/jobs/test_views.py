@@ -4,7 +4,7 @@ import pytest
 
 from iris.client.views import described
 from iris.model.job.cancelling import Cancelling
-from iris.model.job.spec import JobStatus, TaskStatus
+from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from tests.builders import a_task, at
 

@@ -14,7 +14,7 @@ from iris.client.operate.cluster_manager import ClusterManager
 from iris.client.operate.delete_slices import delete_all
 from iris.client.operate.local.controller import LocalController
 from iris.config import load_config, local_config, make_local_config
-from iris.config.schema import Controller, LocalControllerConfig
+from iris.config.controller_settings import Controller, LocalControllerConfig
 from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected
 from iris.model.slice.provisioning import DeleteResult, FleetListing, MachineState, SliceObservation
 from iris.platforms.base import RateLimited, Unavailable

@@ -3,8 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.job.attempts import KEPT, NAMED, Account, AttemptRecord, kept, member_ends
-from iris.model.job.spec import TaskOutcome
+from iris.model.job.attempts import (
+    KEPT,
+    NAMED,
+    Account,
+    AttemptRecord,
+    TaskOutcome,
+    kept,
+    member_ends,
+)
 from iris.model.states import TaskState
 from tests.builders import NOON, an_outcome, at
 from tests.strategies import CHEAP

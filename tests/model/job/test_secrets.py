@@ -161,9 +161,23 @@ def test_a_list_may_not_have_what_matches_nothing(pattern: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["HF_TOKEN", "WANDB_API_KEY", "GITHUB_TOKEN", "PASSWORD", "PGPASSWORD", "DB_PASSWORD_PROD", "CLIENT_SECRET", "API_KEY",
-     "AWS_SECRET_ACCESS_KEY", "SSH_PRIVATE_KEY", "MY_CREDENTIAL", "CREDENTIALS", "openai_api_key", "MYAPIKEY"],
-)  # fmt: skip
+    [
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+        "GITHUB_TOKEN",
+        "PASSWORD",
+        "PGPASSWORD",
+        "DB_PASSWORD_PROD",
+        "CLIENT_SECRET",
+        "API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "SSH_PRIVATE_KEY",
+        "MY_CREDENTIAL",
+        "CREDENTIALS",
+        "openai_api_key",
+        "MYAPIKEY",
+    ],
+)
 def test_names_of_secrets_are_recognised(name: str) -> None:
     """`iris submit` warns of them, because values of --env lie in histories."""
     assert looks_secret(name)
@@ -171,9 +185,22 @@ def test_names_of_secrets_are_recognised(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["TOKENIZERS_PARALLELISM", "MAX_TOKENS", "PAD_TOKEN", "EOS_TOKEN_ID", "KEY", "MONKEY_PATCH", "PRIMARY_KEY", "SECRET_NAME",
-     "TOKEN_FILE", "GOOGLE_APPLICATION_CREDENTIALS", "LR", "", "PASSES"],
-)  # fmt: skip
+    [
+        "TOKENIZERS_PARALLELISM",
+        "MAX_TOKENS",
+        "PAD_TOKEN",
+        "EOS_TOKEN_ID",
+        "KEY",
+        "MONKEY_PATCH",
+        "PRIMARY_KEY",
+        "SECRET_NAME",
+        "TOKEN_FILE",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "LR",
+        "",
+        "PASSES",
+    ],
+)
 def test_names_that_training_programs_use_are_no_secrets(name: str) -> None:
     """A warning that is often wrong is not read."""
     assert not looks_secret(name)

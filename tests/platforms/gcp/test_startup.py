@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from google.cloud import compute_v1
 
-from iris.config.schema import Controller, GcpControllerConfig
+from iris.config.controller_settings import Controller, GcpControllerConfig
 from iris.model.errors import InvalidValue
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.units import GIB

@@ -23,9 +23,11 @@ import pytest
 
 from iris.model.errors import IllegalMove
 from iris.model.host.constraints import TPU_NAME
+from iris.model.job.attempts import TaskOutcome
 from iris.model.job.gangs import Gang, GangState
 from iris.model.job.requests import Placement, Request, request_for
-from iris.model.job.spec import Band, Coscheduling, Hold, Overrides, TaskOutcome, TaskStatus
+from iris.model.job.spec import Band, Coscheduling, Hold, Overrides
+from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState
 from iris.model.units import format_duration, parse_duration
 from iris.scheduling.jobs import retries

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.model.errors import IllegalMove
-from iris.model.job.attempts import Account
-from iris.model.job.spec import JobSpec, TaskOutcome, TaskStatus
+from iris.model.job.attempts import Account, TaskOutcome
+from iris.model.job.spec import JobSpec
+from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState
 from iris.scheduling.jobs.retries import (
     MAX_AVOIDED,

@@ -22,7 +22,7 @@ from iris.client.connect.plugin import IrisPlugin
 from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
-from iris.model.job.spec import TaskOutcome
+from iris.model.job.attempts import TaskOutcome
 from iris.model.slice import lifecycle
 from iris.model.slice.keys import derived_key
 from iris.model.slice.provisioning import SliceFault, SliceRequest

@@ -14,10 +14,12 @@ from iris.client.functions import task_results
 from iris.client.jobs.rerun import spec_again
 from iris.messages.task import RunTask
 from iris.model import names
-from iris.model.errors import JobFailed, NotFound, Rejected
+from iris.model.errors import NotFound, Rejected
 from iris.model.job.arrays import PART_TASKS, Array, format_indices, part_workflow
+from iris.model.job.attempts import TaskOutcome
 from iris.model.job.bundles import Bundle
-from iris.model.job.spec import Band, TaskOutcome
+from iris.model.job.errors import JobFailed
+from iris.model.job.spec import Band
 from iris.model.states import JobState, TaskState
 from iris.workflows import policies
 from iris.workflows.jobs import array_part

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from iris.model.job.spec import JobStatus
+from iris.model.job.status import JobStatus
 from iris.model.states import JobState, TaskState
 from iris.workflows import policies
 from tests.builders import a_host, some

@@ -6,8 +6,8 @@ import asyncio
 from datetime import datetime, timedelta
 
 from iris.messages.task import RunTask
+from iris.model.job.attempts import TaskOutcome
 from iris.model.job.cancelling import MEMO_CANCELLING, Cancelling
-from iris.model.job.spec import TaskOutcome
 from iris.model.rules import HEARTBEAT_INTERVAL
 from iris.model.states import JobState, TaskState
 from tests.builders import some

@@ -15,8 +15,8 @@ from temporalio.service import RPCError
 
 from iris.activities.control import notifier as notifier_activities
 from iris.messages.task import RunTask
+from iris.model.job.attempts import TaskOutcome
 from iris.model.job.dependencies import Condition, Dependency
-from iris.model.job.spec import TaskOutcome
 from iris.model.states import JobState
 from iris.workflows import policies
 from tests.builders import some

@@ -8,9 +8,9 @@ from temporalio import activity
 
 from iris.activities.host.attempt.gang_start import is_member, wait_for_gang
 from iris.messages.task import RunTask
-from iris.model.job.attempts import Account
+from iris.model.job.attempts import Account, TaskOutcome
 from iris.model.job.environments import EnvironmentSpec
-from iris.model.job.spec import Coscheduling, TaskOutcome
+from iris.model.job.spec import Coscheduling
 from iris.model.states import JobState, TaskState
 from tests.builders import some
 from tests.harness import (

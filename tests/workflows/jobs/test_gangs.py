@@ -11,8 +11,8 @@ from temporalio.api.enums.v1 import EventType
 from iris.activities.control import notifier as notifier_activities
 from iris.activities.host.attempt.lifecycle import Event, Lifecycle, State, step
 from iris.messages.task import RunTask
-from iris.model.job.attempts import Account
-from iris.model.job.spec import Coscheduling, TaskOutcome
+from iris.model.job.attempts import Account, TaskOutcome
+from iris.model.job.spec import Coscheduling
 from iris.model.states import JobState, TaskState
 from iris.workflows import policies
 from tests.builders import some

@@ -20,7 +20,7 @@ from iris.activities.control import notifier as notifier_activities
 from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.errors import Rejected
-from iris.model.job.spec import TaskOutcome
+from iris.model.job.attempts import TaskOutcome
 from iris.workflows import policies
 from tests.builders import some
 from tests.harness import Cluster, Held, Program, child, dev_server_cluster, fails, succeeds

@@ -21,7 +21,7 @@ from iris.activities.host.runtimes.program import Program
 from iris.activities.host.runtimes.shim import shim
 from iris.messages.task import RunTask
 from iris.model import names
-from iris.model.job.spec import TaskOutcome
+from iris.model.job.attempts import TaskOutcome
 
 STATE = "state.json"
 #: The directory of attempts whose records cannot be read, beside the directory of the host's

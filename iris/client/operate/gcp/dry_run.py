@@ -5,7 +5,7 @@ nothing.
 from typing import Any
 
 from iris.config import ClusterConfig, machine_groups, scale_groups_of
-from iris.config.schema import GcpControllerConfig
+from iris.config.controller_settings import GcpControllerConfig
 from iris.model import names
 from iris.model.slice.keys import KEY_BYTES
 from iris.model.slice.provisioning import SliceRequest

@@ -31,9 +31,9 @@ from iris.activities.host.runtimes.program import Program
 from iris.activities.host.runtimes.shim import shim
 from iris.messages.task import Rank, RunTask
 from iris.model.host.faults import FAULTS, Fault, parse_fault
+from iris.model.job.attempts import TaskOutcome
 from iris.model.job.environments import EnvironmentSpec
 from iris.model.job.secrets import ALL_OF_THE_USERS
-from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 from iris.scheduling.jobs.retries import hosts_after
 from iris.storage.object_store import Store

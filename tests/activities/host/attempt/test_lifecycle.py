@@ -18,7 +18,7 @@ from iris.activities.host.attempt.lifecycle import (
     step,
 )
 from iris.model.errors import IllegalMove
-from iris.model.job.spec import TaskOutcome
+from iris.model.job.attempts import TaskOutcome
 from iris.model.states import TaskState
 from tests.transcript import check, transcripts
 

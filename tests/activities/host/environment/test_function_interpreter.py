@@ -20,8 +20,8 @@ from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.pack import pack
 from iris.client.workspace.upload import upload
 from iris.model import names
+from iris.model.job.attempts import TaskOutcome
 from iris.model.job.bundles import Bundle
-from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
 from tests.activities.host.attempt.test_attempt import Bench
 from tests.pythons import VERSION, a_command, another_python

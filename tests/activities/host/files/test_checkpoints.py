@@ -18,8 +18,8 @@ from iris.activities.host.files.checkpoints import End, Saver, end_of
 from iris.activities.host.files.restore import restore
 from iris.activities.host.runtimes.base import CannotStart, HostUnable
 from iris.activities.host.runtimes.program import Exit
-from iris.model.job.checkpoints import Save, SavedItem, save_name
-from iris.model.job.spec import TaskOutcome
+from iris.model.checkpoint.saves import Save, SavedItem, save_name
+from iris.model.job.attempts import TaskOutcome
 from iris.model.states import TaskState
 from iris.model.units import MIB
 from iris.storage.object_store import Store

@@ -77,10 +77,10 @@ def test_a_gang_is_split_evenly_over_its_groups(replicas: int, groups: int) -> N
 @pytest.mark.parametrize(
     ("changes", "together", "problem"),
     [
-        ({"replicas": 4}, {"tasks_per_host": 3}, "cannot share the tasks out evenly"),
-        ({"replicas": 4}, {"tasks_per_host": 4, "groups": 2}, "cannot share the tasks out evenly"),
-        ({"replicas": 4}, {"tasks_per_host": 0}, "cannot share the tasks out evenly"),
-        ({"replicas": 4}, {"tasks_per_host": -2}, "cannot share the tasks out evenly"),
+        ({"replicas": 4}, {"tasks_per_host": 3}, "does not divide the tasks evenly"),
+        ({"replicas": 4}, {"tasks_per_host": 4, "groups": 2}, "does not divide the tasks evenly"),
+        ({"replicas": 4}, {"tasks_per_host": 0}, "does not divide the tasks evenly"),
+        ({"replicas": 4}, {"tasks_per_host": -2}, "does not divide the tasks evenly"),
         ({"replicas": 4}, {"tasks_per_host": 2, "group_by": TPU_NAME}, "does not go with slices"),
         (
             {"replicas": 4, "resources": some(memory=2**32)},
@@ -100,7 +100,7 @@ def test_tasks_that_share_hosts_are_shared_out_evenly(
 
 
 def test_a_gang_puts_up_with_no_failed_task() -> None:
-    """Its tasks share their fate, so that a limit other than none could never be kept."""
+    """All tasks of a gang end together, so any other limit would have no effect."""
     with pytest.raises(ValidationError, match="max_task_failures"):
         a_spec(replicas=2, coscheduling=Coscheduling(group_by=TPU_NAME), max_task_failures=1)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from iris.messages.job import JobInput
-from iris.model.job.spec import TaskStatus
-from iris.model.job.status import reason_of
+from iris.model.job.derived_status import reason_of
+from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState, roll_up
 from tests.builders import a_spec
 

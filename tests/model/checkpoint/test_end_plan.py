@@ -3,8 +3,9 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from iris.model.job.checkpoint_ends import Order, plan_end
-from iris.model.job.checkpoints import Changes, Found, Save, SavedItem
+from iris.model.checkpoint.end_plan import Order, plan_end
+from iris.model.checkpoint.plan import Changes, Found
+from iris.model.checkpoint.saves import Save, SavedItem
 from tests.strategies import examples
 
 #: Seconds, in nanoseconds.

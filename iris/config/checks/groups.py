@@ -1,91 +1,43 @@
-"""Checks the values of a configuration against each other.
-
-Finds contradictions between valid values, and mistakes that otherwise only the cloud would refuse.
+"""Checks the section `scale_groups`: each group by itself, and the groups' names and machines
+together.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite, prod
 
-from iris.config.bootstrap_rules import bootstrap_problems, raised_by
-from iris.config.defaults import (
-    IN_CLOUD,
-    ONLY_FOR,
-    gpu_of,
-    meaningless_keys,
-    secret_manager_references,
-    tpu_of,
-)
-from iris.config.errors import InvalidConfig
-from iris.config.mixed import ssh_file_problems
-from iris.config.schema import ALL_APIS, Accelerator, ClusterConfig, PaceSettings, ScaleGroupConfig
-from iris.config.temporal_service import TemporalService
+from iris.config.checks.values import gcp_zone, raised_by, repeated
+from iris.config.defaults import IN_CLOUD, ONLY_FOR, gpu_of, meaningless_keys, tpu_of
+from iris.config.group_settings import Accelerator, PaceSettings, ScaleGroupConfig
+from iris.config.schema import ClusterConfig
 from iris.config.values import write_duration
 from iris.model import names
 from iris.model.errors import InvalidValue
 from iris.model.host import accelerators, constraints
-from iris.model.host.accelerators import MachineType, machine_type
+from iris.model.host.machine_types import MachineType, machine_type
 from iris.model.host.resources import ANY_VARIANT, parse_device
-from iris.model.rules import SHORTEST_LEASE
-from iris.model.slice.scale_groups import SliceType, is_gcp_zone, region_of
+from iris.model.slice.scale_groups import SliceType
 from iris.model.units import format_bytes, format_cpu
 
-#: Maximum length of the prefix and a group's name. The rest of a host's id is the slice's unique
-#: part and the host's number.
+#: The limit on characters of the prefix with a group's name. The rest of a host's id is the slice's
+#: unique part and the host's number.
 _MAX_GROUP_ID = names.MAX_NAME - len("-01234567-w-1535")
-#: Maximum length of a virtual machine's name. Source: name in
-#: cloud.google.com/compute/docs/reference/rest/v1/instances
-_MAX_MACHINE = 63
 _ANY_ZONE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_LABEL = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
-#: Source: cloud.google.com/resource-manager/docs/creating-managing-projects. The ids of some
-#: organizations begin with their domain.
-_PROJECT = re.compile(r"([a-z0-9][a-z0-9.-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
-#: A bucket, or a directory of the machine that reads it.
-_STORE = re.compile(r"file:///.|(?!file:)[a-z][a-z0-9+.-]*://[^/]")
-_LAST_PORT = 65535
-#: A reservation of the project, or one that another project shares. Sources:
+#: Matches a reservation of the project, or one that another project shares. Sources:
 #: cloud.google.com/tpu/docs/consume-reservation, and reservationAffinity.values in
 #: cloud.google.com/compute/docs/reference/rest/v1/instances
 _RESERVATION = re.compile(r"(projects/[^/]+/reservations/)?[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
-def problems_of(config: ClusterConfig, groups: Iterable[str] = ()) -> list[str]:
-    """Returns a line for each error of a configuration whose defaults have been applied.
+def group_problems(config: ClusterConfig, left_out: Iterable[str] = ()) -> Iterator[InvalidValue]:
+    """Yields the errors of the scale groups. The defaults must have been applied.
 
     Args:
-        groups: names of groups that were left out of the configuration because they have other
-            errors.
+        left_out: the names of groups that were left out of the configuration because they have
+            other errors. Only their names are checked.
     """
-    return [str(each) for each in _all(config, groups)]
-
-
-def check_config(config: ClusterConfig) -> ClusterConfig:
-    """Returns the configuration unchanged. Its defaults must have been applied.
-
-    Raises:
-        InvalidConfig: the configuration has errors; `problems` lists them.
-    """
-    if problems := problems_of(config):
-        raise InvalidConfig(problems)
-    return config
-
-
-def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]:
-    yield from raised_by(names.check_name, "name", config.name)
-    yield from _platform(config)
-    yield from _controller(config)
-    if config.scheduler.lease < SHORTEST_LEASE:
-        problem = f"is less than {write_duration(SHORTEST_LEASE)}"
-        remedy = "use more: a program must survive a call that fails"
-        yield InvalidValue(
-            "scheduler.lease", write_duration(config.scheduler.lease), problem, remedy
-        )
-    yield from _ceilings("defaults.autoscaler", config.defaults.autoscaler)
-    yield from bootstrap_problems(config)
-    yield from _group_names(config, [*config.scale_groups, *groups])
+    yield from _group_names(config, [*config.scale_groups, *left_out])
     yield from _addresses(config)
-    yield from ssh_file_problems(config)
     for name, group in config.scale_groups.items():
         path = f"scale_groups.{name}"
         yield from _size(path, group)
@@ -94,150 +46,10 @@ def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]
         yield from _machine(path, group)
         yield from _reservation(path, group)
         yield from _keys(path, group)
-        yield from _ceilings(path, group)
+        yield from longest_delay_problems(path, group)
 
 
-def _platform(config: ClusterConfig) -> Iterator[InvalidValue]:
-    gcp = config.platform.gcp
-    if gcp is None:
-        return
-    path = "platform.gcp"
-    if _PROJECT.fullmatch(gcp.project_id) is None:
-        remedy = (
-            "use 6 to 30 lower-case letters, digits and hyphens; start with a letter and do not end"
-            " with a hyphen"
-        )
-        yield InvalidValue(
-            f"{path}.project_id", gcp.project_id, "is not a valid project id", remedy
-        )
-    for zone in gcp.default_zones:
-        yield from _gcp_zone(f"{path}.default_zones", zone)
-        if "region" in gcp.model_fields_set and is_gcp_zone(zone) and region_of(zone) != gcp.region:
-            remedy = "list zones of other regions in the groups that use them"
-            yield InvalidValue(
-                f"{path}.default_zones", zone, f"is not in {path}.region ({gcp.region})", remedy
-            )
-    yield from _twice(f"{path}.default_zones", gcp.default_zones)
-    if _LABEL.fullmatch(gcp.label_prefix) is None:
-        remedy = "use up to 32 lower-case letters, digits and dashes; start with a letter"
-        yield InvalidValue(
-            f"{path}.label_prefix", gcp.label_prefix, "is not a valid label prefix", remedy
-        )
-    if ALL_APIS not in gcp.scopes and (keys := secret_manager_references(config)):
-        problem = f"do not cover Secret Manager, to which {' and '.join(keys)} refer"
-        yield InvalidValue(
-            f"{path}.scopes",
-            ", ".join(gcp.scopes),
-            problem,
-            f"add {ALL_APIS}, or refer to files of the hosts",
-        )
-
-
-def _controller(config: ClusterConfig) -> Iterator[InvalidValue]:
-    controller, kind = config.controller, config.controller.kind
-    if not kind:
-        yield InvalidValue(
-            "controller",
-            "",
-            "has no location",
-            "add local: {} to run it on the machine that starts the cluster",
-        )
-    if kind == "gcp" and config.platform.gcp is None:
-        remedy = "use another controller, or use platform.gcp"
-        yield InvalidValue(
-            "controller.gcp", "gcp", f"does not work with platform.{config.platform.kind}", remedy
-        )
-    if controller.temporal is not None:
-        yield from _temporal(config, controller.temporal)
-    if controller.payload_keys and config.platform.gcp is None:
-        problem = f"does not work with platform.{config.platform.kind}"
-        remedy = f"remove it and set {names.ENV_PAYLOAD_KEYS}=FILE where you start the cluster"
-        yield InvalidValue("controller.payload_keys", controller.payload_keys, problem, remedy)
-    if controller.secret_keys and config.platform.gcp is None:
-        problem = f"does not work with platform.{config.platform.kind}"
-        remedy = "remove it: the control plane makes its keys for users' secrets itself"
-        yield InvalidValue("controller.secret_keys", controller.secret_keys, problem, remedy)
-    machine = names.controller_machine(config.slice_prefix, config.name)
-    if kind == "gcp" and len(machine) > _MAX_MACHINE:
-        problem = f"makes the name of the control plane's machine, {machine}, too long"
-        remedy = (
-            f"shorten it, or platform.gcp.label_prefix, by {len(machine) - _MAX_MACHINE} characters"
-        )
-        yield InvalidValue("name", config.name, problem, remedy)
-    own = controller.gcp
-    if (
-        own is not None
-        and config.platform.gcp is not None
-        and ("zone" in own.model_fields_set or not own.zone)
-    ):
-        yield from _gcp_zone("controller.gcp.zone", own.zone)
-    if kind == "local" and config.platform.gcp is not None:
-        remedy = "use gcp; iris cluster start --local runs any configuration locally"
-        problem = "does not work with platform.gcp, whose hosts have to reach the control plane"
-        yield InvalidValue("controller.local", "local", problem, remedy)
-    if kind == "manual" and config.platform.manual is None:
-        remedy = "use another controller, or use platform.manual"
-        yield InvalidValue(
-            "controller.manual",
-            "manual",
-            f"does not work with platform.{config.platform.kind}",
-            remedy,
-        )
-    if (
-        kind in ("local", "manual")
-        and config.platform.manual is not None
-        and not controller.bundle_prefix
-    ):
-        problem = "is required by platform.manual"
-        remedy = (
-            "set a place that every host reaches: s3://bucket/path, gs://bucket/path, or"
-            " file:///PATH of a shared directory"
-        )
-        yield InvalidValue("controller.bundle_prefix", "", problem, remedy)
-    if kind == "gcp":
-        if not controller.image:
-            yield InvalidValue(
-                "controller.image", "", "is required by controller.gcp", "set a container image"
-            )
-        if not controller.bundle_prefix:
-            yield InvalidValue(
-                "controller.bundle_prefix",
-                "",
-                "is required by controller.gcp",
-                "set a URL, such as gs://bucket/path",
-            )
-    if controller.bundle_prefix and _STORE.match(controller.bundle_prefix) is None:
-        remedy = "use a URL such as gs://bucket/path or s3://bucket/path"
-        yield InvalidValue(
-            "controller.bundle_prefix",
-            controller.bundle_prefix,
-            "is not the URL of an object store",
-            remedy,
-        )
-    if controller.gcp is not None and controller.gcp.port == _LAST_PORT:
-        problem = "leaves no port for the Web UI, which uses the next port"
-        yield InvalidValue(
-            "controller.gcp.port",
-            controller.gcp.port,
-            problem,
-            f"use a port from 1 to {_LAST_PORT - 1}",
-        )
-
-
-def _temporal(config: ClusterConfig, temporal: TemporalService) -> Iterator[InvalidValue]:
-    if config.platform.gcp is None and temporal.tls:
-        remedy = (
-            "remove it and its credentials; set Temporal's environment variables for the machines"
-        )
-        yield InvalidValue(
-            "controller.temporal.tls",
-            "true",
-            f"does not work with platform.{config.platform.kind}",
-            remedy,
-        )
-
-
-def _ceilings(path: str, pace: PaceSettings) -> Iterator[InvalidValue]:
+def longest_delay_problems(path: str, pace: PaceSettings) -> Iterator[InvalidValue]:
     for first, most in (("backoff", "max_backoff"), ("stockout_delay", "max_stockout_delay")):
         start, end = getattr(pace, first), getattr(pace, most)
         if end < start:
@@ -316,7 +128,7 @@ def _size(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
                 "is not one of the group's hosts",
                 "remove it, or add it to hosts",
             )
-    yield from _twice(f"{path}.retiring_hosts", group.retiring_hosts, "machine")
+    yield from repeated(f"{path}.retiring_hosts", group.retiring_hosts, "machine")
     staying = len(set(group.hosts) - set(group.retiring_hosts))
     if group.retiring_hosts and group.min_slices > staying:
         problem = f"is more than the number of hosts that stay ({staying})"
@@ -354,7 +166,7 @@ def _place(path: str, group: ScaleGroupConfig, config: ClusterConfig) -> Iterato
         )
     for zone in group.zones if "zones" in group.model_fields_set else ():
         if group.type in IN_CLOUD:
-            yield from _gcp_zone(f"{path}.zones", zone)
+            yield from gcp_zone(f"{path}.zones", zone)
         elif _ANY_ZONE.fullmatch(zone) is None:
             yield InvalidValue(
                 f"{path}.zones",
@@ -362,23 +174,11 @@ def _place(path: str, group: ScaleGroupConfig, config: ClusterConfig) -> Iterato
                 "is not a zone",
                 "use lower-case letters, digits and dashes, such as lab-a",
             )
-    yield from _twice(f"{path}.zones", group.zones)
+    yield from repeated(f"{path}.zones", group.zones)
     if group.type is SliceType.MANUAL_VM and not group.hosts:
         yield InvalidValue(
             f"{path}.hosts", "", "has no machines", "list the addresses of the machines"
         )
-
-
-def _gcp_zone(path: str, zone: str) -> Iterator[InvalidValue]:
-    if not is_gcp_zone(zone):
-        yield InvalidValue(
-            path, zone, "is not a zone", "use a region and a letter, such as europe-west4-b"
-        )
-
-
-def _twice(path: str, values: Sequence[str], what: str = "zone") -> Iterator[InvalidValue]:
-    for value in sorted({each for each in values if values.count(each) > 1}):
-        yield InvalidValue(path, value, "is listed twice", f"list each {what} once")
 
 
 def _accelerator(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
@@ -477,8 +277,8 @@ def _topology(
 
 
 def _machine(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
-    """Checks the size of the machines. A gce_vm group needs a machine type or resources: each
-    determines the other.
+    """Checks the size of the machines. A gce_vm group needs a machine type or resources, because
+    each determines the other.
     """
     resources = group.resources
     for name in ("cpu", "memory"):
@@ -519,9 +319,7 @@ def _machine(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
 
 
 def _beyond(path: str, group: ScaleGroupConfig, known: MachineType) -> Iterator[InvalidValue]:
-    """Yields an error for each resource of which the group offers more than its machine type
-    has.
-    """
+    """Yields an error for each resource that exceeds the group's machine type."""
     if round(group.resources.cpu * 1000) > known.cpu_millis:
         problem = f"is more than a {known.name} has ({format_cpu(known.cpu_millis)})"
         yield InvalidValue(
@@ -539,7 +337,7 @@ def _beyond(path: str, group: ScaleGroupConfig, known: MachineType) -> Iterator[
 
 
 def _reservation(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
-    """Yields the first reason why the group could not use the capacity of its reservation."""
+    """Yields the first reason why the group cannot use the capacity of its reservation."""
     name, field = group.reservation, f"{path}.reservation"
     if not name or group.type not in IN_CLOUD:
         return
@@ -559,8 +357,8 @@ def _reservation(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
 
 
 def _keys(path: str, group: ScaleGroupConfig) -> Iterator[InvalidValue]:
-    """Finds keys that would be ignored, and attributes that the hosts of a group cannot have in
-    common.
+    """Yields errors for keys that have no effect in the group, and for attributes that its hosts
+    cannot share.
     """
     for name in sorted(meaningless_keys(group) & group.model_fields_set):
         remedy = f"remove it: only {' or '.join(sorted(ONLY_FOR[name]))} groups have it"

@@ -1,23 +1,24 @@
-"""Checks clusters that have machines over SSH (`manual_vm` groups) beside those of Google Cloud.
+"""Checks clusters with machines over SSH (`manual_vm` groups) besides those of Google Cloud.
 
-The control plane of such a cluster runs on Google Cloud and reaches the machines over SSH. It has
-no files of the user, so the key and the known keys of the machines are secrets in Secret Manager.
+The control plane of such a cluster runs on Google Cloud and connects to the machines over SSH. It
+has no files of the user, so the SSH key and the machines' known keys are secrets in Secret Manager.
 """
 
 from collections.abc import Iterator
 
-from iris.config.schema import ClusterConfig, ScaleGroupConfig
+from iris.config.group_settings import ScaleGroupConfig
+from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue
 from iris.model.job.secrets import SecretKind, parse_source, resource_of
 from iris.model.slice.scale_groups import SliceType, is_gcp_zone
 
-#: The beginning of a reference to a secret.
+#: A reference to a secret in Secret Manager begins with this.
 REFERENCE = f"{SecretKind.GCP}:"
 _STORE_IT = "store the file as a secret and write gcp:SECRET, as docs/gcp.md says"
 
 
 def machine_groups(config: ClusterConfig) -> dict[str, ScaleGroupConfig]:
-    """Returns the groups of machines that Iris reaches over SSH."""
+    """Returns the groups of machines over SSH."""
     return {
         name: group
         for name, group in config.scale_groups.items()
@@ -26,13 +27,13 @@ def machine_groups(config: ClusterConfig) -> dict[str, ScaleGroupConfig]:
 
 
 def is_mixed(config: ClusterConfig) -> bool:
-    """Returns whether the cluster has machines over SSH beside those of Google Cloud."""
+    """Returns whether the cluster has machines over SSH besides those of Google Cloud."""
     return config.platform.gcp is not None and bool(machine_groups(config))
 
 
 def ssh_secret(config: ClusterConfig, file: str) -> str:
-    """Returns the complete name of the secret in Secret Manager that has a file for SSH; empty: it
-    is a file.
+    """Returns the complete name of the secret that contains an SSH file; empty if the file is not a
+    secret.
 
     Args:
         file: `ssh.known_hosts`, or the `ssh_key_file` of a group.
@@ -44,8 +45,8 @@ def ssh_secret(config: ClusterConfig, file: str) -> str:
 
 
 def ssh_file_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
-    """Yields an error for each reference to a file for SSH that cannot be used, and for machines in
-    a zone of the cloud.
+    """Yields an error for each invalid reference to an SSH file, and for each group of machines
+    over SSH in a zone of Google Cloud.
     """
     for path, file in _files(config):
         if not file.startswith(REFERENCE):
@@ -74,8 +75,8 @@ def ssh_file_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
 
 
 def unreachable(config: ClusterConfig) -> Iterator[InvalidValue]:
-    """Yields why the control plane on Google Cloud cannot reach the machines of a mixed cluster, or
-    they it.
+    """Yields why the control plane on Google Cloud and the machines over SSH cannot reach each
+    other.
     """
     temporal = config.controller.temporal
     if temporal is not None and temporal.tls:
@@ -94,7 +95,7 @@ def unreachable(config: ClusterConfig) -> Iterator[InvalidValue]:
 
 
 def _files(config: ClusterConfig) -> Iterator[tuple[str, str]]:
-    """Yields the settings that name files for SSH."""
+    """Yields the path and the value of each setting that names an SSH file."""
     groups = machine_groups(config)
     for name, group in groups.items():
         yield f"scale_groups.{name}.ssh_key_file", group.ssh_key_file

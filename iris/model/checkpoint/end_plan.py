@@ -1,48 +1,53 @@
-"""Decides what the last save of a checkpoint directory has when a program ended otherwise than by
-exit code 0.
+"""Decides what the last save of a checkpoint directory contains when the end of the program does
+not say that all its files are whole.
 
-Such a program may have ended in the middle of a write, and neither the exit code nor the times of
-files tell. The order of its changes does. A change is finished in these cases:
+Two ends say so: exit code 0, and an exit code from 1 to 128 of a program that was told to stop, if
+no process that it left was killed (`end_of` in `activities/host/files/checkpoints.py`). Any other
+program may have ended in the middle of a write. Neither its exit code nor the times of its files
+show that, but the order of its changes does. A change is finished in these cases:
 
 1.  The program renamed the file, or a directory around it, into its place, and has not written to
-   it since.
-2.  The program closed the file before it last renamed something: whoever renames has finished what
-   he wrote before.
-3.  The last thing that happened to the file was no write: the program, or a command such as `cp
-   -p`, gave it its times or mode.
-4.  Nothing has changed it for a while, as in `iris.model.job.checkpoints`.
+    it since.
+2.  The program closed the file before it last renamed a file. A program that renames has finished
+    its earlier writes.
+3.  The last change of the file was not a write: the program, or a command such as `cp -p`, set its
+    times or its mode.
+4.  The file has not changed for a while, as in `iris.model.checkpoint.plan`.
 
-All finished changes are saved, and of what is not finished, the version of the last save stays. So,
-other than a save of a running program, this one may have a later change without an earlier one that
-is not finished: what was renamed is in it.
+The save contains all finished changes. Of an unfinished file, it keeps the version of the last
+save. So unlike a save of a running program, this save may contain a later change without an
+unfinished earlier one: the later change was renamed into place.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import accumulate
 
-from iris.model.job.checkpoints import Changes, Found, Plan, Save, SavedItem, entry_of, plan
+from iris.model.checkpoint.plan import Changes, Found, Plan, entry_of, plan
+from iris.model.checkpoint.saves import Save, SavedItem
 
-#: A change has the time of the system's last tick, so it may seem to be this much older than it is.
+#: The kernel sets the time of a change to its last clock tick, so a change may seem older by this
+#: much.
 TICK_NS = 10_000_000
-#: The most names of each kind of which the last change is remembered.
+#: The limit on names of each kind whose last change is remembered.
 MOST_REMEMBERED = 20_000
 
 
 class Order:
-    """The order of changes in a checkpoint directory, as the system tells them. Paths are those of
-    `Found`.
+    """The order of the changes in a checkpoint directory, as the kernel reports them. Paths are
+    those of `Found`.
     """
 
     def __init__(self) -> None:
         self._count = 0
-        #: When a path was last made, written or removed; when a writer last closed it; when it was
-        #: last renamed into place.
+        #: By path, the position in the order of its last creation, write or removal; of the last
+        #: closing by a writer; and of the last renaming to this path.
         self._written: dict[str, int] = {}
         self._closed: dict[str, int] = {}
         self._placed: dict[str, int] = {}
-        #: The directories that were made, with the times from which changes in them are told.
+        #: The directories that the program made, each with the time from which changes in it are
+        #: reported.
         self._made: dict[str, int] = {}
-        #: The last renaming, and a time after it, in nanoseconds since 1970.
+        #: The position of the last renaming, and a time after it in nanoseconds since 1970.
         self._last_placed, self._last_placed_at = 0, 0
 
     def written(self, path: str) -> None:
@@ -56,19 +61,19 @@ class Order:
         self._last_placed, self._last_placed_at = self._count, now
 
     def made(self, directory: str, told_from: int) -> None:
-        """A directory was made; the changes in it before this time are not told."""
+        """Records that a directory was made. Changes in it before `told_from` were not reported."""
         self.written(directory)
         self._made[directory] = told_from
         _shorten(self._made)
 
     def forget(self) -> None:
-        """Changes were missed: what is not told again is not known."""
+        """Forgets everything, because the kernel's reports were incomplete."""
         for paths in (self._written, self._closed, self._placed, self._made):
             paths.clear()
         self._last_placed = 0
 
     def is_placed(self, item: Found, now: Mapping[str, Found]) -> bool:
-        """Returns whether the version that was found was renamed into its place, itself or with a
+        """Returns whether the program renamed this version into its place, by itself or with a
         directory around it.
         """
         written, last_written = self._written.get(item.path), item.mtime_ns
@@ -76,12 +81,12 @@ class Order:
             return last_written <= self._last_placed_at
         for above in _above(item.path):
             if above in now and self._placed.get(above, 0) > (written or 0):
-                # What was written before it was looked at is told by its time only.
+                # For writes before the directory was watched, only the file's time is known.
                 return written is not None or last_written <= now[above].changed_ns
         return False
 
     def is_finished(self, item: Found, now: Mapping[str, Found]) -> bool:
-        """Returns whether the version that was found is known to be whole."""
+        """Returns whether this version is certainly whole."""
         if self.is_placed(item, now) or (
             item.is_file and item.changed_ns - item.mtime_ns >= TICK_NS
         ):
@@ -94,23 +99,23 @@ class Order:
         return closed > written or not item.is_file
 
     def _seems_finished(self, item: Found, now: Mapping[str, Found]) -> bool:
-        """Returns whether a version of which nothing was told is taken for whole.
+        """Returns whether to take a version for whole although none of its changes was reported.
 
-        A program that makes a directory may save in it before the directory is watched. A writer
-        that had not finished by then is told of later, at the latest when the program has ended and
-        its files are closed.
+        A program that makes a directory may write into it before the directory is watched. If a
+        writer has not finished by then, a later report shows that, at the latest when the program
+        has ended and its files are closed.
         """
         told_from = next(
             (self._made[above] for above in _above(item.path) if above in self._made), 0
         )
         if item.is_file:
-            # Where the last change in the directory came before the last write, that was no
-            # renaming.
+            # If the directory's last change is older than the file's last write, that change was
+            # not a renaming of the file.
             told_from = min(told_from, now[_above(item.path)[0]].changed_ns) if told_from else 0
         return told_from > 0 and item.mtime_ns <= told_from
 
     def is_removed(self, path: str) -> bool:
-        """Returns whether a path that is gone was gone before the last renaming."""
+        """Returns whether a missing path was removed before the last renaming."""
         return (
             0
             < max(self._written.get(each, 0) for each in (path, *_above(path)))
@@ -120,7 +125,7 @@ class Order:
     def _record(self, paths: dict[str, int], path: str) -> None:
         self._count += 1
         paths.pop(path, None)
-        paths[path] = self._count  # the last one is at the end
+        paths[path] = self._count  # the latest change is at the end
         _shorten(paths)
 
 
@@ -130,8 +135,8 @@ def plan_end(
     """Returns what to save of a directory in which nothing changes any more.
 
     Args:
-        changes: has looked at the same.
-        settled_at: an entry that has not changed after this time is whole, in nanoseconds.
+        changes: the changes; `look` was called with the same `found`.
+        settled_at: a time in nanoseconds. An entry that has not changed after it is whole.
     """
     now, saved = {item.path: item for item in found}, {item.path: item for item in last.items}
     unfinished = set(_unfinished(saved, now, changes, settled_at, order))
@@ -169,8 +174,8 @@ def _unfinished(
     settled_at: float,
     order: Order,
 ) -> Iterator[str]:
-    """Yields the paths of changes that are not known to be whole. A directory is as whole as what
-    is in it.
+    """Yields the paths whose last change is not certainly whole. A directory counts as whole if all
+    its files are.
     """
     filled = {path.rpartition("/")[0] for path in now}
     for path, item in now.items():
@@ -195,17 +200,17 @@ def _shorten(paths: dict[str, int]) -> None:
 
 
 def _outermost(path: str, around_placed: Collection[str]) -> str:
-    """Returns the outermost directory around an unfinished file without anything that was renamed
-    into place; or the file.
+    """Returns the outermost directory that contains an unfinished file but nothing that was renamed
+    into place; or the file itself.
 
-    It is left as it was: a program that finds a directory for its last step expects all of its
-    files.
+    The save leaves this directory as it was, because a program that finds a directory for its last
+    step expects all of the directory's files.
     """
     return next((above for above in reversed(_above(path)) if above not in around_placed), path)
 
 
 def _with_directories(kept: Iterable[SavedItem], new: Iterable[Found]) -> list[SavedItem]:
-    """Returns the kept versions for which the save has directories."""
+    """Returns the kept items whose directories are in the save."""
     directories = {item.path for item in new if not item.is_file and not item.target}
     there = []
     for item in sorted(kept, key=lambda item: item.path.count("/")):
@@ -217,7 +222,7 @@ def _with_directories(kept: Iterable[SavedItem], new: Iterable[Found]) -> list[S
 
 
 def _above(path: str) -> list[str]:
-    """Returns the directories around a path, the innermost first."""
+    """Returns the directories that contain a path, the innermost first."""
     return list(accumulate(path.split("/"), lambda above, step: f"{above}/{step}"))[-2::-1]
 
 

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from iris.model.job.spec import JobStatus, TaskStatus
-from iris.model.outputless import why_no_output
+from iris.model.job.status import JobStatus, TaskStatus, why_no_output
 from iris.model.states import JobState, TaskState
 
 EIGHT = datetime(2026, 1, 31, 8, tzinfo=UTC)
@@ -15,13 +14,37 @@ LATER = EIGHT + timedelta(seconds=44)
 @pytest.mark.parametrize(
     ("state", "started", "finished", "reason", "sentence"),
     [
-        (JobState.KILLED, None, LATER, "stopped", "ada/x never ran, so it has no output; it ended KILLED: stopped"),
-        (JobState.UNSCHEDULABLE, None, LATER, "large", "ada/x never ran, so it has no output; it ended UNSCHEDULABLE: large"),
-        (JobState.SUCCEEDED, EIGHT, LATER, "", "ada/x wrote no output; it ended SUCCEEDED after 44s"),
-        (JobState.PENDING, None, None, "no free host", "ada/x has not run yet; it is PENDING: no free host"),
+        (
+            JobState.KILLED,
+            None,
+            LATER,
+            "stopped",
+            "ada/x never ran, so it has no output; it ended KILLED: stopped",
+        ),
+        (
+            JobState.UNSCHEDULABLE,
+            None,
+            LATER,
+            "large",
+            "ada/x never ran, so it has no output; it ended UNSCHEDULABLE: large",
+        ),
+        (
+            JobState.SUCCEEDED,
+            EIGHT,
+            LATER,
+            "",
+            "ada/x wrote no output; it ended SUCCEEDED after 44s",
+        ),
+        (
+            JobState.PENDING,
+            None,
+            None,
+            "no free host",
+            "ada/x has not run yet; it is PENDING: no free host",
+        ),
         (JobState.RUNNING, EIGHT, None, "", "ada/x has written no output yet; it is RUNNING"),
     ],
-)  # fmt: skip
+)
 def test_a_job_without_output_says_whether_it_ran_and_how_it_ended(
     state: JobState, started: datetime | None, finished: datetime | None, reason: str, sentence: str
 ) -> None:

@@ -1,13 +1,14 @@
-"""Checks the sections that turn a machine into a host: variables, directories, secrets, users and
-images of tasks.
+"""Checks the sections `bootstrap` and `defaults.bootstrap`: variables, directories, secrets, users
+and images of tasks.
 """
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from iris.config.checks.values import raised_by
 from iris.config.schema import ClusterConfig
 from iris.model import names
 from iris.model.errors import InvalidValue
@@ -20,7 +21,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def bootstrap_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
-    """Yields the errors of the bootstrap sections, and of the groups' images of tasks. The defaults
+    """Yields the errors of the bootstrap sections and of the groups' images of tasks. The defaults
     must have been applied.
     """
     sections = {"defaults.bootstrap": config.defaults.bootstrap, "bootstrap": config.bootstrap}
@@ -49,14 +50,6 @@ def _image(path: str, image: str) -> Iterator[InvalidValue]:
     if image and not has_digest(image):
         remedy = "write NAME@sha256:…, or set bootstrap.require_image_digests: false"
         yield InvalidValue(path, image, "names the image by a tag", remedy)
-
-
-def raised_by(check: Callable[[str, str], object], path: str, value: str) -> Iterator[InvalidValue]:
-    """Yields the error that the check raises, if it does."""
-    try:
-        check(path, value)
-    except InvalidValue as error:
-        yield error
 
 
 def _variables(path: str, variables: dict[str, str]) -> Iterator[InvalidValue]:
@@ -110,7 +103,9 @@ def _mounts(
 
 
 def _closed(config: ClusterConfig) -> Mapping[Path, str]:
-    """Returns the directories of hosts that no container may get, each with what is there."""
+    """Returns the directories of hosts that no container may mount, each with a clause that says
+    what it contains.
+    """
     store = urlsplit(config.controller.bundle_prefix)
     own = {
         _path(config.bootstrap.cache_dir): "where the agent has its caches (bootstrap.cache_dir)"

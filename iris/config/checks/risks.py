@@ -1,25 +1,22 @@
-"""Finds what a configuration permits that its author may not want: the default account, public
-addresses, images that change.
+"""Finds settings that are valid but risky: the default account, public addresses, images that
+change.
 """
 
 import re
 from collections.abc import Iterator
 
+from iris.config.checks.served import unread
 from iris.config.defaults import secret_manager_references
 from iris.config.schema import ClusterConfig, GcpPlatformConfig
-from iris.config.served import unread
 from iris.model.job.environments import has_digest
 
-#: The account that a project has by default. In older projects it may change everything in the
-#: project.
+#: Matches the default account of a project. In older projects, this account may change everything.
 _DEFAULT_ACCOUNT = re.compile(r"(default)?|\d+-compute@developer\.gserviceaccount\.com")
 
 
 def risks(config: ClusterConfig) -> tuple[str, ...]:
     """Returns a line with the remedy for each risk of a complete configuration, and for each
-    setting without effect.
-
-    The configuration can be used as it is.
+    setting without effect. The configuration can be used all the same.
     """
     gcp = config.platform.gcp
     return (

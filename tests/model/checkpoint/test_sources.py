@@ -2,9 +2,9 @@
 
 import pytest
 
+from iris.model.checkpoint.sources import CheckpointSource, parse_source
 from iris.model.errors import InvalidValue
 from iris.model.job.arrays import Array
-from iris.model.job.checkpoints import CheckpointSource, parse_source
 
 FOLDER = "checkpoints/ada/train/0198c0de-aaaa"
 

@@ -122,9 +122,7 @@ def test_no_reason_is_long_whatever_users_hosts_and_operators_say(
     assert all(len(fit.why) < 1_000 for fit in ledger.forecast(request, NOON).fits)
 
 
-def test_the_autoscaler_is_told_of_as_many_demands_as_one_answer_holds_those_served_first_first() -> (
-    None
-):
+def test_the_autoscaler_gets_the_demands_that_fit_in_one_answer_the_first_served_first() -> None:
     """What is left out is told when these are served; a query whose answer is too large fails for
     ever.
     """

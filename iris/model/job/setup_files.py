@@ -1,60 +1,55 @@
-"""Projects without a `[project]` table: what the older files of a directory declare.
+"""Python projects without a `[project]` table: what their `setup.py` and `setup.cfg` declare.
 
-Such a project is installed with `uv pip install`, because `uv sync` reads only `[project]`.
+`uv pip install` installs such a project, because `uv sync` reads only `[project]`.
 """
 
 import re
 from collections.abc import Container, Sequence
 
 PYPROJECT, SCRIPT, CONFIG = "pyproject.toml", "setup.py", "setup.cfg"
-#: Files of other package managers, with the name of the tool. Iris installs nothing for them.
+#: Files of other package managers, with the name of the tool. Iris does not read them.
 UNREAD = {
     "environment.yml": "conda",
     "environment.yaml": "conda",
     "Pipfile": "Pipenv",
     "pixi.toml": "pixi",
 }
-#: What a `setup.py` of a package imports. Other programs have this name too.
+#: Modules that the `setup.py` of a package imports. Other programs may be named `setup.py`, too.
 _BUILDERS = re.compile(r"\b(?:setuptools|distutils|skbuild)\b")
-#: The keys of a `setup.cfg` that make it more than the configuration of a linter.
+#: Keys of a `setup.cfg` that declares a package. Many such files only configure a linter.
 _DECLARES = (
     ("metadata", "name"),
     ("options", "install_requires"),
     ("options", "packages"),
     ("options", "py_modules"),
 )
-#: How a build says that its version comes from git.
+#: Texts in a build's files which mean that it reads its version from git.
 _BY_SCM = re.compile(r"\bsetuptools[_-]scm\b|\buse_scm_version\b")
 _BY_PBR = re.compile(r"\bpbr\b")
-#: The name of a project in its `setup.py`, where it is written as a plain text.
+#: Matches the name of a project in its `setup.py`, if the name is a plain string.
 _NAME = re.compile(r"\bname\s*=\s*[\"']([A-Za-z0-9][A-Za-z0-9._-]*)[\"']")
 
 
 def installs_itself(script: str, config: str, *, has_pyproject: bool) -> bool:
-    """Returns whether `uv pip install .` installs what the directory's own build declares.
+    """Returns whether `uv pip install .` installs the directory's package.
 
     Args:
-        script: the text of `setup.py`; empty: there is none.
-        config: the text of `setup.cfg`; empty: there is none.
-        has_pyproject: whether there is a `pyproject.toml`, which has no `[project]`.
+        script: the text of `setup.py`; empty if there is none.
+        config: the text of `setup.cfg`; empty if there is none.
+        has_pyproject: whether the directory has a `pyproject.toml`, which then has no `[project]`.
     """
     return _is_setup_script(script) or (has_pyproject and _declares_a_package(config))
 
 
 def lacks_a_build(script: str, config: str, *, has_pyproject: bool) -> bool:
-    """Returns whether `setup.cfg` declares a package that no tool installs, because nothing says
-    how to build it.
-
-    Args:
-        script, config, has_pyproject: as for `installs_itself`.
+    """Returns whether `setup.cfg` declares a package that no tool installs, because no file says
+    how to build it. The arguments are those of `installs_itself`.
     """
     return not (has_pyproject or _is_setup_script(script)) and _declares_a_package(config)
 
 
 def cannot_build(place: object) -> str:
-    """Returns the refusal of a directory for which `lacks_a_build` is true, without the name of the
-    step.
-    """
+    """Returns the error for a directory for which `lacks_a_build` is true."""
     return (
         f"{place} has a {CONFIG}, but neither a {SCRIPT} nor a {PYPROJECT}, so no tool installs it;"
         f" add an empty {PYPROJECT} beside it, or use --no-sync"
@@ -62,12 +57,13 @@ def cannot_build(place: object) -> str:
 
 
 def version_variable(script: str, config: str, requires: Sequence[str]) -> tuple[str | None, str]:
-    """Returns the variable that gives the build the version that it reads from git otherwise, and
-    the tool that reads it; None: the version is not in git.
+    """Returns the variable that tells the build the project's version, and the tool that would
+    otherwise read the version from git. The variable is None if the version is not in git.
 
     Args:
-        script, config: as for `installs_itself`.
-        requires: what the build requires by `pyproject.toml`.
+        script: the text of `setup.py`; empty if there is none.
+        config: the text of `setup.cfg`; empty if there is none.
+        requires: the build requirements in `pyproject.toml`.
     """
     text = "\n".join((script, config, *requires))
     if _BY_SCM.search(text):
@@ -78,11 +74,11 @@ def version_variable(script: str, config: str, requires: Sequence[str]) -> tuple
 
 
 def not_installed(names: Container[str]) -> str:
-    """Returns the line about a project for which nothing is installed; empty: there is nothing to
-    say.
+    """Returns a warning for a project for which Iris installs nothing; empty if there is nothing to
+    warn of.
 
     Args:
-        names: the files of its directory.
+        names: the files of the project's directory.
     """
     if (file := next((each for each in UNREAD if each in names), None)) is not None:
         problem = f"{file} is for {UNREAD[file]}, and Iris does not read it"
@@ -111,14 +107,14 @@ def _declares_a_package(config: str) -> bool:
 
 
 def _name_of(script: str, config: str) -> str:
-    """Returns the name of the project; empty: only its build knows it."""
+    """Returns the name of the project; empty if only its build can tell it."""
     found = _NAME.search(script)
     return _values(config).get(("metadata", "name")) or (found[1] if found is not None else "")
 
 
 def _values(config: str) -> dict[tuple[str, str], str]:
-    """Returns the values of a `setup.cfg` by section and key; none: it cannot be read, which the
-    build reports.
+    """Returns the values of a `setup.cfg` by section and key. It is empty if the file is invalid;
+    the build then reports the error.
     """
     if not config:
         return {}

@@ -1,19 +1,21 @@
-"""Tells which valid configurations this version can start, and which settings it does not read."""
+"""Decides which valid configurations this version can start, and finds the settings that it
+ignores.
+"""
 
 import re
 from collections.abc import Iterator
 from typing import Literal
 
+from iris.config.checks.mixed import is_mixed, machine_groups, unreachable
 from iris.config.defaults import IN_FILE, origins_of
-from iris.config.mixed import is_mixed, machine_groups, unreachable
 from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue
 
-#: The paths of the settings for machines that Iris reaches over SSH.
+#: Matches the paths of settings for machines over SSH.
 _OVER_SSH = re.compile(
     r"defaults\.(ssh\..*|timeouts\.ssh_poll_interval)|scale_groups\.[^.]+\.ssh_.*"
 )
-#: The paths of the settings for containers of Iris itself. On machines over SSH, the agent is a
+#: Matches the paths of settings for containers of Iris itself. On machines over SSH, the agent is a
 #: process with its own directory.
 _OF_CONTAINERS = re.compile(r"controller\.image|(defaults\.)?bootstrap\.(image|cache_dir)")
 _SIMULATE = "run the same cluster on this machine with --local"
@@ -32,7 +34,7 @@ def served_kind(config: ClusterConfig) -> Literal["gcp", "manual", "local"]:
 
 
 def unserved(config: ClusterConfig) -> Iterator[InvalidValue]:
-    """Yields why this version cannot start the cluster, if it cannot."""
+    """Yields the reasons why this version cannot start the cluster."""
     controller, platform = config.controller, config.platform
     kind = controller.kind or platform.kind
     if kind == "gcp" and platform.gcp is not None:
@@ -50,7 +52,7 @@ def unserved(config: ClusterConfig) -> Iterator[InvalidValue]:
 
 
 def unread(config: ClusterConfig) -> Iterator[str]:
-    """Yields a line for each setting in the file that has no effect in this version."""
+    """Yields a line for each setting of the file that has no effect."""
     manual = config.platform.manual is not None
     without_effect = _OF_CONTAINERS if manual else _OVER_SSH
     reason = (

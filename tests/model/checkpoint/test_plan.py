@@ -8,16 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from iris.model.job.checkpoints import (
-    Changes,
-    Found,
-    Plan,
-    Save,
-    SavedItem,
-    plan,
-    too_large,
-    unused,
-)
+from iris.model.checkpoint.plan import Changes, Found, Plan, plan, too_large
+from iris.model.checkpoint.saves import Save, SavedItem, unused
 
 #: Seconds, in nanoseconds.
 S = 10**9

@@ -1,0 +1,3 @@
+"""Checks a configuration whose single values are valid: for contradictions, for mistakes that only
+the cloud would refuse, and for risks.
+"""
