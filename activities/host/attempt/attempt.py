@@ -44,7 +44,7 @@ from iris.activities.host.files.logs import LogShipper
 from iris.activities.host.files.upload import Delivery
 from iris.activities.host.machine.disk_usage import Occupant
 from iris.activities.host.machine.usage import Use
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.cleanup.leftover_processes import AttemptFile
 from iris.activities.host.runtimes.process import job_users
@@ -390,10 +390,10 @@ class Attempt:
             ):  # this agent stops; the attempt itself was not ended
                 raise
             return self._not_started()
-        except CannotStart as error:
+        except JobFault as error:
             self._logs.say(str(error))
             return outcomes.of_the_program(self._evidence(), str(error), error.exit_code)
-        except HostUnable as error:
+        except HostFault as error:
             self._logs.say(str(error))
             size = await asyncio.to_thread(
                 lambda: sum(map(size_of, {self._dir, job_users.files_of(self._dir)}))

@@ -18,7 +18,7 @@ from iris.activities.host.files.outputs import AT_ONCE
 from iris.activities.host.machine.gpu_health import GpuHealth
 from iris.activities.host.machine.ports import Gpus, Ports, TakenGpus
 from iris.activities.host.machine.usage import Use
-from iris.activities.host.runtimes.base import HostUnable, Runtime
+from iris.activities.host.runtimes.base import HostFault, Runtime
 from iris.activities.host.runtimes.container.images import Token
 from iris.activities.host.runtimes.container.runtime import DockerRuntime
 from iris.activities.host.runtimes.environment import Accelerators, base_env
@@ -147,11 +147,11 @@ class HostContext:
             simulated ones.
 
         Raises:
-            HostUnable: too few are free, or one of the host's GPUs is broken.
+            HostFault: too few are free, or one of the host's GPUs is broken.
         """
         real, wanted = self.accelerators.device, task.resources.device
         if fault := self.device_fault(task):
-            raise HostUnable(f"this host is quarantined: {fault}", GPU_FAULT)
+            raise HostFault(f"this host is quarantined: {fault}", GPU_FAULT)
         there = real or (None if self.image_of(task) else self.host.resources.device)
         if there is None or there.kind is not DeviceKind.GPU:
             return None

@@ -19,7 +19,7 @@ from iris.activities.host.files.caches import DISK_FAULT
 from iris.activities.host.files.checkpoint_files import FOLDER
 from iris.activities.host.files.restore import restore
 from iris.activities.host.machine.ports import COORDINATOR_FAULT
-from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch, Runtime
+from iris.activities.host.runtimes.base import HostFault, JobFault, Launch, Runtime
 from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.environment import attempt_env, needs_own_coordinator
 from iris.activities.host.runtimes.process.job_users import USERS_FAULT, files_of
@@ -88,9 +88,9 @@ async def build(
     """Prepares the attempt. The output of the set-up goes into the file `build` of its directory.
 
     Raises:
-        CannotStart: the attempt cannot start on any host, because of its secrets, bundle, image,
+        JobFault: the attempt cannot start on any host, because of its secrets, bundle, image,
             environment or directory.
-        HostUnable: this host cannot prepare the attempt, or not now.
+        HostFault: this host cannot prepare the attempt, or not now.
     """
     image = context.image_of(task)
     if image and context.require_digests and not has_digest(image):
@@ -98,12 +98,10 @@ async def build(
             "names the image by a tag, which can be changed to another image, and this cluster"
             " requires digests"
         )
-        raise CannotStart(
-            f"{image} {why} (bootstrap.require_image_digests); use NAME@sha256:…", 126
-        )
+        raise JobFault(f"{image} {why} (bootstrap.require_image_digests); use NAME@sha256:…", 126)
     users = context.users_of(task)
     if (free := shutil.disk_usage(users.directory if users else directory).free) < MIN_FREE_BYTES:
-        raise HostUnable(
+        raise HostFault(
             f"the disk for tasks is full on this host: {format_bytes(free)} are free", DISK_FAULT
         )
     secrets = await context.secrets.values(
@@ -138,7 +136,7 @@ async def build(
         if (
             task.bundle is not None and task.workdir is not None
         ):  # no job has both, but somebody may send one
-            raise CannotStart(
+            raise JobFault(
                 "a task with a bundle has no workdir: its files are unpacked into a directory of"
                 " its own",
                 2,
@@ -173,7 +171,7 @@ async def build(
         with reading_the_jobs_files():
             exists = task.bundle is None or workdir.is_dir()
         if not exists:
-            raise CannotStart(
+            raise JobFault(
                 f"the workspace has no directory {task.environment.project!r}; submit it, too", 2
             )
         env = attempt_env(

@@ -68,13 +68,13 @@ class Tasks:
         """
         if task.incarnation != self._context.host.incarnation:
             # It may be over, or newer than this agent.
-            raise _refusal(
+            raise _not_taken(
                 f"this agent serves incarnation {self._context.host.incarnation}, not"
                 f" {task.incarnation}",
                 HOST_REFUSED,
             )
         if self._closed:
-            raise _refusal(self._closed, HOST_REFUSED if self._handed_over else HOST_LEAVES)
+            raise _not_taken(self._closed, HOST_REFUSED if self._handed_over else HOST_LEAVES)
         folders = (task.logs, task.outputs, task.checkpoints, task.from_checkpoint)
         if wrong := [name for name in folders if name and not is_possible(name)]:
             # No job sends this, but a program that reaches the service may. The attempt could not
@@ -93,7 +93,7 @@ class Tasks:
             except OSError as error:
                 trees.remove(directory)
                 if is_disk_full(error) and has_attempts(self._context.attempts_dir):
-                    raise _refusal(
+                    raise _not_taken(
                         f"its disk is full while other attempts use it ({error.strerror})",
                         HOST_REFUSED,
                     ) from None
@@ -289,5 +289,5 @@ class Tasks:
             )
 
 
-def _refusal(reason: str, kind: str) -> ApplicationError:
+def _not_taken(reason: str, kind: str) -> ApplicationError:
     return ApplicationError(f"refused the task: {reason}", type=kind, non_retryable=True)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from iris.activities.host.runtimes.base import OF_THE_MACHINE, CannotStart
+from iris.activities.host.runtimes.base import OF_THE_MACHINE, JobFault
 from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.threads import Stopped
 from iris.model import setup_files
@@ -53,7 +53,7 @@ def find_project(directory: Path, root: Path | None = None) -> Project | None:
             between the two.
 
     Raises:
-        CannotStart: a `pyproject.toml` cannot be read.
+        JobFault: a `pyproject.toml` cannot be read.
     """
     document = _document(directory)
     project, uv = _table(document, "project"), _table(_table(document, "tool"), "uv")
@@ -87,24 +87,24 @@ def _document(directory: Path) -> dict[str, Any]:
     """Returns the content of the directory's `pyproject.toml`; empty: there is none.
 
     Raises:
-        CannotStart: it cannot be read.
+        JobFault: it cannot be read.
     """
     try:
         text = read(directory / "pyproject.toml", MOST_PROJECT).decode()
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        raise CannotStart(
+        raise JobFault(
             f"set-up failed: pyproject.toml cannot be read: {error}", INVALID_INPUT
         ) from None
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise CannotStart(
+        raise JobFault(
             "set-up failed: pyproject.toml is not TOML: it is nested too deep", INVALID_INPUT
         ) from None
     except ValueError as error:  # a number may have too many digits for an integer, too
-        raise CannotStart(
+        raise JobFault(
             f"set-up failed: pyproject.toml is not TOML: {error}", INVALID_INPUT
         ) from None
 
@@ -154,7 +154,7 @@ def reading_the_jobs_files() -> Iterator[None]:
     """Blames the job for files of its own that cannot be read: it would meet them on every host.
 
     Raises:
-        CannotStart: something within raised an `OSError` that is not one of the machine.
+        JobFault: something within raised an `OSError` that is not one of the machine.
     """
     try:
         yield
@@ -166,7 +166,7 @@ def reading_the_jobs_files() -> Iterator[None]:
             if error.filename is not None
             else str(error)
         )
-        raise CannotStart(f"set-up failed: {what}", INVALID_INPUT) from None
+        raise JobFault(f"set-up failed: {what}", INVALID_INPUT) from None
 
 
 def read(file: Path, most: int) -> bytes:
@@ -302,7 +302,7 @@ def with_its_packages(spec: EnvironmentSpec, directory: Path) -> tuple[Environme
     the user; empty: there is none.
 
     Raises:
-        CannotStart: the project cannot be installed.
+        JobFault: the project cannot be installed.
         OSError: a file cannot be read.
     """
     declared: tuple[str, ...] = ()
@@ -317,7 +317,7 @@ def with_its_packages(spec: EnvironmentSpec, directory: Path) -> tuple[Environme
         return spec.model_copy(update={"pip": (*declared, this, *spec.pip), "extras": ()}), ""
     if setup_files.lacks_a_build(script, config, has_pyproject=has_pyproject):
         reason = setup_files.cannot_build("the project")
-        raise CannotStart(f"set-up failed: {reason}", INVALID_INPUT)
+        raise JobFault(f"set-up failed: {reason}", INVALID_INPUT)
     return spec, setup_files.not_installed({each.name for each in directory.iterdir()})
 
 

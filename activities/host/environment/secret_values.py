@@ -14,7 +14,7 @@ from typing import Protocol
 
 from pydantic import SecretStr, ValidationError
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.model import names
 from iris.model.errors import InvalidValue
 from iris.model.job.secrets import (
@@ -139,7 +139,7 @@ class SecretManager(Protocol):
         """
 
 
-class _Refused(Exception):
+class _Unusable(Exception):
     """The value cannot be used, for this reason."""
 
 
@@ -170,9 +170,9 @@ class HostSecrets:
             job: the id of the job.
 
         Raises:
-            CannotStart: a secret does not exist here, is not allowed, or cannot be the value of a
+            JobFault: a secret does not exist here, is not allowed, or cannot be the value of a
                 variable. The message names the secret and its source.
-            HostUnable: Google or the store does not answer.
+            HostFault: Google or the store does not answer.
         """
         return {
             name: SecretStr(await self._value(name, source, job))
@@ -187,19 +187,19 @@ class HostSecrets:
             else:
                 value = await asyncio.to_thread(self._looked_up, source)
             if not value or "\0" in value:
-                raise _Refused(
+                raise _Unusable(
                     "it is empty"
                     if not value
                     else "it contains a NUL byte, which no variable can have"
                 )
             if len(os.fsencode(value)) > MAX_VALUE_BYTES:
-                raise _Refused(f"it is larger than {MAX_VALUE_BYTES // 1024} KiB")
-        except (_Refused, CannotOpen, BadConfig) as error:
-            raise CannotStart(
+                raise _Unusable(f"it is larger than {MAX_VALUE_BYTES // 1024} KiB")
+        except (_Unusable, CannotOpen, BadConfig) as error:
+            raise JobFault(
                 f"secret {name} ({shown_source(text)}) cannot be used: {error}", EXIT_CODE
             ) from None
         except (PlatformError, *STORE_ERRORS) as error:
-            raise HostUnable(
+            raise HostFault(
                 f"secret {name} ({shown_source(text)}) could not be read: {error}", NETWORK_FAULT
             ) from None
         return value
@@ -212,7 +212,7 @@ class HostSecrets:
                 return self._of_file(source)
             case SecretKind.GCP:
                 return self._of_google(source)
-        raise _Refused(
+        raise _Unusable(
             "it is on the submitter's machine, and the client that submitted the job has not"
             " sealed it"
         )
@@ -220,7 +220,7 @@ class HostSecrets:
     def _of_env(self, source: SecretSource) -> str:
         self._check(source)
         if source.name not in self.env:
-            raise _Refused("the agent of this host has no such variable")
+            raise _Unusable("the agent of this host has no such variable")
         return self.env[source.name]
 
     def _of_file(self, source: SecretSource) -> str:
@@ -229,16 +229,16 @@ class HostSecrets:
             # Without O_NONBLOCK, opening a pipe would block.
             file = os.open(source.name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
-            raise _Refused(
+            raise _Unusable(
                 f"the file cannot be read on this host: {getattr(error, 'strerror', None) or error}"
             ) from None
         try:
             self._check_path(_path_of(file, source.name))
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise _Refused("it is not a regular file")
+                raise _Unusable("it is not a regular file")
             return _decoded(os.read(file, MAX_VALUE_BYTES + 2))
         except OSError as error:
-            raise _Refused(f"the file cannot be read on this host: {error.strerror}") from None
+            raise _Unusable(f"the file cannot be read on this host: {error.strerror}") from None
         finally:
             os.close(file)
 
@@ -246,7 +246,7 @@ class HostSecrets:
         try:
             manager = self.manager()
         except ImportError:
-            raise _Refused(
+            raise _Unusable(
                 "the agent of this host was installed without iris-temporal[secrets]"
             ) from None
         whole = source if "/" in source.name else resource_of(source, manager.project())
@@ -255,7 +255,7 @@ class HostSecrets:
 
     def _check(self, source: SecretSource) -> None:
         if why := why_not(source, self.allowed):
-            raise _Refused(why)
+            raise _Unusable(why)
 
     def _check_path(self, path: str) -> None:
         """Checks the file that was opened: a step of the path may be a link, which a job may have
@@ -263,16 +263,16 @@ class HostSecrets:
         """
         self._check(SecretSource(SecretKind.HOST_FILE, path))
         if path.startswith(_OF_THE_SYSTEM):
-            raise _Refused("it is a file of the system")
+            raise _Unusable("it is a file of the system")
         if any(Path(path).is_relative_to(directory.resolve()) for directory in self.own):
-            raise _Refused("it is a file of the agent")
+            raise _Unusable("it is a file of the agent")
         credentials = {
             os.path.realpath(value)
             for name, value in self.env.items()
             if name.startswith(AGENT_PREFIXES)
         }
         if path in credentials:
-            raise _Refused("it holds a credential of the agent itself, which no job gets")
+            raise _Unusable("it holds a credential of the agent itself, which no job gets")
 
 
 def _path_of(file: int, name: str) -> str:

@@ -27,7 +27,7 @@ from iris.activities.host.environment.projects import (
 from iris.activities.host.environment.steps import Steps, since
 from iris.activities.host.environment.uv_places import uv_version
 from iris.activities.host.files.caches import DISK_FAULT, Cache, is_disk_full
-from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
+from iris.activities.host.runtimes.base import HostFault, JobFault, Runtime
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.threads import in_thread
 from iris.model.host.faults import SETUP_TIMEOUT
@@ -103,8 +103,8 @@ async def set_up(
         announce: called with what is done, before it is; with an empty text at the end.
 
     Raises:
-        CannotStart: a step failed, and would fail on another host too.
-        HostUnable: the network or the disk of this host failed, or the time for the set-up is over.
+        JobFault: a step failed, and would fail on another host too.
+        HostFault: the network or the disk of this host failed, or the time for the set-up is over.
     """
     doing = ""
 
@@ -130,12 +130,12 @@ async def set_up(
             f"set-up failed: it took longer than {format_duration(spec.setup_timeout)}"
             " (--setup-timeout)"
         )
-        raise HostUnable(f"{reason}, in {doing}" if doing else reason, SETUP_TIMEOUT) from None
+        raise HostFault(f"{reason}, in {doing}" if doing else reason, SETUP_TIMEOUT) from None
     except OSError as error:
         if is_disk_full(error):
-            raise HostUnable("the disk of this host is full", DISK_FAULT) from None
+            raise HostFault("the disk of this host is full", DISK_FAULT) from None
         if isinstance(error, links.Replaced):  # by a command of the job, or by its image
-            raise CannotStart(f"set-up failed: {error}", 126) from None
+            raise JobFault(f"set-up failed: {error}", 126) from None
         raise
 
 
@@ -179,7 +179,7 @@ async def _set_up(
                 if line:
                     steps.say(line)
     if project is None and spec.extras:
-        raise CannotStart(
+        raise JobFault(
             f"set-up failed: no project here has the extra {spec.extras[0]!r}; submit its"
             " pyproject.toml, too",
             2,

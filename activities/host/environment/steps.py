@@ -21,7 +21,7 @@ from iris.activities.host.environment.projects import (
 )
 from iris.activities.host.environment.uv_places import Uv, UvPlaces
 from iris.activities.host.files.caches import DISK_FAULT, Cache
-from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
+from iris.activities.host.runtimes.base import HostFault, JobFault, Runtime
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.process.job_users import acting_as, end_user, give
 from iris.activities.host.runtimes.threads import in_thread
@@ -125,8 +125,8 @@ class Steps:
                 into uv's cache.
 
         Raises:
-            CannotStart: uv reports that the environment cannot be made.
-            HostUnable: the network or the disk failed.
+            JobFault: uv reports that the environment cannot be made.
+            HostFault: the network or the disk failed.
         """
         await self.uv.provide()
         async with self.uv.lend(venv) as kept:
@@ -156,7 +156,7 @@ class Steps:
         their own.
 
         Raises:
-            CannotStart, HostUnable: as in `make`.
+            JobFault, HostFault: as in `make`.
         """
         owner = self._owner
         if owner is not None:
@@ -184,8 +184,8 @@ class Steps:
             uv.
 
         Raises:
-            CannotStart: uv reports that the environment cannot be made.
-            HostUnable: the disk is full.
+            JobFault: uv reports that the environment cannot be made.
+            HostFault: the disk is full.
         """
         python = await self._look_at_python(venv.with_name("python.json"), version)
         if python is None:
@@ -220,8 +220,8 @@ class Steps:
             venv: the environment that the commands may change; None: there is none.
 
         Raises:
-            CannotStart: a command failed.
-            HostUnable: the disk is full.
+            JobFault: a command failed.
+            HostFault: the disk is full.
         """
         if venv is None:
             for command in commands:
@@ -283,7 +283,7 @@ class Steps:
                 raise _failed(shown, status, output)
             failure = f"`{shown}` could not reach a server: {uv_errors.in_a_line(output)}"
             if pause is None or time.monotonic() - begun > _QUICK:
-                raise HostUnable(f"set-up failed: {failure}", NETWORK_FAULT)
+                raise HostFault(f"set-up failed: {failure}", NETWORK_FAULT)
             self.announce(f"{failure}; trying again")
             self.say(
                 f"the network failed; trying again in {pause:g} s ({tried} of {len(self._pauses)})"
@@ -313,7 +313,7 @@ class Steps:
             output = file.read().decode(errors="replace")
         self.say(f"{shown} {'' if status == 0 else f'{_ended(status)} '}({since(begun)})")
         if status != 0 and uv_errors.is_full_disk(output):
-            raise HostUnable(f"set-up failed: `{shown}`: the disk of this host is full", DISK_FAULT)
+            raise HostFault(f"set-up failed: `{shown}`: the disk of this host is full", DISK_FAULT)
         return status, output
 
     def _written(self) -> int:
@@ -412,9 +412,9 @@ def _pythons(directory: int) -> list[str]:
         return [entry.name for entry in entries if entry.name.startswith("python")]
 
 
-def _failed(shown: str, status: int, output: str) -> CannotStart:
+def _failed(shown: str, status: int, output: str) -> JobFault:
     line = uv_errors.in_a_line(output)
-    return CannotStart(
+    return JobFault(
         f"set-up failed: `{shown}` {_ended(status)}{line and f': {line}'}",
         status if status > 0 else 128 - status,
     )

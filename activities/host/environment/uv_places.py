@@ -17,7 +17,7 @@ from typing import NamedTuple
 import uv
 
 from iris.activities.host.files.caches import Cache
-from iris.activities.host.runtimes.base import HostUnable, Runtime
+from iris.activities.host.runtimes.base import HostFault, Runtime
 from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.process.job_users import lent
 from iris.activities.host.runtimes.threads import in_thread
@@ -64,7 +64,7 @@ class Uv:
         """Copies the agent's uv to the path where every runtime finds it.
 
         Raises:
-            HostUnable: the agent has no uv.
+            HostFault: the agent has no uv.
         """
         self._cache.make_directory(self.programs)
         await in_thread(lambda _: _provide(self.program))
@@ -119,7 +119,7 @@ def _provide(path: Path) -> None:
     try:
         source = uv.find_uv_bin()
     except FileNotFoundError:
-        raise HostUnable(
+        raise HostFault(
             "uv is not installed beside the agent of this host; reinstall iris-temporal there",
             "host",
         ) from None

@@ -21,7 +21,7 @@ from obstore.exceptions import BaseError
 
 from iris.activities.host.files.caches import DISK_FAULT, Cache, is_disk_full
 from iris.activities.host.files.unpacking import NoArchive, Unsafe, unpack
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.process.job_users import acting_as
 from iris.activities.host.runtimes.threads import Stopped, in_thread
 from iris.messages.task import RunTask
@@ -78,9 +78,9 @@ class Bundles:
             owner: the uid that gets the files; None: the agent's.
 
         Raises:
-            CannotStart: the store does not have the bundle, or the bundle cannot be unpacked
+            JobFault: the store does not have the bundle, or the bundle cannot be unpacked
                 safely.
-            HostUnable: the store does not answer, the object in the store or the cached copy is
+            HostFault: the store does not answer, the object in the store or the cached copy is
                 damaged, or the disk is full.
         """
         try:
@@ -93,7 +93,7 @@ class Bundles:
                     f"the copy of bundle {bundle.sha256[:12]} in {self._cache.directory} is"
                     f" damaged: {damage}"
                 )
-                raise HostUnable(reason, BUNDLE_FAULT) from None
+                raise HostFault(reason, BUNDLE_FAULT) from None
 
     async def _unpack(self, bundle: Bundle, into: Path, owner: int | None) -> None:
         """Unpacks the cached copy, which is fetched first if there is none.
@@ -123,7 +123,7 @@ class Bundles:
                     reason = (
                         f"bundle {bundle.sha256[:12]} in {self._store.url} is damaged: {damage}"
                     )
-                    raise HostUnable(reason, BUNDLE_FAULT) from None
+                    raise HostFault(reason, BUNDLE_FAULT) from None
             else:
                 return
             finally:
@@ -139,12 +139,12 @@ class Bundles:
                     raise
                 if pause is None:
                     reason = first_line(error)
-                    raise HostUnable(
+                    raise HostFault(
                         f"the store {self._store.url} does not answer: {reason}", STORE_FAULT
                     ) from None
                 await asyncio.sleep(pause)
             else:
-                raise CannotStart(
+                raise JobFault(
                     f"bundle {bundle.sha256[:12]} is not in the store {self._store.url} (any more);"
                     " submit the job again",
                     _WILL_NOT_DO,
@@ -226,21 +226,21 @@ def _unpack(
             with acting_as(owner):
                 unpack(file, into, stop)
         except NoArchive as error:
-            raise CannotStart(
+            raise JobFault(
                 f"the bundle cannot be unpacked: it is not a tar archive: {error}", _WILL_NOT_DO
             ) from None
         except Unsafe as error:
-            raise CannotStart(f"the bundle cannot be unpacked: {error}", _WILL_NOT_DO) from None
+            raise JobFault(f"the bundle cannot be unpacked: {error}", _WILL_NOT_DO) from None
         except OSError as error:
             if is_disk_full(error):
-                raise HostUnable(f"the disk of this host is full: {into}", DISK_FAULT) from None
+                raise HostFault(f"the disk of this host is full: {into}", DISK_FAULT) from None
             if error.errno in _NAMES_FAULT:
                 reason = (
                     f"the bundle cannot be unpacked: {error.filename!r} cannot be created:"
                     f" {error.strerror}"
                 )
-                raise CannotStart(reason, _WILL_NOT_DO) from None
-            raise HostUnable(f"{into} cannot be written to: {error}", DISK_FAULT) from None
+                raise JobFault(reason, _WILL_NOT_DO) from None
+            raise HostFault(f"{into} cannot be written to: {error}", DISK_FAULT) from None
 
 
 #: The shell's exit code for a command that was found but cannot be executed.
@@ -254,8 +254,8 @@ async def row_of(bundles: Bundles, task: RunTask, directory: Path) -> dict[str, 
         directory: where the table is unpacked and removed again.
 
     Raises:
-        CannotStart: the store does not have the table, or the table does not have the row.
-        HostUnable: the store does not answer, or the disk is full.
+        JobFault: the store does not have the table, or the table does not have the row.
+        HostFault: the store does not answer, or the disk is full.
     """
     if task.array is None or task.array.table is None:
         return {}
@@ -263,7 +263,7 @@ async def row_of(bundles: Bundles, task: RunTask, directory: Path) -> dict[str, 
     await bundles.unpack(task.array.table, directory)
     row = await in_thread(lambda _: _line(directory / ROWS_FILE, index))
     if not isinstance(row, dict) or not all(isinstance(value, str) for value in row.values()):
-        raise CannotStart(
+        raise JobFault(
             f"the table of the array has no row {index}; submit the job again", _WILL_NOT_DO
         )
     return row

@@ -24,7 +24,7 @@ from typing import NamedTuple, Self
 
 from pydantic import Field, ValidationError
 
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.threads import in_thread
 from iris.model.frozen import Frozen
@@ -122,7 +122,7 @@ class Cache:
             waiting: called once if another task or process is making the entry.
 
         Raises:
-            HostUnable: the disk is full, or the cache cannot be written to.
+            HostFault: the disk is full, or the cache cannot be written to.
             Exception: any error of `make`; nothing that it wrote is left.
         """
         try:
@@ -131,8 +131,8 @@ class Cache:
             reason = f"the cache of this host cannot be used: {error}"
             if is_disk_full(error):
                 reason = f"the disk of this host is full: {self.directory}"
-            unable = HostUnable(reason, DISK_FAULT)
-        except HostUnable as error:
+            unable = HostFault(reason, DISK_FAULT)
+        except HostFault as error:
             unable = error
         if unable.fault == DISK_FAULT:
             with suppress(OSError):

@@ -9,7 +9,7 @@ from iris.activities.host.files.bundles import PAUSES, STORE_FAULT
 from iris.activities.host.files.caches import DISK_FAULT, is_disk_full
 from iris.activities.host.files.checkpoint_files import FOLDER, Writing, make_folders, make_links
 from iris.activities.host.files.checkpoints import RECORD
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.cleanup import links, trees
 from iris.model import names
 from iris.model.errors import InvalidValue, first_line
@@ -56,8 +56,8 @@ async def restore(
         pauses: the delays before each retry of the store, in seconds.
 
     Raises:
-        HostUnable: the store does not answer, the disk is full, or a save in the store is damaged.
-        CannotStart: neither this task nor the one that it starts from has a save.
+        HostFault: the store does not answer, the disk is full, or a save in the store is damaged.
+        JobFault: neither this task nor the one that it starts from has a save.
     """
     for pause in (*pauses, None):
         try:
@@ -65,7 +65,7 @@ async def restore(
             if save is None and start_from:
                 origin = names.task_of_checkpoints(start_from)
                 if (other := await latest_save(store, start_from)) is None:
-                    raise CannotStart(
+                    raise JobFault(
                         f"the checkpoint of {origin}, which this job starts from, is not in the"
                         " store any more",
                         2,
@@ -76,14 +76,14 @@ async def restore(
                 await _fill(store, save, files / FOLDER, owner)
             links.write(directory / RECORD, (save or Save()).model_dump_json())
         except InvalidValue as error:
-            raise HostUnable(f"the checkpoint cannot be restored: {error}", STORE_FAULT) from None
+            raise HostFault(f"the checkpoint cannot be restored: {error}", STORE_FAULT) from None
         except (*STORE_ERRORS, _Gone) as error:
             if isinstance(error, OSError) and is_disk_full(error):
-                raise HostUnable(
+                raise HostFault(
                     f"the disk of this host is too full for the checkpoint: {files}", DISK_FAULT
                 ) from None
             if pause is None:
-                raise HostUnable(
+                raise HostFault(
                     f"the checkpoint cannot be restored: {first_line(error)}", STORE_FAULT
                 ) from None
             await asyncio.sleep(pause)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.container import engine
 from iris.activities.host.runtimes.process import job_users
@@ -112,7 +112,7 @@ def _try_to_resume(key: str, uid: int | None) -> str:
         return "" if job_users.signal_all(uid, signal.SIGCONT) else f"run pkill -CONT -U {uid}"
     try:
         engine.pause(key, paused=False)
-    except HostUnable as error:
+    except HostFault as error:
         return f"run docker unpause: {error}"
     return ""
 
@@ -157,7 +157,7 @@ def _stop(key: str, uid: int | None) -> bool:
         return job_users.signal_all(uid, signal.SIGSTOP)
     try:
         return engine.pause(key, paused=True)
-    except HostUnable as error:
+    except HostFault as error:
         logger.warning("attempt %s cannot be stopped to measure its disk: %s", key, error)
         return False
 
@@ -260,6 +260,6 @@ def _container_layers() -> dict[str, int]:
                 all=True, size=True, filters={"label": [f"{engine.LABEL_MANAGED}=true"]}
             ):
                 found[each["Labels"].get(engine.LABEL_KEY, "")] += each.get("SizeRw") or 0
-    except HostUnable as error:
+    except HostFault as error:
         logger.warning("the disk that containers use cannot be measured: %s", error)
     return found

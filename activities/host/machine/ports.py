@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 
 #: The coordinators of gangs get ports from 30000 on (`placement.FIRST_PORT`): the first thousand
 #: are left to them. Linux gives ports from 32768 on to outgoing connections, so those are used
@@ -64,7 +64,7 @@ class Ports:
         it.
 
         Raises:
-            HostUnable: too few ports are free.
+            HostFault: too few ports are free.
         """
         # In random order: a client that still calls the previous program of a port should not reach
         # this one.
@@ -83,13 +83,13 @@ class Ports:
         lock, as in `TakenPorts`.
 
         Raises:
-            HostUnable: another attempt has the port, or a process listens on it. The gang's next
+            HostFault: another attempt has the port, or a process listens on it. The gang's next
                 attempt gets another one.
         """
         try:
             return _all(self._locks.take([(port,)], 1, _is_free).values())
-        except HostUnable as error:
-            raise HostUnable(
+        except HostFault as error:
+            raise HostFault(
                 f"port {port} of the gang's coordinator is in use on this host: {error}",
                 COORDINATOR_FAULT,
             ) from None
@@ -113,7 +113,7 @@ class Gpus:
                 its names is in use.
 
         Raises:
-            HostUnable: other attempts, or processes that they left, hold too many of them.
+            HostFault: other attempts, or processes that they left, hold too many of them.
         """
         taken = self._locks.take(of, count, lambda _: True)
         return TakenGpus(tuple(names[0] for names in taken), _all(taken.values()))
@@ -135,7 +135,7 @@ class _Locks:
         with the descriptors.
 
         Raises:
-            HostUnable: too few are free, or the lock files cannot be used. No lock is held then.
+            HostFault: too few are free, or the lock files cannot be used. No lock is held then.
         """
         taken: dict[tuple[Name, ...], tuple[int, ...]] = {}
         with contextlib.ExitStack() as undo:
@@ -151,11 +151,11 @@ class _Locks:
                             undo.callback(os.close, fd)
                         taken[thing] = fds
             except OSError as error:
-                raise HostUnable(
+                raise HostFault(
                     f"the locks in {self._dir} cannot be used: {error}", self._kind
                 ) from None
             if len(taken) < count:
-                raise HostUnable(
+                raise HostFault(
                     f"{count} {self._kind} are requested and {len(taken)} are free on this host",
                     self._kind,
                 )

@@ -25,9 +25,11 @@ OF_THE_MACHINE = {
 }
 
 
-class CannotStart(Exception):
-    """The attempt cannot be started, neither here nor on another host. The exit code is the one
-    that a shell gives for the case.
+class JobFault(Exception):
+    """The job cannot be started on any host, because of a mistake in the job.
+
+    Args:
+        exit_code: the exit code that a shell gives in this case.
     """
 
     def __init__(self, reason: str, exit_code: int) -> None:
@@ -35,12 +37,12 @@ class CannotStart(Exception):
         self.exit_code = exit_code
 
 
-class HostUnable(Exception):
-    """This host cannot start the attempt, or not now, and the program is not the cause. Another
-    host may start it.
+class HostFault(Exception):
+    """This host cannot start the attempt, at least not now. The job is not the cause, so another
+    host may start the attempt.
 
     Args:
-        fault: a name for the kind of fault, as in `iris.model.host.faults`.
+        fault: the name of the kind of fault, as in `iris.model.host.faults`.
     """
 
     def __init__(self, reason: str, fault: str) -> None:
@@ -99,8 +101,8 @@ class Runtime(Protocol):
         """Gets what must exist before any command runs, such as the container image.
 
         Raises:
-            CannotStart: no host can get it.
-            HostUnable: this host cannot get it.
+            JobFault: no host can get it.
+            HostFault: this host cannot get it.
         """
 
     async def step(
@@ -125,8 +127,8 @@ class Runtime(Protocol):
                 ignore both.
 
         Raises:
-            CannotStart: there is no such command.
-            HostUnable: this host cannot run it.
+            JobFault: there is no such command.
+            HostFault: this host cannot run it.
         """
 
     async def launch(
@@ -143,8 +145,8 @@ class Runtime(Protocol):
             read: as in `step`.
 
         Raises:
-            CannotStart: the working directory or the image cannot be used.
-            HostUnable: the host cannot create the container.
+            JobFault: the working directory or the image cannot be used.
+            HostFault: the host cannot create the container.
         """
 
     async def clear(self, *, swept: bool = False) -> None:

@@ -19,8 +19,8 @@ class Command(Protocol):
         """Starts the command.
 
         Raises:
-            CannotStart: there is no such command, or it is not executable.
-            HostUnable: this host cannot start any command.
+            JobFault: there is no such command, or it is not executable.
+            HostFault: this host cannot start any command.
         """
 
     async def run(self, tell: Tell) -> int:

@@ -17,7 +17,7 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.commands import Command
 from iris.activities.host.runtimes.container.exec import ContainerCommand
 from iris.activities.host.runtimes.process.exec import ProcessCommand
@@ -82,9 +82,9 @@ class Execs:
             command = ProcessCommand(request, running.launch, self._grace)
         try:
             await command.start()
-        except CannotStart as error:
+        except JobFault as error:
             return ExecEnd(exit_code=error.exit_code, reason=str(error))
-        except HostUnable as error:
+        except HostFault as error:
             raise ApplicationError(str(error), type=CANNOT, non_retryable=True) from None
         logger.info("%r runs beside attempt %s", request.argv[0], running.key)
 
@@ -189,7 +189,7 @@ class _Session:
                             await self._command.signal(int(data))
                         case FrameKind.HANG_UP:
                             return HUNG_UP, None
-        except (ValueError, HostUnable, *STORE_ERRORS) as error:
+        except (ValueError, HostFault, *STORE_ERRORS) as error:
             logger.warning("session %s: %s", self._request.session, error)
             return f"the client's input could not be read: {error}", None
         return HUNG_UP, None

@@ -14,7 +14,7 @@ from typing import Self
 import psutil
 from pydantic import BaseModel, Field, ValidationError
 
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.container import engine
 from iris.activities.host.runtimes.program import Program
@@ -86,7 +86,7 @@ def kill_on(hosts: Collection[str], directory: Path) -> None:
     psutil.wait_procs(killed, KILL_WAIT.total_seconds())
     if any(map(_had_container, attempts)):
         for host in hosts:
-            with contextlib.suppress(HostUnable):  # without an engine there are no containers
+            with contextlib.suppress(HostFault):  # without an engine there are no containers
                 engine.sweep([f"{engine.LABEL_HOST}={host}"])
 
 

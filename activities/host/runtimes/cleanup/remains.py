@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.cleanup import leftover_processes, links
 from iris.activities.host.runtimes.cleanup.leftover_processes import (
     KILL_WAIT,
@@ -155,7 +155,7 @@ def _kill(directory: Path, key: str) -> None:
 
     try:
         engine.sweep([f"{engine.LABEL_MANAGED}=true"], belongs)
-    except HostUnable as error:  # without an engine there are no containers
+    except HostFault as error:  # without an engine there are no containers
         if launch.get("container"):
             logger.error("the container of the attempt in %s may still run: %s", directory, error)
     with suppress(OSError):  # its files are gone

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.shim import start_errors
 from iris.activities.host.runtimes.shim.container import of_the_job
 from iris.activities.host.runtimes.threads import in_thread
@@ -64,12 +64,12 @@ def docker_socket() -> str:
     """Returns the socket of this machine's engine.
 
     Raises:
-        HostUnable: the environment names an engine elsewhere, whose containers would not have this
+        HostFault: the environment names an engine elsewhere, whose containers would not have this
             machine's files.
     """
     address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if not address.startswith("unix://"):
-        raise HostUnable(
+        raise HostFault(
             f"DOCKER_HOST is {address!r}, which is not a socket on this host; use"
             " unix:///path/to/socket",
             FAULT,
@@ -81,7 +81,7 @@ async def available() -> str:
     """Returns the reason why no engine answers on this host; empty: one answers."""
     try:
         await asyncio.to_thread(_greet)
-    except HostUnable as error:
+    except HostFault as error:
         return str(error)
     return ""
 
@@ -99,14 +99,14 @@ def engine(patience: float = REQUEST_TIMEOUT_S) -> Iterator["DockerClient"]:
         patience: the timeout of one answer, in seconds.
 
     Raises:
-        HostUnable: there is no engine, it does not answer, or it refuses. The block's own calls
+        HostFault: there is no engine, it does not answer, or it refuses. The block's own calls
             raise it, too.
     """
     try:
         import docker
         from requests import RequestException
     except ImportError:
-        raise HostUnable(
+        raise HostFault(
             "the Python package docker is not installed: pip install 'iris-temporal[docker]'", FAULT
         ) from None
     path = docker_socket()
@@ -119,11 +119,11 @@ def engine(patience: float = REQUEST_TIMEOUT_S) -> Iterator["DockerClient"]:
         finally:
             client.close()
     except docker.errors.APIError as error:
-        raise HostUnable(
+        raise HostFault(
             f"the container engine refused a request: {error.explanation or error}", FAULT
         ) from None
     except (docker.errors.DockerException, RequestException) as error:
-        raise HostUnable(f"the container engine gave an invalid answer: {error}", FAULT) from None
+        raise HostFault(f"the container engine gave an invalid answer: {error}", FAULT) from None
 
 
 def _knock(path: str) -> None:
@@ -135,21 +135,21 @@ def _knock(path: str) -> None:
         try:
             knocking.connect(path)
         except (FileNotFoundError, ConnectionRefusedError):
-            raise HostUnable(f"nothing listens at {path}", FAULT) from None
+            raise HostFault(f"nothing listens at {path}", FAULT) from None
         except PermissionError:
-            raise HostUnable(
+            raise HostFault(
                 f"the agent's user may not use {path}: it is not in the group of that socket", FAULT
             ) from None
         except OSError as error:
-            raise HostUnable(f"{path} does not answer: {error}", FAULT) from None
+            raise HostFault(f"{path} does not answer: {error}", FAULT) from None
 
 
 def run(container: str, stop: threading.Event) -> dict[str, Any]:
     """Starts the container, waits until it ends or `stop` is set, and returns its state.
 
     Raises:
-        CannotStart: no host can start the container, because of the image or of what the job names.
-        HostUnable: the container could not be started, or the engine was away for too long or ended
+        JobFault: no host can start the container, because of the image or of what the job names.
+        HostFault: the container could not be started, or the engine was away for too long or ended
             the container.
     """
     with engine() as found:
@@ -159,7 +159,7 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
             found.api.start(container)
         except APIError as error:
             if of_the_job(str(error.explanation)):
-                raise CannotStart(
+                raise JobFault(
                     f"the container could not be started: {error.explanation}", 126
                 ) from None
             raise
@@ -169,13 +169,13 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
             with engine(GREETING) as found:
                 state: dict[str, Any] = found.api.inspect_container(container)["State"]
             last_contact = time.monotonic()
-        except HostUnable as error:
+        except HostFault as error:
             away = str(error)
             if time.monotonic() - last_contact > AWAY:
                 raise
         else:
             if away and not state["Running"] and state["ExitCode"]:
-                raise HostUnable(
+                raise HostFault(
                     f"the container engine stopped while it ran a command: {away}", FAULT
                 )
             if not state["Running"] or stop.is_set():
@@ -188,7 +188,7 @@ def pause(key: str, *, paused: bool) -> bool:
     if there were any.
 
     Raises:
-        HostUnable: the engine does not answer, or refuses.
+        HostFault: the engine does not answer, or refuses.
     """
     states = ["running"] if paused else ["paused"]
     with engine() as found:
@@ -216,7 +216,7 @@ def sweep(
     `matches` returns True.
 
     Raises:
-        HostUnable: the engine does not answer.
+        HostFault: the engine does not answer.
     """
     with engine() as found:
         for each in found.api.containers(all=True, filters={"label": list(labels)}):
@@ -229,10 +229,10 @@ async def clear(
 ) -> None:
     """Does the same as `sweep`, with retries. Raises nothing."""
     try:
-        await retry(HostUnable, every=CLEAR_EVERY, tries=CLEAR_TRIES)(in_thread)(
+        await retry(HostFault, every=CLEAR_EVERY, tries=CLEAR_TRIES)(in_thread)(
             lambda _: sweep(labels, matches)
         )
-    except HostUnable as error:
+    except HostFault as error:
         logger.warning("the containers with %s could not be removed: %s", " ".join(labels), error)
 
 
@@ -253,7 +253,7 @@ async def clear_strays(
             attempts is None or directory.parent == attempts
         )
 
-    with suppress(HostUnable):  # without an engine there are no containers
+    with suppress(HostFault):  # without an engine there are no containers
         await asyncio.to_thread(_greet)
         await clear(
             [f"{LABEL_MANAGED}=true", f"{LABEL_CLUSTER}={cluster}", f"{LABEL_HOST}={host_id}"],

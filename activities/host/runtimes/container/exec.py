@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import psutil
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.base import HostFault, JobFault, Launch
 from iris.activities.host.runtimes.commands import BLOCK, Tell, pump
 from iris.activities.host.runtimes.container.programs import fault_beside
 from iris.messages.exec import ExecRequest, Frame, FrameKind
@@ -64,15 +64,15 @@ class ContainerCommand:
             },
         )
         if status == 404 or status == 409:
-            raise CannotStart(f"the container does not run: {made.get('message', status)}", 126)
+            raise JobFault(f"the container does not run: {made.get('message', status)}", 126)
         if status != 201:
-            raise HostUnable(
+            raise HostFault(
                 f"the container engine did not run the command: {made.get('message', status)}",
                 FAULT,
             )
         self._id = made["Id"]
         if fault := await self._fault():
-            raise CannotStart(*fault)
+            raise JobFault(*fault)
         try:
             self._reader, self._writer = await asyncio.open_unix_connection(self._socket)
             how = {"Detach": False, "Tty": request.tty}
@@ -86,13 +86,11 @@ class ContainerCommand:
             )
             status = _status(await self._reader.readuntil(b"\r\n\r\n"))
         except (OSError, asyncio.IncompleteReadError) as error:
-            raise HostUnable(
-                f"the container engine closed the connection: {error}", FAULT
-            ) from None
+            raise HostFault(f"the container engine closed the connection: {error}", FAULT) from None
         if status not in (101, 200):
             output = (await self._reader.read(BLOCK)).decode(errors="replace")
             self._writer.close()
-            raise CannotStart(f"the command could not be started in the container: {output}", 126)
+            raise JobFault(f"the command could not be started in the container: {output}", 126)
         await self.resize(request.rows, request.columns)
 
     async def run(self, tell: Tell) -> int:
@@ -134,7 +132,7 @@ class ContainerCommand:
         """Sends the signal directly to the host's processes of the container, where that is
         permitted. The engine cannot signal a command.
         """
-        with contextlib.suppress(HostUnable):
+        with contextlib.suppress(HostFault):
             if not (pid := (await self._inspect()).get("Pid")):
                 return
             everything = await asyncio.to_thread(self._processes, pid)
@@ -176,7 +174,7 @@ class ContainerCommand:
 
     async def _end_rest(self) -> None:
         """Waits for what the first process has left, and kills what still runs after the grace."""
-        with contextlib.suppress(HostUnable):
+        with contextlib.suppress(HostFault):
             if not (pid := (await self._inspect()).get("Pid")):
                 return
             until = time.monotonic() + self._grace
@@ -212,7 +210,7 @@ class ContainerCommand:
         """Returns why the command cannot start. The engine would report it as output of the
         command.
         """
-        with contextlib.suppress(HostUnable):  # the engine may still be able to start it
+        with contextlib.suppress(HostFault):  # the engine may still be able to start it
             return await asyncio.to_thread(fault_beside, self._container, self._request.argv)
         return None
 
@@ -226,7 +224,7 @@ class ContainerCommand:
         """Sends one request to the engine and returns the status and the body.
 
         Raises:
-            HostUnable: the engine does not answer.
+            HostFault: the engine does not answer.
         """
         try:
             reader, writer = await asyncio.open_unix_connection(self._socket)
@@ -239,7 +237,7 @@ class ContainerCommand:
             finally:
                 writer.close()
         except (OSError, ValueError, IndexError) as error:
-            raise HostUnable(f"the container engine does not answer: {error}", FAULT) from None
+            raise HostFault(f"the container engine does not answer: {error}", FAULT) from None
 
 
 def _send(number: int, pids: Collection[int]) -> None:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -64,8 +64,8 @@ def get(
             the agent's user applies.
 
     Raises:
-        CannotStart: no registry has the image, or the name is not valid.
-        HostUnable: this host could not fetch it.
+        JobFault: no registry has the image, or the name is not valid.
+        HostFault: this host could not fetch it.
     """
     from docker.errors import APIError, DockerException
     from docker.utils import parse_repository_tag
@@ -75,7 +75,7 @@ def get(
         return engine.images.get(name)
     except APIError as error:
         if error.status_code != 404:
-            raise _refused(name, str(error.explanation or error)) from None
+            raise _fault_of(name, str(error.explanation or error)) from None
     print(f"fetching the image {name}", file=output, flush=True)
     repository, tag = parse_repository_tag(name)
     shown = token() if _GOOGLES.match(name) else None
@@ -87,25 +87,23 @@ def get(
             if stop.is_set():
                 return None
             if "error" in progress:
-                raise _refused(name, progress["error"])
+                raise _fault_of(name, progress["error"])
             line = f"{progress.get('id', '')} {progress.get('status', '')}".strip()
             if _SHOWN.search(line):
                 print(line, file=output, flush=True)
         return engine.images.get(name)
     except APIError as error:
-        raise _refused(name, str(error.explanation or error)) from None
+        raise _fault_of(name, str(error.explanation or error)) from None
     except (DockerException, RequestException) as error:
-        raise HostUnable(f"the image {name!r} could not be fetched: {error}", FAULT) from None
+        raise HostFault(f"the image {name!r} could not be fetched: {error}", FAULT) from None
 
 
-def _refused(name: str, message: str) -> CannotStart | HostUnable:
+def _fault_of(name: str, message: str) -> JobFault | HostFault:
     if _ABSENT.search(message):
-        return CannotStart(
+        return JobFault(
             f"the image {name!r} does not exist, or this cluster may not read it: {message}",
             EXIT_CODE,
         )
     if _FOREIGN.search(message):
-        return CannotStart(
-            f"the image {name!r} is for another kind of machine: {message}", EXIT_CODE
-        )
-    return HostUnable(f"the image {name!r} could not be fetched: {message}", FAULT)
+        return JobFault(f"the image {name!r} is for another kind of machine: {message}", EXIT_CODE)
+    return HostFault(f"the image {name!r} could not be fetched: {message}", FAULT)

@@ -81,7 +81,7 @@ def fault_beside(container: str, argv: Sequence[str]) -> tuple[str, int] | None:
     """Returns why a command would not start beside the program of a running container.
 
     Raises:
-        HostUnable: the engine does not answer, or refuses.
+        HostFault: the engine does not answer, or refuses.
     """
     with engine.engine() as docker:
         config = docker.api.inspect_container(container)["Config"]

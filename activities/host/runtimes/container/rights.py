@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.container import engine
 from iris.activities.host.runtimes.process.cgroups import most_processes
 from iris.model.host import mounts
@@ -58,7 +58,7 @@ def places(directories: Iterable[Path], own: Iterable[Path]) -> Mapping[Path, Pa
         own: the agent's own directories and files.
 
     Raises:
-        HostUnable: a container would get one of them, the engine's socket, or a directory that no
+        HostFault: a container would get one of them, the engine's socket, or a directory that no
             container gets.
     """
     found = {directory: directory.resolve() for directory in directories}
@@ -74,5 +74,5 @@ def places(directories: Iterable[Path], own: Iterable[Path]) -> Mapping[Path, Pa
             reason = (
                 f"no container gets {directory}: it{leads} {why}; remove it from bootstrap.mounts"
             )
-            raise HostUnable(reason, engine.FAULT)
+            raise HostFault(reason, engine.FAULT)
     return {directory: place if place.exists() else directory for directory, place in found.items()}

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.base import HostFault, JobFault, Launch
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.container import engine, images
 from iris.activities.host.runtimes.container import init as container_init
@@ -132,7 +132,7 @@ class DockerRuntime:
                 f"this host has no container engine: {why}; start docker there, or submit without"
                 " --image"
             )
-            raise HostUnable(reason, engine.FAULT)
+            raise HostFault(reason, engine.FAULT)
         await in_thread(self._prepare)
 
     def _prepare(self, stop: threading.Event) -> None:
@@ -278,8 +278,8 @@ class DockerRuntime:
         """Creates a container in the engine.
 
         Raises:
-            CannotStart: no engine would create it, because of the image or the working directory.
-            HostUnable: the engine refuses, or this host lacks a directory that the configuration
+            JobFault: no engine would create it, because of the image or the working directory.
+            HostFault: the engine refuses, or this host lacks a directory that the configuration
                 lists.
         """
         from docker.errors import APIError
@@ -313,13 +313,13 @@ class DockerRuntime:
                     f"this host has no directory {path!r}; create it, or remove it from"
                     " bootstrap.mounts"
                 )
-                raise HostUnable(reason, engine.FAULT) from None
+                raise HostFault(reason, engine.FAULT) from None
             if of_the_job(str(error.explanation)):
                 where = (
                     f"the image {self._image!r} cannot run in the working directory"
                     f" {what['working_dir']!r}"
                 )
-                raise CannotStart(f"{where}: {error.explanation}", 126) from None
+                raise JobFault(f"{where}: {error.explanation}", 126) from None
             raise
         return str(made["Id"])
 
@@ -401,10 +401,10 @@ class DockerRuntime:
         container does not tell.
 
         Raises:
-            CannotStart: one of them does not exist or cannot be used.
+            JobFault: one of them does not exist or cannot be used.
         """
         if not look.has_directory(workdir):
-            raise CannotStart(
+            raise JobFault(
                 f"the working directory {str(workdir)!r} is not in the image {self._image!r}, and"
                 " containers get no directory of the host that bootstrap.mounts does not list;"
                 " take your files along with --workspace, or leave out --workdir",
@@ -413,11 +413,11 @@ class DockerRuntime:
         shell = container_init.SHELL
         if not (runs := look.at(Path(shell))):
             has = f"has no {shell}" if runs is None else f"has a {shell} that is not executable"
-            raise CannotStart(
+            raise JobFault(
                 f"the image {self._image!r} {has}, which is needed to start a program in it", 126
             )
         if fault := fault_of(argv, path, workdir, look, f"the image {self._image!r}"):
-            raise CannotStart(*fault)
+            raise JobFault(*fault)
 
 
 def _appended(file: Path) -> TextIO:

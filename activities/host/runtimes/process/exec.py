@@ -16,7 +16,7 @@ import termios
 from datetime import timedelta
 from typing import Any
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.base import HostFault, JobFault, Launch
 from iris.activities.host.runtimes.commands import Tell, pump
 from iris.activities.host.runtimes.shim import shim
 from iris.messages.exec import ExecRequest, Frame, FrameKind
@@ -71,7 +71,7 @@ class ProcessCommand:
             except OSError as error:
                 mine.close()
                 self._close()
-                raise HostUnable(f"no process could be started: {error}", FAULT) from None
+                raise HostFault(f"no process could be started: {error}", FAULT) from None
         # The shim's answers are short lines. The order may be long, because it holds an
         # environment, so no line limit applies to it.
         self._answers, self._orders = await asyncio.open_connection(sock=mine)
@@ -79,7 +79,7 @@ class ProcessCommand:
             self._orders.write(self._order)
             started = await self._answer()
             if "pid" not in started:
-                raise CannotStart(
+                raise JobFault(
                     started.get("error", "the shim of the command ended"),
                     started.get("status", 126),
                 )

@@ -27,7 +27,7 @@ from typing import IO, NamedTuple
 
 import psutil
 
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.cleanup import trees
 
 #: The name of the link in an attempt's directory.
@@ -90,7 +90,7 @@ class JobUsers(NamedTuple):
         an earlier one of this attempt.
 
         Raises:
-            HostUnable: all uids are in use.
+            HostFault: all uids are in use.
             OSError: the disk is full.
         """
         remove_files(attempt)
@@ -122,7 +122,7 @@ class JobUsers(NamedTuple):
         for uid in chain(range(first, self.uids.stop), range(self.uids.start, first)):
             if uid not in taken and not has_processes(uid):
                 return uid
-        raise HostUnable(
+        raise HostFault(
             f"all {len(self.uids)} uids of jobs are in use on this host; widen bootstrap.run_as",
             USERS_FAULT,
         )

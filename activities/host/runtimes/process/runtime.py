@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from iris.activities.host.runtimes.base import OF_THE_MACHINE, CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.base import OF_THE_MACHINE, HostFault, JobFault, Launch
 from iris.activities.host.runtimes.cleanup import leftover_processes, links
 from iris.activities.host.runtimes.process import cgroups, job_users
 from iris.activities.host.runtimes.program import Program
@@ -120,9 +120,9 @@ class ProcessRuntime:
         except subprocess.SubprocessError as error:
             if shim_user.lost_cwd(launch.model_dump()):
                 raise _no_directory(workdir) from None
-            raise HostUnable(f"{argv[0]!r} could not be started: {error}", HOST_FAULT) from None
+            raise HostFault(f"{argv[0]!r} could not be started: {error}", HOST_FAULT) from None
         except (OSError, ValueError) as error:
-            raise _refusal(launch, error) from None
+            raise _start_fault(launch, error) from None
         try:
             return await process.wait()
         except asyncio.CancelledError:
@@ -224,13 +224,13 @@ def _check(workdir: Path, owner: int | None) -> None:
                 "submit the task with the files (--workspace), or start the host's agent with"
                 " --run-as root"
             )
-        raise CannotStart(f"the working directory cannot be used: {error}{remedy}", 126) from None
+        raise JobFault(f"the working directory cannot be used: {error}{remedy}", 126) from None
     if not exists:
         raise _no_directory(workdir)
 
 
-def _no_directory(workdir: Path) -> CannotStart:
-    return CannotStart(f"the working directory {str(workdir)!r} does not exist on this host", 126)
+def _no_directory(workdir: Path) -> JobFault:
+    return JobFault(f"the working directory {str(workdir)!r} does not exist on this host", 126)
 
 
 def _check_script(
@@ -239,21 +239,21 @@ def _check_script(
     """Checks the first line of a program that is a script, of whose fault the system tells little.
 
     Raises:
-        CannotStart: its interpreter does not exist.
+        JobFault: its interpreter does not exist.
     """
     with (
         contextlib.suppress(OSError, ValueError),
         job_users.acting_as(owner),
     ):  # the start shows the fault
         if fault := start_errors.fault_of(argv, env, str(workdir), _HERE):
-            raise CannotStart(*fault)
+            raise JobFault(*fault)
 
 
-def _refusal(launch: Launch, error: OSError | ValueError) -> Exception:
+def _start_fault(launch: Launch, error: OSError | ValueError) -> Exception:
     """Returns the exception for a command that could not be started."""
     if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
-        return HostUnable(f"{launch.argv[0]!r} could not be started: {error.strerror}", HOST_FAULT)
-    return CannotStart(*start_errors.why(error, launch.argv, launch.env, launch.cwd, _HERE))
+        return HostFault(f"{launch.argv[0]!r} could not be started: {error.strerror}", HOST_FAULT)
+    return JobFault(*start_errors.why(error, launch.argv, launch.env, launch.cwd, _HERE))
 
 
 def _launched_in(directory: Path) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iris.activities.host.environment.secret_values import HostSecrets
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.model.job.secrets import ALL_OF_THE_USERS, MAX_VALUE_BYTES
 from iris.platforms.base import BadConfig, Unavailable
 
@@ -37,7 +37,7 @@ async def value(source: str, *allowed: str, own: tuple[Path, ...] = (), **env: s
 
 async def refusal(source: str, *allowed: str, own: tuple[Path, ...] = (), **env: str) -> str:
     """Why the secret A cannot be used."""
-    with pytest.raises(CannotStart) as caught:
+    with pytest.raises(JobFault) as caught:
         await value(source, *allowed, own=own, **env)
     assert VALUE not in str(caught.value)
     assert str(caught.value).startswith("secret A (")
@@ -78,7 +78,7 @@ async def test_what_is_missing_or_no_value_is_refused_with_its_name_and_source(
 
 async def test_a_google_that_does_not_answer_is_no_failure_of_the_job() -> None:
     """The attempt is tried again, on the account of the network."""
-    with pytest.raises(HostUnable, match=r"secret A .* does not answer") as caught:
+    with pytest.raises(HostFault, match=r"secret A .* does not answer") as caught:
         await value("gcp:projects/away/secrets/wandb")
 
     assert caught.value.fault == "network"
@@ -90,7 +90,7 @@ async def test_nothing_is_given_that_the_configuration_does_not_list() -> None:
     """
     host = HostSecrets((), Vault, {"KEY": VALUE})
     for source in ("host-env:KEY", "host-file:/etc/hostname", "gcp:wandb"):
-        with pytest.raises(CannotStart, match=r"add it to bootstrap\.secrets"):
+        with pytest.raises(JobFault, match=r"add it to bootstrap\.secrets"):
             await host.values({"A": source}, "ada/train")
 
 
@@ -144,5 +144,5 @@ async def test_values_do_not_show_in_the_texts_of_objects() -> None:
 
 async def test_an_agent_without_googles_libraries_says_so() -> None:
     """They are an extra."""
-    with pytest.raises(CannotStart, match=r"without iris-temporal\[secrets\]"):
+    with pytest.raises(JobFault, match=r"without iris-temporal\[secrets\]"):
         await HostSecrets(ALL_OF_THE_USERS).values({"A": "gcp:wandb"}, "ada/train")

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import uv
 
-from iris.activities.host.runtimes.base import CannotStart
+from iris.activities.host.runtimes.base import JobFault
 from tests.activities.host.environment.test_setup import BACKEND, PACKAGE, Host, a_wheel, host
 
 __all__ = ["host"]
@@ -99,7 +99,7 @@ async def test_a_package_beside_a_requirements_file_is_installed_as_it_is_now(ho
 
 async def test_a_requirements_file_that_is_missing_is_named(host: Host) -> None:
     """It may be one that git ignores."""
-    with pytest.raises(CannotStart, match=r"File not found: `?nowhere\.txt"):
+    with pytest.raises(JobFault, match=r"File not found: `?nowhere\.txt"):
         await host.ready(pip=("-r nowhere.txt",))
 
 
@@ -299,7 +299,7 @@ async def test_a_setup_cfg_that_nothing_builds_is_refused_with_the_remedy(host: 
     """No tool installs it, so the remedy is the project's to apply."""
     host.write(**{"setup.cfg": CONFIG})
     with pytest.raises(
-        CannotStart,
+        JobFault,
         match=r"neither a setup\.py nor a pyproject\.toml.*; add an empty pyproject\.toml",
     ) as caught:
         await host.ready()

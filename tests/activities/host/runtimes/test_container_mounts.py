@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris.activities.host.attempt.host_context import HostContext
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.container.rights import places
 from iris.storage.object_store import Store
 from tests.activities.host.attempt.test_attempt import Server, a_run
@@ -31,7 +31,7 @@ async def refusal(tmp_path: Path, mount: Path, *own: Path) -> str:
         own=own,
     )
     runtime = context.runtime(a_run("true", image="an-image"), directory)
-    with pytest.raises(HostUnable) as refused:
+    with pytest.raises(HostFault) as refused:
         await runtime.launch(["true"], {}, directory)
     return str(refused.value)
 

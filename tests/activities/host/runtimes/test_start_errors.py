@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from iris.activities.host.runtimes.base import CannotStart, Launch
+from iris.activities.host.runtimes.base import JobFault, Launch
 from iris.activities.host.runtimes.container.exec import ContainerCommand
 from iris.activities.host.runtimes.process.exec import ProcessCommand
 from iris.activities.host.runtimes.process.runtime import ProcessRuntime
@@ -46,7 +46,7 @@ async def as_a_process(directory: Path, *argv: str) -> tuple[str, int]:
     runtime = ProcessRuntime(f"ada/train:0@1/{uuid4().hex}", directory, some(cpu=1))
     try:
         launch = await runtime.launch(argv, ENV, directory)
-    except CannotStart as error:
+    except JobFault as error:
         return str(error), error.exit_code
     records = directory / f"attempt-{uuid4().hex}"
     records.mkdir()
@@ -60,7 +60,7 @@ async def as_a_step(directory: Path, *argv: str) -> tuple[str, int]:
     runtime = ProcessRuntime(f"ada/train:0@1/{uuid4().hex}", directory, some(cpu=1))
     try:
         return "", await runtime.step(argv, ENV, directory, directory / "build")
-    except CannotStart as error:
+    except JobFault as error:
         return str(error), error.exit_code
 
 
@@ -70,7 +70,7 @@ async def by_exec(directory: Path, *argv: str) -> tuple[str, int]:
 
     try:
         await command.start()
-    except CannotStart as error:
+    except JobFault as error:
         return str(error), error.exit_code
     return "", await command.run(_drop)
 
@@ -198,12 +198,12 @@ async def test_a_container_and_a_command_in_it_refuse_a_script_in_the_same_words
 
         try:
             await command.start()
-        except CannotStart as error:
+        except JobFault as error:
             return str(error), error.exit_code
         return "", await command.run(_drop)
 
     async def first(*argv: str) -> tuple[str, int]:
-        with pytest.raises(CannotStart) as refused:
+        with pytest.raises(JobFault) as refused:
             await bench.runtime.launch(argv, bench.env(), bench.work)
         return str(refused.value), refused.value.exit_code
 
