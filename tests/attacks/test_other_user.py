@@ -22,7 +22,7 @@ import pytest
 from iris.activities.host.attempt.attempt import Attempt
 from iris.activities.host.attempt.host_context import HostContext
 from iris.activities.host.attempt.lifecycle import Event
-from iris.activities.host.environment.set_up import Ready, set_up
+from iris.activities.host.environment.set_up import Places, ProgramFiles, Ready, set_up
 from iris.activities.host.environment.steps import _add_scripts
 from iris.activities.host.files.caches import Cache
 from iris.activities.host.machine.ports import Ports
@@ -558,10 +558,15 @@ class Builder:
     async def ready(self, runtime: ProcessRuntime, files: Path, **spec: Any) -> Ready:
         env = {"PATH": "/usr/bin:/bin", "HOME": str(files / "home"), "TMPDIR": str(files / "tmp")}
         agent_env = {"UV_FIND_LINKS": str(self.wheels), "UV_OFFLINE": "1"}
-        output = self.machine.dir / "build"
-        ways = (files / "work", env, self.cache, files / "environment", output)
         return await set_up(
-            EnvironmentSpec(sync=False, **spec), runtime, *ways, agent_env=agent_env, pauses=()
+            EnvironmentSpec(sync=False, **spec),
+            runtime,
+            ProgramFiles(files / "work", files / "work"),
+            env,
+            self.cache,
+            Places(files / "environment", self.machine.dir / "build"),
+            agent_env=agent_env,
+            pauses=(),
         )
 
     async def does(self, runtime: ProcessRuntime, ready: Ready, files: Path, script: str) -> int:

@@ -15,16 +15,17 @@ from iris.activities.host.environment.secret_values import HostSecrets
 from iris.activities.host.files.bundles import Bundles
 from iris.activities.host.files.caches import Cache
 from iris.activities.host.files.outputs import AT_ONCE
+from iris.activities.host.machine.accelerators import Accelerators
 from iris.activities.host.machine.gpu_health import GpuHealth
 from iris.activities.host.machine.ports import Gpus, Ports, TakenGpus
 from iris.activities.host.machine.usage import Use
 from iris.activities.host.runtimes.base import HostFault, Runtime
 from iris.activities.host.runtimes.container.images import Token
 from iris.activities.host.runtimes.container.runtime import DockerRuntime
-from iris.activities.host.runtimes.environment import Accelerators, base_env
 from iris.activities.host.runtimes.process.job_users import PASSABLE, JobUsers
 from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.activities.host.runtimes.program import Exit
+from iris.activities.host.runtimes.variables import base_env
 from iris.messages.task import RunTask
 from iris.model.host.faults import FAULTS, Fault
 from iris.model.host.gpus import GPU_FAULT, Gpu, offered

@@ -21,10 +21,10 @@ from iris.activities.host.runtimes.container import rights as container_mounts
 from iris.activities.host.runtimes.container.engine import available, clear_strays, docker_socket
 from iris.activities.host.runtimes.container.programs import fault_of
 from iris.activities.host.runtimes.container.rights import rights
-from iris.activities.host.runtimes.environment import base_env
 from iris.activities.host.runtimes.shim import shim, start_errors
 from iris.activities.host.runtimes.shim.container import of_the_job
 from iris.activities.host.runtimes.threads import in_thread
+from iris.activities.host.runtimes.variables import base_env
 from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.host.resources import DeviceKind

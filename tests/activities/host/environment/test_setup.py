@@ -25,7 +25,7 @@ import pytest
 import uv
 
 from iris.activities.host.environment import steps
-from iris.activities.host.environment.set_up import Ready, build_env, set_up
+from iris.activities.host.environment.set_up import Places, ProgramFiles, Ready, build_env, set_up
 from iris.activities.host.environment.uv_places import uv_version
 from iris.activities.host.files.caches import Cache
 from iris.activities.host.runtimes.base import HostFault, JobFault
@@ -182,12 +182,10 @@ class Host:
         return await set_up(
             asked,
             self.runtime,
-            self.workdir / asked.project,
+            ProgramFiles(self.workdir / asked.project, self.workdir),
             self.env,
             self.cache,
-            self.own,
-            self.output,
-            root=self.workdir,
+            Places(self.own, self.output),
             agent_env=self.agent,
             pauses=pauses,
         )
