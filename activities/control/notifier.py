@@ -28,6 +28,7 @@ from iris.messages.scheduler import (
 from iris.messages.wire import Keys, RepeatedCheck
 from iris.model import names
 from iris.model.job.demand_limits import fitting
+from iris.model.rules import Rules
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,8 @@ PAGE = 2_000
 #: The most keys of ended owners that one check returns.
 MOST_GONE = 5_000
 #: How long the placements of a terminated job are left to its hosts, which report when nothing of
-#: it runs any more. By then each host has reported, or its lease has run out.
+#: it runs any more. By then each host has reported, or its lease has run out. The value is for the
+#: default lease; with a longer lease it is longer by the difference.
 LEFT_TO_HOSTS = timedelta(seconds=60)
 
 #: How many attempts of an activity fail with such an answer; later ones treat it as an error about
@@ -112,8 +114,6 @@ class Notifier:
         Raises:
             ApplicationError: no owner has ended, and the check is to be repeated.
         """
-        # The server's clock, as for the close times.
-        over = activity.info().current_attempt_scheduled_time - LEFT_TO_HOSTS
         scheduler = self._client.get_workflow_handle(names.scheduler_workflow(check.cluster))
         owners: list[Owner] = []
         while True:
@@ -123,6 +123,9 @@ class Notifier:
             owners.extend(page.owners)
             if not page.owners or len(owners) >= page.total:
                 break
+        left = LEFT_TO_HOSTS + page.lease - Rules().lease
+        # The server's clock, as for the close times.
+        over = activity.info().current_attempt_scheduled_time - left
         ours = names.own_workflows(check.cluster, names.KIND_JOB, names.KIND_TASK)
         live = self._client.list_workflows(f"{ours} AND ExecutionStatus = 'Running'")
         running = {(execution.id, names.short_run(execution.run_id)) async for execution in live}
