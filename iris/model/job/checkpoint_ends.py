@@ -1,7 +1,9 @@
-"""Decides what the last save of a checkpoint directory has when a program ended otherwise than by
-exit code 0.
+"""Decides what the last save of a checkpoint directory contains when the end of the program does not
+say that all its files are whole.
 
-Such a program may have ended in the middle of a write, and neither the exit code nor the times of
+Two ends say so: exit code 0, and an exit code from 1 to 128 of a program that was told to stop, if
+no process that it left was killed (`end_of` in `activities/host/files/checkpoints.py`). Any other
+program may have ended in the middle of a write, and neither the exit code nor the times of
 files tell. The order of its changes does. A change is finished in these cases:
 
 1.  The program renamed the file, or a directory around it, into its place, and has not written to

@@ -5,8 +5,9 @@ The unit is an entry of the directory: a file, or a directory with all below it.
 save consistent:
 
 1.  An entry is saved when it is whole: nothing in it has changed for a while, or it is a file that
-    the program replaces by renaming, or the program has ended with exit code 0.
-    `iris.model.job.checkpoint_ends` has more for other ends.
+    the program replaces by renaming, or the program has ended with exit code 0, or with an exit
+    code from 1 to 128 after it was told to stop. `iris.model.job.checkpoint_ends` has the rules for
+    all other ends.
 2.  A save has all changes of the directory up to a point in time, and none after it. If an entry is
     not whole, neither its changes nor later changes are saved. So if a program writes the weights
     and then the number of the step, no save has the new number and the old weights. Files that only
