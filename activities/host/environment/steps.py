@@ -21,13 +21,12 @@ from iris.activities.host.environment.projects import (
 )
 from iris.activities.host.environment.uv_places import Uv, UvPlaces
 from iris.activities.host.files.caches import DISK_FAULT, Cache
-from iris.activities.host.runtimes.base import HostFault, JobFault, Runtime
+from iris.activities.host.runtimes.base import NETWORK_FAULT, HostFault, JobFault, Runtime
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.process.job_users import acting_as, end_user, give
 from iris.activities.host.runtimes.threads import in_thread
 from iris.model.job.environments import EnvironmentSpec, requirements_file
 
-NETWORK_FAULT = "network"
 #: How much of the end of a step's output is searched for the cause of a failure, in bytes.
 _TAIL = 64 * 1024
 #: A step that fails after more seconds is not run again here: uv itself has tried several times,
@@ -242,8 +241,7 @@ class Steps:
                     command, {**env, **kept.env, **_only_into(venv), "UV_LINK_MODE": "copy"}, kept
                 )
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     @property
     def _owner(self) -> int | None:

@@ -21,7 +21,7 @@ from obstore.exceptions import BaseError
 
 from iris.activities.host.files.caches import DISK_FAULT, Cache, is_disk_full
 from iris.activities.host.files.unpacking import NoArchive, Unsafe, unpack
-from iris.activities.host.runtimes.base import HostFault, JobFault
+from iris.activities.host.runtimes.base import STORE_FAULT, HostFault, JobFault
 from iris.activities.host.runtimes.process.job_users import acting_as
 from iris.activities.host.runtimes.threads import Stopped, in_thread
 from iris.messages.task import RunTask
@@ -34,7 +34,6 @@ from iris.storage.object_store import Store
 
 #: Delays before each retry of the store, in seconds: about half a minute in total.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-STORE_FAULT = "store"
 BUNDLE_FAULT = "bundle"
 #: The shell's exit code for a command that was found but cannot be executed.
 _WILL_NOT_DO = 126

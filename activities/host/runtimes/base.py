@@ -23,6 +23,10 @@ OF_THE_MACHINE = {
     errno.EIO,
     errno.EROFS,
 }
+#: The fault when something outside the cluster does not answer, such as a package index or Google.
+NETWORK_FAULT = "network"
+#: The fault when the cluster's object store does not answer.
+STORE_FAULT = "store"
 
 
 class JobFault(Exception):

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.environment.secret_values import HostSecrets
+from iris.activities.host.environment.secret_values import HostSecrets, SealedValues
 from iris.activities.host.runtimes.base import HostFault, JobFault
+from iris.model import names
+from iris.model.host.faults import OF_THE_SETUP
 from iris.model.job.secrets import ALL_OF_THE_USERS, MAX_VALUE_BYTES
 from iris.platforms.base import BadConfig, Unavailable
+from iris.storage.object_store import Store
 
 VALUE = "hunter2-of-the-host"
 
@@ -82,6 +85,23 @@ async def test_a_google_that_does_not_answer_is_no_failure_of_the_job() -> None:
         await value("gcp:projects/away/secrets/wandb")
 
     assert caught.value.fault == "network"
+
+
+async def test_a_store_that_is_away_counts_as_a_fault_of_the_cluster(tmp_path: Path) -> None:
+    """Decision 141: the object store belongs to the cluster, so the attempt costs the job neither a
+    retry nor one of its set-ups.
+    """
+    (tmp_path / "keys").write_text("")
+    (tmp_path / "keys").chmod(0o600)
+    away = Store((tmp_path / "away").as_uri())
+    sealed = SealedValues("lab", away, {names.ENV_SECRET_KEYS: str(tmp_path / "keys")})
+    path = names.sealed_for_job("ada/train", "0123456789abcdef")
+
+    with pytest.raises(HostFault, match=r"secret A .* could not be read") as caught:
+        await HostSecrets(sealed=sealed).values({"A": f"sealed:{path}"}, "ada/train")
+
+    assert caught.value.fault not in OF_THE_SETUP
+    assert caught.value.fault == "store"
 
 
 async def test_nothing_is_given_that_the_configuration_does_not_list() -> None:
