@@ -19,10 +19,9 @@ from iris.activities.host.files.bundles import row_of
 from iris.activities.host.files.caches import DISK_FAULT
 from iris.activities.host.files.checkpoint_files import FOLDER
 from iris.activities.host.files.restore import restore
-from iris.activities.host.machine.ports import COORDINATOR_FAULT
 from iris.activities.host.runtimes.base import HostFault, JobFault, Launch, Runtime
 from iris.activities.host.runtimes.cleanup import trees
-from iris.activities.host.runtimes.process.job_users import USERS_FAULT, files_of
+from iris.activities.host.runtimes.process.job_users import files_of
 from iris.activities.host.runtimes.threads import in_thread
 from iris.activities.host.runtimes.variables import Prepared, attempt_env, needs_own_coordinator
 from iris.messages.task import RunTask
@@ -34,8 +33,6 @@ from iris.model.units import MIB, format_bytes
 
 #: The least free disk space, in bytes. With less, a program could not write its first lines.
 MIN_FREE_BYTES = 4 * MIB
-#: The faults of which other attempts on the machine are the cause, also attempts of other agents.
-CAUSED_BY_OTHERS = (USERS_FAULT, COORDINATOR_FAULT)
 #: The command that runs a task's function. It uses the interpreter that the call names, if this
 #: host has it, and otherwise the first one on PATH. Some machines and images have only one of the
 #: two names of Python.

@@ -168,8 +168,7 @@ class Cache:
         """
         await in_thread(lambda stop: self._trim(self.limit if limit is None else limit, stop))
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     async def _use(
         self, key: str, make: Callable[[Path], Awaitable[None]], waiting: Callable[[], None]

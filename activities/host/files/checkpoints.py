@@ -22,7 +22,6 @@ from typing import BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 
-from iris.activities.host.attempt.lifecycle import Lifecycle
 from iris.activities.host.files.checkpoint_files import (
     Changed,
     Reading,
@@ -73,36 +72,34 @@ _HELD = 64
 
 
 class End(NamedTuple):
-    """How a program ended."""
+    """The end of a program, as far as it decides which files are whole."""
 
-    #: Whether it ended by itself and says by its exit code that all its files are whole.
+    #: Whether all files are whole: the program ended by itself, and its exit code says so.
     by_itself: bool
-    #: In nanoseconds since 1970; 0: not known.
+    #: The time of the end, in nanoseconds since 1970; 0 if it is not known.
     at: int
 
 
-def end_of(lifecycle: Lifecycle, found: Exit | None) -> End | None:
-    """Returns how a program ended, or None if none was started.
+def end_of(found: Exit | None, *, told_to_stop: bool) -> End:
+    """Returns the end of a program that was started.
 
-    Exit code 0 says that all files are whole. So does any code of a program that was told to stop:
-    it has had the time to write its files. Otherwise, an exit code may be that of a fault, such as
-    a full disk in the middle of a file, and codes above 128 are those of shells for a signal. If
-    processes that the program has left were killed, they may have been writing. Then
-    `iris.model.job.checkpoint_ends` tells what is whole.
+    Exit code 0 says that all files are whole. So does an exit code from 1 to 128 of a program that
+    was told to stop, because the program had the time to write its files. Without that, such an
+    exit code may be that of a fault, for instance a full disk in the middle of a file. Exit codes
+    above 128 are those of shells for a signal. If processes that the program has left were killed,
+    they may have been writing. In all these cases, `iris.model.job.checkpoint_ends` decides which
+    files are whole.
 
     Args:
-        lifecycle: has an outcome if the program was told to stop.
-        found: None: it is not known.
+        found: how the program ended; None if that is not known.
+        told_to_stop: True if the attempt was ended before its program ended.
     """
-    if not lifecycle.launched:
-        return None
     if found is None or found.status is None:
         return End(by_itself=False, at=0)
-    told = lifecycle.outcome is not None
-    # What a program that failed was writing rests from then on, however long others outlive it.
+    # After the first process has failed, its files do not change, however long others outlive it.
     at = found.first_ended_at if found.first_ended_at and found.status != 0 else found.at
-    by_itself = not found.cut and (found.status == 0 or (told and 0 < found.status <= 128))
-    return End(by_itself, int(at * 1e9))
+    code_says_so = found.status == 0 or (told_to_stop and 0 < found.status <= 128)
+    return End(code_says_so and not found.cut, int(at * 1e9))
 
 
 class Saver:
@@ -218,8 +215,7 @@ class Saver:
             )
         return True
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     async def _try_to_save(self, settled_at: Callable[[], float]) -> "_Result":
         try:

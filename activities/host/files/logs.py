@@ -204,8 +204,7 @@ class LogShipper:
         """The end of the output, for the outcome."""
         return b"\n".join(self._last).decode(errors="replace")[-LAST_BYTES:]
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _read(self) -> bool:
         """Reads some output into the buffer; returns True if there is more."""

@@ -64,8 +64,7 @@ def unpack(archive: IO[bytes], into: Path, stop: threading.Event) -> None:
             _write(archive, member, directory)
 
 
-# -- reading
-# --------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 class _Header(tarfile.TarInfo):
@@ -126,8 +125,7 @@ def _kind(member: tarfile.TarInfo) -> Kind:
     return next((kind for holds, kind in kinds if holds()), Kind.SPECIAL)
 
 
-# -- writing
-# --------------------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------
 
 
 class _Directory:

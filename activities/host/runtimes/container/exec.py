@@ -144,8 +144,7 @@ class ContainerCommand:
             else:
                 _send(number, everything)
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     async def _demultiplex(self, tell: Tell) -> None:
         """Reads the stream of a command without a terminal. A head with the stream's number and the

@@ -124,8 +124,7 @@ class ProcessCommand:
         with contextlib.suppress(ConnectionError, RuntimeError):  # the command ended
             self._orders.write(bytes([number]))
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     async def _start_shim(self, its: int) -> None:
         request = self._request

@@ -12,15 +12,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from iris.activities.host.attempt.lifecycle import Lifecycle
 from iris.activities.host.files.checkpoint_files import FOLDER, scan
 from iris.activities.host.files.checkpoints import End, Saver, end_of
 from iris.activities.host.files.restore import restore
 from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.program import Exit
 from iris.model.job.checkpoints import Save, SavedItem, save_name
-from iris.model.job.spec import TaskOutcome
-from iris.model.states import TaskState
 from iris.model.units import MIB
 from iris.storage.object_store import Store
 from tests.activities.host.attempt.test_attempt import Bench
@@ -495,12 +492,8 @@ def test_a_program_ends_by_itself_if_it_chose_its_exit_code(
     status: int | None, stopped: bool, by_itself: bool
 ) -> None:
     """Only then is a file that it has just written surely whole."""
-    lifecycle = Lifecycle(
-        launched=True, outcome=TaskOutcome(state=TaskState.PREEMPTED) if stopped else None
-    )
-    found = end_of(lifecycle, Exit(status=status, at=1.0))
+    found = end_of(Exit(status=status, at=1.0), told_to_stop=stopped)
 
-    assert found is not None
     assert found.by_itself is by_itself
 
 
