@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pydantic import SecretStr
 
 from iris.activities.host.attempt.host_context import HostContext
-from iris.activities.host.environment.projects import reading_the_jobs_files
+from iris.activities.host.environment.job_files import reading_the_jobs_files
 from iris.activities.host.environment.set_up import Places, ProgramFiles, Ready, set_up
 from iris.activities.host.files.bundles import row_of
 from iris.activities.host.files.caches import DISK_FAULT

@@ -14,15 +14,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from iris.activities.host.environment.commands import PATH
+from iris.activities.host.environment.job_files import (
+    hash_of,
+    hash_of_all,
+    reading_the_jobs_files,
+)
 from iris.activities.host.environment.projects import (
     FILES,
     Project,
     find_project,
-    hash_of,
-    hash_of_all,
     hash_of_requirements,
     is_here,
-    reading_the_jobs_files,
     with_its_packages,
 )
 from iris.activities.host.environment.steps import Steps, since

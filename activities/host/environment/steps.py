@@ -14,11 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from iris.activities.host.environment import uv_errors
-from iris.activities.host.environment.projects import (
-    Project,
-    indexes_of_lock,
-    reading_the_jobs_files,
-)
+from iris.activities.host.environment.job_files import reading_the_jobs_files
+from iris.activities.host.environment.projects import Project, indexes_of_lock
 from iris.activities.host.environment.uv_places import Uv, UvPlaces
 from iris.activities.host.files.caches import DISK_FAULT, Cache
 from iris.activities.host.runtimes.base import NETWORK_FAULT, HostFault, JobFault, Runtime

@@ -99,6 +99,28 @@ class Started(Frozen):
         return datetime.fromtimestamp(self.at, UTC)
 
 
+class Running(NamedTuple):
+    """The running program of an attempt, for commands and profilers that run beside it."""
+
+    #: The key of the attempt.
+    key: str
+    attempt: int
+    directory: Path
+    launch: Launch
+    #: The program's pid on the host; None if the container engine does not report it.
+    pid: int | None
+    #: The pid of the shim.
+    shim: int
+
+
+class Root(NamedTuple):
+    """The root of a program's process tree."""
+
+    pid: int
+    #: True if the root is the program's first process; False if it is the shim.
+    own: bool
+
+
 class Program:
     """One program. Each program has its own directory, in which it is started at most once."""
 
@@ -440,24 +462,3 @@ def _lives(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         return bool(process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD))
     return False
-
-
-class Running(NamedTuple):
-    """The running program of an attempt, for commands and profilers that run beside it."""
-
-    key: str
-    attempt: int
-    directory: Path
-    launch: Launch
-    #: The program's process id on the host; None: the container engine does not report it.
-    pid: int | None
-    shim: int
-
-
-class Root(NamedTuple):
-    """The root of a program's process tree: its shim, or the program's first process itself if
-    `own` is True.
-    """
-
-    pid: int
-    own: bool

@@ -17,10 +17,9 @@ from iris.activities.host.runtimes.base import HostFault, JobFault, Launch
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.container import engine, images
 from iris.activities.host.runtimes.container import init as container_init
-from iris.activities.host.runtimes.container import rights as container_mounts
 from iris.activities.host.runtimes.container.engine import available, clear_strays, docker_socket
 from iris.activities.host.runtimes.container.programs import fault_of
-from iris.activities.host.runtimes.container.rights import rights
+from iris.activities.host.runtimes.container.rights import places_of, rights
 from iris.activities.host.runtimes.shim import shim, start_errors
 from iris.activities.host.runtimes.shim.container import of_the_job
 from iris.activities.host.runtimes.threads import in_thread
@@ -232,7 +231,7 @@ class DockerRuntime:
             written: what the container may write besides the attempt's files, and …
             read: … what it may only read.
         """
-        places = container_mounts.places(self._configured, self._own)
+        places = places_of(self._configured, self._own)
         inside = self._env(env)
         files = [
             path
