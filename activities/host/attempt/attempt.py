@@ -61,11 +61,11 @@ logger = logging.getLogger(__name__)
 
 #: The interval between two reads of the output.
 READ_INTERVAL = timedelta(milliseconds=200)
-#: How long what a program left when it ended by itself may run until the log and the status mention
-#: it.
+#: After a program has ended by itself, the processes that it left may run for this long before the
+#: log and the status mention them.
 TELL_AFTER = timedelta(seconds=1)
-#: How long an agent that takes over waits for programs that it has killed: longer than
-#: `Program.kill` takes.
+#: How long an agent that takes over waits for the end of a program that it has killed. It is longer
+#: than `Program.kill` takes.
 KILL_TIMEOUT = timedelta(seconds=20)
 #: How long a finished attempt waits for an unreachable store before its outcome is reported anyway.
 UPLOAD_TIMEOUT = timedelta(seconds=60)
@@ -77,9 +77,9 @@ class Attempt:
     """A task's program on this host, from its preparation to the accepted outcome.
 
     Args:
-        directory: belongs to this attempt alone; removed at the end.
+        directory: the directory of this attempt alone, which is removed at the end.
         found: True if an earlier agent started the attempt.
-        waited: how long ago the server handed out the attempt, by the clocks of server and host.
+        waited: the time since the server handed out the attempt, by the clocks of server and host.
     """
 
     def __init__(
@@ -98,7 +98,8 @@ class Attempt:
         self._log = context.logger(logger, record.task)
         directory.mkdir(0o700, parents=True, exist_ok=True)
         if not found:
-            # Before the program starts: in a directory without this file, no program runs.
+            # The record is written before the program starts, so no program runs in a directory
+            # without a record.
             record.write(directory)
         self._handle: AsyncActivityHandle = context.client.get_async_activity_handle(
             task_token=record.task_token
@@ -159,7 +160,7 @@ class Attempt:
 
     @property
     def root(self) -> Root | None:
-        """The root of the program's process tree; None: the program does not run."""
+        """The root of the program's process tree; None if the program does not run."""
         if (running := self.running) is None:
             return None
         in_container = bool(running.launch.container)
@@ -168,13 +169,12 @@ class Attempt:
 
     @property
     def running(self) -> Running | None:
-        """The running program; None: it has not started yet, or has ended."""
+        """The running program; None if it has not started yet, or has ended."""
         if self._lifecycle.state not in STARTED:
             return None
         if self._running is None and (started := self._program.started) is not None:
-            with contextlib.suppress(
-                OSError, ValidationError
-            ):  # the program has deleted Iris's files beside it
+            # The program has deleted Iris's files beside it.
+            with contextlib.suppress(OSError, ValidationError):
                 launch = self._program.launch
                 self._running = Running(
                     self.task.key, self.task.attempt, self._dir, launch, started.pid, started.shim
@@ -182,8 +182,8 @@ class Attempt:
         return self._running
 
     def handle(self, event: Event, reason: str = "") -> tuple[Effect, ...]:
-        """Moves the attempt by an event and performs the effects, except REPORT and FREE_PLACEMENT,
-        which `run` performs.
+        """Applies an event to the attempt and performs its effects, except REPORT and
+        FREE_PLACEMENT, which `run` performs.
 
         Returns:
             The effects of the event.
@@ -198,9 +198,9 @@ class Attempt:
         """Runs the attempt to its end and reports its outcome.
 
         Returns when the server has the outcome or does not want it, and nothing is left on the
-        host. After HOST_OVER, it also returns if the one short try failed; the directory then
-        stays. A cancellation changes nothing: the program continues to run, and another agent can
-        find it.
+        host. After HOST_OVER, it also returns if the one short try to report failed; the directory
+        then stays. After a cancellation the program continues to run, and another agent can find
+        the attempt.
         """
         if not self.settled:
             try:
@@ -227,15 +227,14 @@ class Attempt:
             self._program.close()
 
     async def reconcile(self) -> None:
-        """Asks the server whether an attempt that was found is still wanted. If it is not, kills
-        everything of it.
+        """Asks the server whether it still waits for an attempt that an earlier agent started. If
+        it does not, kills all processes of the attempt.
         """
         if self._lifecycle.state in (State.PREPARING, State.RUNNING, State.STOPPING, State.ENDED):
             await self._heartbeat.beat()
         if self._lifecycle.state in (State.CANCELLED, State.KILLING, State.DROPPING, State.DROPPED):
-            with contextlib.suppress(
-                TimeoutError
-            ):  # a process that hangs in the kernel cannot be killed
+            # The wait is limited, because a process that hangs in the kernel cannot be killed.
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wait_until_dead(), KILL_TIMEOUT.total_seconds())
 
     # -- inside ------------------------------------------------------------------------------------
@@ -315,12 +314,12 @@ class Attempt:
                 case Effect.KILL_PROGRAM:
                     self._program.stop(timedelta(0))
                 case Effect.RECORD_SETTLED:
-                    if not self._delivery.complete:  # otherwise the directory is removed next
+                    if not self._delivery.complete:  # if complete, the directory is removed next
                         self._write(told=True)
         return effects
 
     def _write(self, **changes: object) -> None:
-        """Changes the record in the attempt's directory, for the agent that finds it."""
+        """Changes the record in the attempt's directory, for the next agent."""
         self._record = self._record.model_copy(update=changes)
         # If the disk is full, another agent may report a different outcome, but it does not run the
         # program again.
@@ -328,18 +327,17 @@ class Attempt:
             self._record.write(self._dir)
 
     async def _wait_until_dead(self) -> None:
-        """Returns when no process of the attempt is alive. All of them are being killed already."""
+        """Waits until no process of the attempt is alive. An order to kill them was sent before."""
         if self._lifecycle.launched:
-            with contextlib.suppress(
-                OSError
-            ):  # its directory is gone, and with it every record of its shim
+            # If the directory is gone, the record of the shim is gone, too.
+            with contextlib.suppress(OSError):
                 await self._program.wait()
         await self._runtime.clear()
         self._step(Event.ENDED)
 
     async def _outcome(self) -> TaskOutcome:
-        """Runs the attempt and returns its outcome. Its logs and outputs are in the store by then,
-        if the store is reachable.
+        """Runs the attempt, stores its logs and outputs if the store is reachable, and returns its
+        outcome.
         """
         beside = [asyncio.create_task(self._heartbeat.beat_on())]
         if self.task.timeout is not None:
@@ -475,8 +473,8 @@ class Attempt:
         )
 
     async def _follow(self) -> Exit:
-        """Ships the program's output until the program has ended, and returns how it ended. Does
-        not wait for the store then.
+        """Ships the program's output until the program has ended, and returns its end. Does not
+        wait until the store has all output.
 
         Raises:
             OSError: Iris's files beside the program were deleted.
@@ -515,7 +513,9 @@ class Attempt:
                 self._tell_of_rest(first)
 
     def _look_for_first_end(self) -> FirstEnd | None:
-        """Returns how the program's first process ended by itself, if others may be left."""
+        """Returns the end of the program's first process, if it ended by itself and other processes
+        may be left.
+        """
         if self._lifecycle.state not in STARTED or (first := self._program.first_end()) is None:
             return None
         if self._lifecycle.state is State.RUNNING and not self._lifecycle.exited:
@@ -525,8 +525,8 @@ class Attempt:
         return first
 
     def _tell_of_rest(self, first: FirstEnd) -> None:
-        """Says in the log and in the status what the attempt still waits for. Most of what a
-        program leaves ends at once.
+        """Writes to the log and the status that the attempt still waits for processes of the
+        program. Most of these processes end at once, so this is not done before `TELL_AFTER`.
         """
         if time.time() - first.at < TELL_AFTER.total_seconds():
             return
@@ -537,7 +537,9 @@ class Attempt:
         self._heartbeat.prepares(left)
 
     async def _ship_on(self) -> None:
-        while True:  # not at once: a program that ends at once has all its output read then
+        while True:
+            # The pause is before the first read, so that all output of a program that ends at once
+            # is shipped together at the end.
             await asyncio.sleep(0 if self._logs.behind else READ_INTERVAL.total_seconds())
             await self._logs.ship()
 
@@ -580,13 +582,12 @@ class Attempt:
         self.handle(Event.TIMEOUT, f"ran longer than its timeout of {format_duration(timeout)}")
 
     async def _clear_away(self) -> None:
-        """Removes everything that the attempt has left, but not before its logs and outputs are in
-        the store.
+        """Removes the attempt's processes and files from the host. The files stay until the logs
+        and outputs are in the store.
         """
         await self._runtime.clear(swept=self._exit is not None and self._exit.status is not None)
-        with contextlib.suppress(
-            FileNotFoundError, links.Replaced
-        ):  # files that were deleted or replaced cannot be stored
+        # Files that were deleted or replaced cannot be stored.
+        with contextlib.suppress(FileNotFoundError, links.Replaced):
             if not await self._delivery.done(KEEP_UNSTORED_FOR) and self._lifecycle.hurried:
                 return
         await asyncio.to_thread(job_users.remove, self._dir)

@@ -97,9 +97,7 @@ def outcome_of(evidence: Evidence) -> TaskOutcome:
 
 
 def of_the_program(evidence: Evidence, reason: str, exit_code: int) -> TaskOutcome:
-    """Returns a failure of the job's own, though no program was started: the attempt would not
-    start on any host.
-    """
+    """Returns the outcome of an attempt that no host could start. It is a failure of the job."""
     failed = TaskOutcome(
         state=TaskState.FAILED, reason=reason, exit_code=exit_code, started_at=evidence.taken_at
     )
@@ -109,8 +107,9 @@ def of_the_program(evidence: Evidence, reason: str, exit_code: int) -> TaskOutco
 def of_the_host(evidence: Evidence, reason: str, fault: str = "") -> TaskOutcome:
     """Returns a failure of the host, or of something that the attempt needs, such as a registry.
 
-    If the host kept the program from starting, the outcome names no fault, so the attempt costs no
-    retry. A fault that occurs on other hosts too (`BEYOND_THE_HOST`) is always named, so it counts.
+    If the program was not started because of the host, the outcome names no fault, so the attempt
+    costs no retry. A fault that other hosts may have too (`BEYOND_THE_HOST`) is always named, so it
+    counts.
     """
     counts = evidence.launched or fault in BEYOND_THE_HOST
     return _ended(
@@ -154,11 +153,11 @@ def of_a_failure(evidence: Evidence, error: Exception, *, launched: bool) -> Tas
 
 
 def of_an_unreadable_record(host_id: str, kept: Path, now: datetime) -> TaskOutcome:
-    """Returns the outcome of an attempt whose record an agent cannot read, for instance after
-    another version of Iris.
+    """Returns the outcome of an attempt whose record an agent cannot read, for instance because
+    another version of Iris wrote it.
 
     Args:
-        kept: the directory on the host with its logs and outputs.
+        kept: the directory on the host with the logs and outputs of the attempt.
     """
     reason = (
         f"host {host_id} could not read the record of the attempt and killed its program; what it"

@@ -213,7 +213,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yields the lines without comments. A line that ends with a backslash is joined to the next."""
+    """Yields the lines without comments. A backslash at the end joins a line to the next one."""
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         if stripped := re.sub(r"(?:^|\s)#.*$", "", line).strip():
             yield stripped

@@ -250,8 +250,8 @@ class HostSecrets:
             raise Unusable(why)
 
     def _check_path(self, path: str) -> None:
-        """Checks the path of the file that was opened, because the configured path may contain links
-        that a job has made.
+        """Checks the path of the file that was opened, because the configured path may contain
+        links that a job has made.
         """
         self._check(SecretSource(SecretKind.HOST_FILE, path))
         if path.startswith(_OF_THE_SYSTEM):

@@ -237,11 +237,12 @@ def _open_below(root: int, directory: Path, path: PurePath) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
+        # The file was just replaced by something else.
         if error.errno in (
             errno.ELOOP,
             errno.ENXIO,
             errno.ENAMETOOLONG,
-        ):  # the file was just replaced by something else
+        ):
             return None
         raise
     finally:

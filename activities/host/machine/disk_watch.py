@@ -57,9 +57,8 @@ async def watch(
             begun = time.monotonic()
             used = await in_thread(partial(measure, there))
             now, current = time.monotonic(), occupants()
-            disks = await asyncio.to_thread(
-                _disks, places
-            )  # again: an attempt that is gone by now has left space
+            # Again: an attempt that is gone by now has left space.
+            disks = await asyncio.to_thread(_disks, places)
         except OSError as error:
             logger.warning("the disk that attempts use cannot be measured: %s", error)
             continue

@@ -130,9 +130,8 @@ class GpuHealth:
         while True:
             try:
                 record = os.read(self._log, 1 << 16)
-            except (
-                BrokenPipeError
-            ):  # the kernel has overwritten what was not read yet; the next read goes on after it
+            except BrokenPipeError:
+                # The kernel has overwritten what was not read yet; the next read goes on after it.
                 continue
             except OSError:  # there is nothing new, for now
                 return lines

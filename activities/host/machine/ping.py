@@ -71,9 +71,8 @@ async def _answers(client: Client, cluster: str, host: Silent) -> bool | None:
         )
         return await handle.result()
     except ActivityFailureError as error:
-        return isinstance(
-            error.cause, ApplicationError
-        )  # an agent of an earlier version, which does not have this activity
+        # An agent of an earlier version, which does not have this activity.
+        return isinstance(error.cause, ApplicationError)
     except RPCError as error:
         if error.status is RPCStatusCode.UNIMPLEMENTED:
             return None

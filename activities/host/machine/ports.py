@@ -175,9 +175,8 @@ class _Locks:
         return tuple(fds)
 
     def _lock(self, name: Name, usable: Callable[[Name], bool]) -> int | None:
-        file = self._dir / f"{self._kind}-{name}".replace(
-            "/", "_"
-        )  # of MIG instances, before driver 470
+        # Of MIG instances, before driver 470.
+        file = self._dir / f"{self._kind}-{name}".replace("/", "_")
         fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -409,9 +409,8 @@ class Program:
             and started.pid is not None
         ):
             with suppress(psutil.Error, OSError):
-                if (
-                    container in Path(f"/proc/{started.pid}/cgroup").read_text()
-                ):  # a container ends with its first process
+                # A container ends with its first process.
+                if container in Path(f"/proc/{started.pid}/cgroup").read_text():
                     found.append(psutil.Process(started.pid))
         return [each for each in found if _lives(each)]
 

@@ -139,9 +139,8 @@ class _Session:
             else:
                 status = running.result()
             self._stream.finish()
-            with contextlib.suppress(
-                TimeoutError, *STORE_ERRORS
-            ):  # the result is returned even if output is missing
+            # The result is returned even if output is missing.
+            with contextlib.suppress(TimeoutError, *STORE_ERRORS):
                 await asyncio.wait_for(writing, self._silence.total_seconds())
             ended = code if code is not None else status if status >= 0 else 128 - status
             return ExecEnd(exit_code=ended, reason=reason, chunks=self._stream.sent)

@@ -66,9 +66,8 @@ def find(attempts: Path) -> Remains:
             state = AttemptFile.model_validate_json(links.read(directory / STATE, MOST_LAUNCH))
             found.attempts.append((directory, state))
         except FileNotFoundError:
-            _kill(
-                directory, _key(directory, {})
-            )  # it has a program only if the job removed the record
+            # It has a program only if the job removed the record.
+            _kill(directory, _key(directory, {}))
             _remove(directory)
         except (OSError, ValidationError) as error:
             found.lost.extend(_set_aside(directory, error))

@@ -266,9 +266,8 @@ def executable(found: "DockerClient", container: str, path: Path) -> bool | None
     there is no such file.
     """
     stat = _stat(found, container, path)
-    if (
-        not stat
-    ):  # there is none, or the engine does not tell; the start of the program will show it
+    # There is none, or the engine does not tell; the start of the program will show it.
+    if not stat:
         return None if stat is None else True
     return not stat["mode"] & _DIRECTORY and bool(stat["mode"] & _LINK or stat["mode"] & 0o111)
 

@@ -121,9 +121,8 @@ class ContainerCommand:
                 self._writer.write_eof()
 
     async def resize(self, rows: int, columns: int) -> None:
-        if (
-            self._request.tty
-        ):  # the engine refuses before the start and after the end, when the size does not matter
+        # The engine refuses before the start and after the end, when the size does not matter.
+        if self._request.tty:
             await self._call(
                 "POST", f"/exec/{self._id}/resize?{urlencode({'h': rows, 'w': columns})}"
             )

@@ -189,10 +189,11 @@ class DockerRuntime:
         *,
         read: Sequence[Path] = (),
     ) -> Launch:
+        # The shim makes them before it starts the container.
         out, err = (
             self._dir / shim.PIPES[0],
             self._dir / shim.PIPES[1],
-        )  # the shim makes them before it starts the container
+        )
         container = await in_thread(
             lambda _: self._make(argv, env, workdir, out, err, read=read, waits=True)
         )
@@ -339,9 +340,8 @@ class DockerRuntime:
             certificates.chmod(0o644)
             inside[_CERTIFICATES] = str(certificates)
         gpus = _gpus(env)
-        if gpus and not any(
-            gpu.startswith("MIG-") for gpu in gpus
-        ):  # the container sees only these, numbered from 0
+        # The container sees only these, numbered from 0.
+        if gpus and not any(gpu.startswith("MIG-") for gpu in gpus):
             inside[_CUDA] = ",".join(map(str, range(len(gpus))))
         if os.getuid() != 0 and "HOME" not in inside:  # the image's HOME, if any, is root's
             home = self._dir / "home"

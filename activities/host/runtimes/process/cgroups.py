@@ -141,9 +141,8 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
     controllers = _words(parent / "cgroup.controllers")
     if "memory" not in controllers:
         raise _NoCgroups(f"the memory controller is not given to {parent}")
-    if not os.access(
-        parent / "cgroup.procs", os.W_OK
-    ):  # common parent of both groups, cgroup-v2.html#delegation-containment
+    # Common parent of both groups, cgroup-v2.html#delegation-containment.
+    if not os.access(parent / "cgroup.procs", os.W_OK):
         raise _NoCgroups(f"processes may not be moved within {parent}")
     missing = {"memory", "cpu", "pids"} & controllers - _words(parent / "cgroup.subtree_control")
     for controller in sorted(missing, reverse=True):
@@ -170,9 +169,8 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
         _write(group / _PIDS, most_processes())
     if resources.cpu_millis:
         with contextlib.suppress(OSError):
-            _write(
-                group / "cpu.weight", _within(resources.cpu_millis // 10, _WEIGHTS)
-            )  # one core gives the default weight
+            # One core gives the default weight.
+            _write(group / "cpu.weight", _within(resources.cpu_millis // 10, _WEIGHTS))
     return group
 
 
@@ -247,9 +245,8 @@ def _still_in_use(group: Path) -> bool:
     retry may help.
     """
     with contextlib.suppress(OSError):
-        _write(
-            group / _PIDS, 0
-        )  # no process in the group can start another one before it is killed
+        # No process in the group can start another one before it is killed.
+        _write(group / _PIDS, 0)
     in_use = False
     groups = [group]
     for each in groups:  # which grows; a job may nest groups deeper than a recursion can go

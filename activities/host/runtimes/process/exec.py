@@ -91,9 +91,8 @@ class ProcessCommand:
         pumps = [asyncio.create_task(pump(reader, kind, tell)) for reader, kind in self._outputs]
         try:
             status = (await self._answer()).get("status", -signal.SIGKILL)
-            await asyncio.gather(
-                *pumps
-            )  # no process of the command is left that could hold the other ends
+            # No process of the command is left that could hold the other ends.
+            await asyncio.gather(*pumps)
             return int(status)
         finally:
             for each in pumps:
@@ -103,9 +102,8 @@ class ProcessCommand:
     async def feed(self, data: bytes) -> None:
         if self._input is not None:
             self._input.write(data)
-            with contextlib.suppress(
-                ConnectionError
-            ):  # the command closed its input; the reader of a pipe may do so
+            # The command closed its input; the reader of a pipe may do so.
+            with contextlib.suppress(ConnectionError):
                 await self._input.drain()
 
     async def end_input(self) -> None:

@@ -271,9 +271,8 @@ def acting_as(uid: int | None) -> Iterator[None]:
     try:
         libc.setfsgid(uid)
         libc.setfsuid(uid)
-        if (
-            libc.setfsuid(-1) != uid or libc.setfsgid(-1) != uid
-        ):  # an invalid uid changes nothing and returns the current one
+        # An invalid uid changes nothing and returns the current one.
+        if libc.setfsuid(-1) != uid or libc.setfsgid(-1) != uid:
             raise PermissionError(f"this thread cannot act as user {uid}")
         yield
     finally:

@@ -103,9 +103,8 @@ class ProcessRuntime:
                 links.open_file(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab"
             ) as out:
                 if launch.uid >= 0:
-                    os.fchown(
-                        out.fileno(), launch.uid, launch.uid
-                    )  # a command may open its standard output again
+                    # A command may open its standard output again.
+                    os.fchown(out.fileno(), launch.uid, launch.uid)
                 process = await asyncio.create_subprocess_exec(
                     *argv,
                     env=launch.env,
@@ -129,9 +128,8 @@ class ProcessRuntime:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await asyncio.shield(process.wait())
-            await asyncio.to_thread(
-                leftover_processes.kill, {self._key}
-            )  # the processes in sessions of their own
+            # The processes in sessions of their own.
+            await asyncio.to_thread(leftover_processes.kill, {self._key})
             raise
 
     async def launch(
@@ -241,10 +239,11 @@ def _check_script(
     Raises:
         JobFault: its interpreter does not exist.
     """
+    # The start shows the fault.
     with (
         contextlib.suppress(OSError, ValueError),
         job_users.acting_as(owner),
-    ):  # the start shows the fault
+    ):
         if fault := start_errors.fault_of(argv, env, str(workdir), _HERE):
             raise JobFault(*fault)
 

@@ -155,10 +155,11 @@ class Container:
 
     def _write_secrets(self) -> None:
         lines = [f"export {name}={_quoted(value)}\n" for name, value in self._secrets.items()]
+        # Waits for the reader.
         with (
             contextlib.suppress(OSError),
             open(self._secrets_pipe, "wb") as pipe,
-        ):  # waits for the reader
+        ):
             os.unlink(self._secrets_pipe)
             pipe.write(os.fsencode("".join(lines)))
 
@@ -242,9 +243,8 @@ class Container:
             self._away = True
             return None
         self._state = self._inspect()
-        if (
-            not self._state and not self._killed
-        ):  # the engine is stopping, and may have ended the program
+        # The engine is stopping, and may have ended the program.
+        if not self._state and not self._killed:
             self._away = True
             return None
         return _status(int(content["StatusCode"]))

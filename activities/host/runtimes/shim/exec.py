@@ -88,9 +88,8 @@ def main() -> None:
         order += piece
     order, _, orders = order.partition(b"\n")
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(
-            36, 1
-        )  # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the command's orphans
+        # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the command's orphans.
+        ctypes.CDLL(None).prctl(36, 1)
     wake, signalled = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(signalled, False)

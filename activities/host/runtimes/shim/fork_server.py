@@ -48,9 +48,8 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
-        prctl(
-            1, signal.SIGKILL
-        )  # PR_SET_PDEATHSIG, linux/prctl.h: a stopped fork server ends with its agent, too
+        # PR_SET_PDEATHSIG, linux/prctl.h: a stopped fork server ends with its agent, too.
+        prctl(1, signal.SIGKILL)
         prctl(
             36,
             1,

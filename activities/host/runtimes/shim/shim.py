@@ -153,9 +153,8 @@ class Process:
         return None
 
     def _enter(self) -> None:
-        for (
-            cgroup
-        ) in self._cgroups:  # without the cgroup a limit is missing, but the program can run
+        # Without the cgroup a limit is missing, but the program can run.
+        for cgroup in self._cgroups:
             with (
                 contextlib.suppress(OSError),
                 open(os.path.join(cgroup, "cgroup.procs"), "w") as members,
@@ -355,9 +354,8 @@ def _put(name: str, value: dict[str, Any], room: str) -> None:
     """Writes a record into the reserved file and renames it. A reader finds the whole record or no
     file.
     """
-    _write(
-        room, os.O_RDWR, json.dumps(value).encode() + b"\n"
-    )  # no fsync: if the machine dies, so does the program
+    # No fsync: if the machine dies, so does the program.
+    _write(room, os.O_RDWR, json.dumps(value).encode() + b"\n")
     os.replace(room, name)
 
 
@@ -447,9 +445,8 @@ def _wait(program: Process | Container, output: Output, wake: int, policy: StopP
                         "at": policy.first_ended_at,
                         "until": policy.kill_at,
                     }
-                    with contextlib.suppress(
-                        OSError
-                    ):  # the disk is full; no space is reserved for a record that few need
+                    # The disk is full; no space is reserved for a record that few need.
+                    with contextlib.suppress(OSError):
                         _write(
                             f"{FIRST_END}.new",
                             os.O_WRONLY | os.O_CREAT,
@@ -505,9 +502,8 @@ def main(lock: int, secrets: dict[str, str]) -> None:
     _take_room(ROOM_STARTED)
     _take_room(ROOM_EXIT)
     if _PRCTL is not None:
-        _PRCTL(
-            36, 1
-        )  # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the program's orphans
+        # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the program's orphans.
+        _PRCTL(36, 1)
     wake, signalled = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(signalled, False)
@@ -522,9 +518,8 @@ def main(lock: int, secrets: dict[str, str]) -> None:
         if launch["container"]:
             output.named_pipes(PIPES)
         program = _program(launch, secrets, output)
-        found = see_through(
-            program, output, wake, float(launch.get("grace", 0))
-        )  # earlier versions wrote no grace
+        # Earlier versions wrote no grace.
+        found = see_through(program, output, wake, float(launch.get("grace", 0)))
     except Exception as error:
         if program is not None:
             program.kill()

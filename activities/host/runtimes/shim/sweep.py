@@ -151,9 +151,8 @@ def _kill_those(pids: Iterable[int], spared: Collection[int]) -> set[int]:
                     _kill(os.killpg, int(group))
                 _kill(os.kill, pid)
                 found.add(pid)
-            elif (
-                int(flags) & _EXITING
-            ):  # it has given up its lock, but its children are not this process's yet
+            elif int(flags) & _EXITING:
+                # It has given up its lock, but its children are not this process's yet.
                 found.add(pid)
     return found
 

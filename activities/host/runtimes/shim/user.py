@@ -28,9 +28,8 @@ def become(launch: dict[str, Any]) -> None:
         os.setgroups(launch["groups"])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-        ctypes.CDLL(None).prctl(
-            38, 1, 0, 0, 0
-        )  # PR_SET_NO_NEW_PRIVS, linux/prctl.h: no program gives rights back
+        # PR_SET_NO_NEW_PRIVS, linux/prctl.h: no program gives rights back.
+        ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
         os.chdir(launch["cwd"])
 
 
