@@ -106,7 +106,7 @@ class Watch:
         self._watch()
 
     def _watch(self, *steps: str) -> bool:
-        """Watches a directory and the directories below it. Returns False if it cannot watch all."""
+        """Watches a directory and those below it. Returns False if it cannot watch all of them."""
         if self._events is None:
             return False
         try:
@@ -125,7 +125,7 @@ class Watch:
         return True
 
     def _watch_below(self, events: "_Events", top: int, steps: tuple[str, ...]) -> None:
-        """Watches a directory and the directories below it. Raises OSError if it cannot watch all."""
+        """Watches a directory and those below it. Raises OSError if it cannot watch all of them."""
         for visit in trees.visits(top):
             if len(self._watched) >= MOST_WATCHED:
                 raise OSError(errno.ENOSPC, f"more than {MOST_WATCHED} directories")

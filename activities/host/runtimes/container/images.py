@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from docker import DockerClient
     from docker.models.images import Image
 
-#: Returns a new access token of the machine's own Google service account; None: it has none. Blocks
-#: for seconds.
+#: A function that returns a new access token of the machine's own Google service account, or None
+#: if the machine has no such account. It blocks for seconds.
 Token = Callable[[], str | None]
 
 #: The name of the fault when an image could not be fetched, as in `iris.model.host.faults`.
@@ -33,7 +33,7 @@ _ABSENT = re.compile(
     r"|[^:]: not found$",
     re.IGNORECASE,
 )
-#: The same for an image that the machines of the cluster cannot run.
+#: The errors of registries and engines for an image that this kind of machine cannot run.
 _FOREIGN = re.compile(
     r"cannot be used on this platform|does not (match|provide) the specified"
     r" platform|unsupported os",
@@ -58,10 +58,10 @@ def get(
     the registry has a newer one.
 
     Args:
-        output: gets the progress of a pull, one line for each step.
-        stop: ends the pull once it is set; the function then returns None.
-        token: is called before a pull from Google's registries. If it returns None, the login of
-            the agent's user applies.
+        output: the file for the progress of a pull, with one line for each step.
+        stop: when it is set, the pull ends and the function returns None.
+        token: called before a pull from Google's registries. If it returns None, the login of the
+            agent's user applies.
 
     Raises:
         JobFault: no registry has the image, or the name is not valid.

@@ -1,9 +1,9 @@
 """Runs programs in containers of this machine's Docker engine.
 
 The agent fetches the image and creates the container. The shim then starts the container and waits
-for its end. The program's output goes through the shim's named pipes into the attempt's files,
-never through the engine: a shell in the image opens the pipes and then executes the program in its
-own place (`container_init`).
+for its end. The program's output does not go through the engine: a shell in the container opens the
+shim's named pipes and then executes the program (`container/init.py`), and the shim writes the
+output into the attempt's files.
 """
 
 import os
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DockerRuntime", "available", "clear_strays", "docker_socket"]
 
-#: The attempt's directories that a container can read and write, and the one that it can only read.
-#: No container gets the files that the agent and the shim keep beside them: those files decide what
-#: runs on the host with the agent's rights.
+#: The attempt's directories that a container can read and write, and the directory that it can only
+#: read. No container gets the other files of the attempt, because with them a program could run
+#: commands on the host with the agent's rights.
 _FILES, _GIVEN = ("work", "call", "outputs", "checkpoint", "environment", "home"), "given"
 #: The engine's error text for a mount of a missing host directory; the path follows it.
 _NO_SOURCE = "bind source path does not exist: "
@@ -46,30 +46,32 @@ _CUDA = "CUDA_VISIBLE_DEVICES"
 
 #: The smallest memory limit that the engine accepts.
 _LEAST_MEMORY = 6 * 1024**2
-#: The size of /dev/shm. What is used there counts as the task's memory. The engine's default of 64
-#: MiB breaks data loaders and libtpu.
+#: The size of /dev/shm, whose used part counts as memory of the task. The engine's default of 64
+#: MiB is too small for data loaders and libtpu.
 _SHM = "100g"
 
 
 class DockerRuntime:
     """Runs the commands of one attempt in containers of an image, on the host's network.
 
-    The container has the attempt's files, the host's directories that the configuration lists, and
-    what its command needs of the cache of environments, all under their own paths. It has nothing
-    else of the host, and in particular none of the files that the agent and the shim keep of the
-    attempt. The variables that the agent passes on from the host's environment describe the host,
-    so the container does not get them. Two are exceptions: `PATH` keeps the entries that precede
-    the host's own, and the image's entries follow; `SSL_CERT_FILE` names a copy. Memory is limited
-    to the request. Cores are not limited, as with
-    processes: when cores are scarce, each container gets a share in proportion to its request.
-    `container_rights` limits what its root may do.
+    The container contains the attempt's files, the host's directories that the configuration lists,
+    and the parts of the cache of environments that its command needs, all under the same paths as
+    on the host. It contains no other file of the host, and none of the files that the agent and the
+    shim keep about the attempt.
+
+    The variables that the agent passes on from the host's environment describe the host, so the
+    container does not get them. There are two exceptions: the entries of PATH before the host's own
+    entries are kept, and the image's entries follow; SSL_CERT_FILE names a copy of the host's file.
+
+    Memory is limited to the request. Cores are not limited: when cores are scarce, each container
+    gets a share in proportion to its request. `rights` limits the rights of root in the container.
 
     Args:
         mounts: directories of the host that the cluster's configuration gives to every container.
-        own: the agent's own directories and files. No container gets one by `mounts`.
+        own: the agent's own directories and files, which `mounts` may not include.
         host_env: the variables that every environment has from the host.
         devices: the directory with the host's accelerators.
-        token: gets an access token, as `iris.activities.host.runtimes.container.images.Token`.
+        token: returns an access token for images in Google's registries.
     """
 
     def __init__(
@@ -99,12 +101,12 @@ class DockerRuntime:
             engine.LABEL_KEY: task.key,
             engine.LABEL_DIRECTORY: str(directory),
         }
-        #: Known after `prepare`: the image's id and environment, and whether the engine has an init
-        #: for its containers.
+        #: The image's id and environment, which `prepare` sets.
         self._image_id = ""
         self._image_env: dict[str, str] = {}
+        #: True if the engine has an init for its containers, which `prepare` finds out.
         self._init = False
-        #: False once the host is known to have no engine.
+        #: False after `prepare` has found no engine on the host.
         self._engine = True
 
     @property
@@ -189,7 +191,7 @@ class DockerRuntime:
         *,
         read: Sequence[Path] = (),
     ) -> Launch:
-        # The shim makes them before it starts the container.
+        # The shim makes these pipes before it starts the container.
         out, err = (
             self._dir / shim.PIPES[0],
             self._dir / shim.PIPES[1],
@@ -197,7 +199,7 @@ class DockerRuntime:
         container = await in_thread(
             lambda _: self._make(argv, env, workdir, out, err, read=read, waits=True)
         )
-        # For the shim, which needs only the variables by which it is recognised. The container has
+        # The launch contains only the variables that identify the shim's process. The container has
         # its own environment.
         recognised = {
             name: value for name, value in env.items() if name.startswith(names.RESERVED_PREFIX)
@@ -228,9 +230,13 @@ class DockerRuntime:
         """Creates a container that can run the command, and returns its id.
 
         Args:
-            waits: the container ends with the last process of the command, not with the first.
-            written: what the container may write besides the attempt's files, and …
-            read: … what it may only read.
+            out: the file or pipe for the standard output.
+            err: the file or pipe for the standard error.
+            written: files and directories to which the container may write, besides the attempt's
+                files.
+            read: files and directories that the container may only read.
+            waits: True if the container ends with the last process of the command, and not with the
+                first.
         """
         places = places_of(self._configured, self._own)
         inside = self._env(env)
@@ -274,12 +280,9 @@ class DockerRuntime:
         places: Mapping[Path, Path],
         **what: Any,
     ) -> str:
-        """Creates a container in the engine.
-
-        Raises:
-            JobFault: no engine would create it, because of the image or the working directory.
-            HostFault: the engine refuses, or this host lacks a directory that the configuration
-                lists.
+        """Creates a container in the engine. Raises `JobFault` if no engine would create it,
+        because of the image or the working directory. Raises `HostFault` if the engine refuses, or
+        this host lacks a directory that the configuration lists.
         """
         from docker.errors import APIError
         from docker.types import LogConfig, Mount
@@ -340,18 +343,19 @@ class DockerRuntime:
             certificates.chmod(0o644)
             inside[_CERTIFICATES] = str(certificates)
         gpus = _gpus(env)
-        # The container sees only these, numbered from 0.
+        # The container sees only these GPUs, with numbers from 0 on.
         if gpus and not any(gpu.startswith("MIG-") for gpu in gpus):
             inside[_CUDA] = ",".join(map(str, range(len(gpus))))
-        if os.getuid() != 0 and "HOME" not in inside:  # the image's HOME, if any, is root's
+        if os.getuid() != 0 and "HOME" not in inside:  # HOME of the image belongs to root
             home = self._dir / "home"
             home.mkdir(exist_ok=True)
             inside["HOME"] = str(home)
         return inside
 
     def _given(self) -> Path:
-        """The directory of files that the agent gives the container. The program can read them as
-        any user. Other users of the host cannot, because the attempt's directory is private.
+        """Returns the directory of files that the agent gives to the container. Every user of the
+        container can read them. Other users of the host cannot, because the attempt's directory is
+        private.
         """
         directory = self._dir / _GIVEN
         directory.mkdir(exist_ok=True)
@@ -395,11 +399,8 @@ class DockerRuntime:
         return {"devices": [f"{path}:/dev/{path.relative_to(self._devices)}:rw" for path in found]}
 
     def _check(self, look: "_Look", argv: Sequence[str], path: str, workdir: Path) -> None:
-        """Checks that the program, its interpreter and its directory exist. The exit code of a
-        container does not tell.
-
-        Raises:
-            JobFault: one of them does not exist or cannot be used.
+        """Checks that the program, its interpreter and its directory exist, because the exit code
+        of a container does not show that. Raises `JobFault` if one of them cannot be used.
         """
         if not look.has_directory(workdir):
             raise JobFault(
@@ -423,7 +424,7 @@ def _appended(file: Path) -> TextIO:
 
 
 def _gpus(env: Mapping[str, str]) -> list[str]:
-    """Returns the UUIDs or numbers of the task's GPUs; none: any GPUs will do."""
+    """Returns the UUIDs or numbers of the task's GPUs; empty if the task may have any GPUs."""
     gpus = env.get(_CUDA, "").split(",")
     return gpus if all(gpu.isdecimal() or gpu.startswith(("GPU-", "MIG-")) for gpu in gpus) else []
 
@@ -432,9 +433,9 @@ class _Look:
     """Examines the files of a container that has not been started.
 
     Args:
-        mounted: Iris' own directories that the container has.
-        configured: other directories of the host that the container has. The agent may run in a
-            container without them.
+        mounted: Iris's own directories in the container.
+        configured: other directories of the host in the container. If the agent itself runs in a
+            container, it may not see them.
     """
 
     def __init__(
@@ -461,15 +462,15 @@ class _Look:
         return engine.existed(self._docker, self._container, path)
 
     def at(self, path: Path) -> bool | None:
-        """Returns True if the file is executable, False if not, None if there is none."""
+        """Implements `Files.at`."""
         path = Path(os.path.normpath(path))
         if any(path.is_relative_to(mount) for mount in self._mounted):
-            # A link may have a target that exists only in the image.
+            # The target of a link may exist only in the image.
             return os.access(path, os.X_OK) or path.is_symlink() if os.path.lexists(path) else None
         return engine.executable(self._docker, self._container, path)
 
     def head(self, path: Path) -> bytes:
-        """Returns the first bytes of a regular file; empty: it is none, or cannot be read."""
+        """Implements `Files.head`."""
         path = Path(os.path.normpath(path))
         if any(path.is_relative_to(mount) for mount in self._mounted):
             return start_errors.head_of(str(path), links=False)
