@@ -475,9 +475,6 @@ class Attempt:
     async def _follow(self) -> Exit:
         """Ships the program's output until the program has ended, and returns its end. Does not
         wait until the store has all output.
-
-        Raises:
-            OSError: Iris's files beside the program were deleted.
         """
         self._look_for_first_end()  # an earlier agent may have started the program
         ended = asyncio.create_task(self._program.wait())

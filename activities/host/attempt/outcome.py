@@ -13,8 +13,7 @@ from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.cleanup.links import Replaced
 from iris.activities.host.runtimes.process.job_users import USERS_FAULT
 from iris.activities.host.runtimes.program import Exit, Started
-from iris.model.host import faults as exits
-from iris.model.host.faults import BEYOND_THE_HOST, Fault, error_line, recognise
+from iris.model.host.faults import BEYOND_THE_HOST, Fault, error_line, explain, recognise
 from iris.model.host.gpus import GPU_FAULT
 from iris.model.job.spec import TaskOutcome
 from iris.model.states import TaskState
@@ -61,7 +60,7 @@ def outcome_of(evidence: Evidence) -> TaskOutcome:
     if exited.error and status is not None:
         return of_the_program(evidence, exited.error, status)
     if evidence.decided is not None:
-        code = None if status is None else exits.explain(status).exit_code
+        code = None if status is None else explain(status).exit_code
         return _ended(evidence, evidence.decided.model_copy(update={**ran, "exit_code": code}))
     if status is None:
         return of_the_host(
@@ -76,9 +75,7 @@ def outcome_of(evidence: Evidence) -> TaskOutcome:
         )
     if status == 0:
         return _ended(evidence, TaskOutcome(state=TaskState.SUCCEEDED, exit_code=0, **ran))
-    end = exits.explain(
-        status, out_of_memory=exited.out_of_memory, memory_limit=evidence.memory_limit
-    )
+    end = explain(status, out_of_memory=exited.out_of_memory, memory_limit=evidence.memory_limit)
     said = error_line(evidence.last_lines)
     reason = f"{end.reason}: {said}" if said else end.reason
     ended = {"exit_code": end.exit_code, "signal": end.signal, "final": evidence.final, **ran}

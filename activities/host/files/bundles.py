@@ -96,12 +96,7 @@ class Bundles:
                 raise HostFault(reason, BUNDLE_FAULT) from None
 
     async def _unpack(self, bundle: Bundle, into: Path, owner: int | None) -> None:
-        """Fetches the bundle if the cache does not have it, and unpacks the cached copy.
-
-        Raises:
-            _Damaged: the copy was changed, because every program of the agent's user can write to
-                it. The copy is not used again.
-        """
+        """Fetches the bundle if the cache does not have it, and unpacks the cached copy."""
         with await self._cache.use(bundle.sha256, lambda place: self._get(bundle, place)) as entry:
             try:
                 await in_thread(

@@ -258,11 +258,7 @@ class Saver:
             self._say(problem)
 
     def _recorded(self) -> Save:
-        """Returns the last save of an earlier agent, or the restored save.
-
-        Raises:
-            links.Replaced: the record was deleted or replaced.
-        """
+        """Returns the last save of an earlier agent, or the restored save."""
         path = self._dir / RECORD
         try:
             return Save.model_validate_json(links.read(path, MOST_MANIFEST))
@@ -309,9 +305,7 @@ class Saver:
         self, last: Save, settled_at: Callable[[], float], opened: contextlib.ExitStack
     ) -> "_Look":
         """Decides what to save, and opens the files that the program may replace before the upload.
-
-        Raises:
-            Changed: the program replaces files faster than they can be opened.
+        Raises `Changed` if the program replaces files faster than they can be opened.
         """
         files, owner = files_of(self._dir), owner_of(self._dir)
         for further in reversed(range(_LOOKS)):

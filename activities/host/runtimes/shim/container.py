@@ -275,9 +275,7 @@ class Container:
     def _dead(self) -> int | None:
         """Returns the status of a killed program that is gone, if the engine has not reported it in
         time; None while the engine may still report.
-
-        Raises:
-            Lost: the program is gone, and the engine stays away.
+        Raises `Lost` if the program is gone and the engine stays away.
         """
         if self._seen is None or self._there():
             self._seen = self._seen and time.monotonic()
