@@ -402,8 +402,10 @@ def build_wheel(directory, settings=None, metadata=None):
     name = "study-1-py3-none-any.whl"
     with zipfile.ZipFile(f"{directory}/{name}", "w") as wheel:
         wheel.write("study.py")
-        wheel.writestr("study-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: study\\nVersion: 1\\n")
-        wheel.writestr("study-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        facts = "Metadata-Version: 2.1\\nName: study\\nVersion: 1\\n"
+        wheel.writestr("study-1.dist-info/METADATA", facts)
+        tags = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+        wheel.writestr("study-1.dist-info/WHEEL", tags)
         wheel.writestr("study-1.dist-info/RECORD", "study.py,,\\n")
     return name
 """

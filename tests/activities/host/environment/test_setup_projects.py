@@ -172,8 +172,10 @@ def build_wheel(directory, settings=None, metadata=None):
     name, info = f"study-{version}-py3-none-any.whl", f"study-{version}.dist-info"
     with zipfile.ZipFile(f"{directory}/{name}", "w") as wheel:
         wheel.write("study.py")
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\\nName: study\\nVersion: {version}\\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        facts = f"Metadata-Version: 2.1\\nName: study\\nVersion: {version}\\n"
+        wheel.writestr(f"{info}/METADATA", facts)
+        tags = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+        wheel.writestr(f"{info}/WHEEL", tags)
         wheel.writestr(f"{info}/RECORD", "study.py,,\\n")
     return name
 build_editable = build_wheel
@@ -216,7 +218,8 @@ def build_wheel(directory, settings=None, metadata=None):
         for module in asked.get("py_modules", ()):
             wheel.write(module + ".py")
         wheel.writestr(info + "METADATA", "\\n".join(lines) + "\\n")
-        wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        tags = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+        wheel.writestr(info + "WHEEL", tags)
         wheel.writestr(info + "RECORD", "")
     return name
 build_meta = sys.modules["setuptools.build_meta"] = types.ModuleType("build_meta")

@@ -275,7 +275,7 @@ async def test_a_late_save_of_an_earlier_attempt_changes_nothing(
     assert third.contents == {"step": "two"}
 
 
-async def test_a_file_that_was_half_written_when_the_program_was_killed_does_not_replace_the_whole_one(
+async def test_a_file_half_written_when_the_program_is_killed_does_not_replace_the_whole_one(
     bench: Bench,
 ) -> None:
     """The next attempt starts from the last whole one."""

@@ -27,15 +27,63 @@ SED = r"sed -i 's/\r$//'"
 WINDOWS = "has the line ends of Windows (CRLF), so its first line asks for"
 #: Name of the file, its text, its mode, the words to run it, the reason, the exit code.
 SCRIPTS = {
-    "CRLF": ("run.sh", "#!/bin/sh\r\necho\r\n", 0o755, f"{WINDOWS} '/bin/sh\\r'; convert it with: {SED} ./run.sh", 127),
-    "CRLF by env": ("run", "#!/usr/bin/env sh\r\necho\r\n", 0o755, f"{WINDOWS} '/usr/bin/env sh\\r'", 127),
-    "CRLF after an option": ("run", "#!/bin/sh -e\r\necho\r\n", 0o755, f"{WINDOWS} '/bin/sh -e\\r'", 127),
-    "no interpreter": ("run", "#! /opt/no/python -u\n", 0o755, "'./run' needs the interpreter '/opt/no/python', which", 127),
-    "none by env": ("run", "#!/usr/bin/env nopython\n", 0o755, "'./run' needs the interpreter 'nopython', which", 127),
-    "a relative one": ("run", "#!bin/python\n", 0o755, "needs the interpreter 'bin/python', which", 127),
-    "no path": ("run", "#!python3\n", 0o755, "'./run' needs the interpreter 'python3', which is not a path; write its path", 127),
-    "not executable": ("run", "#!/bin/sh -e\n", 0o644, "; make it so with chmod +x, or run it with: /bin/sh -e ./run", 126),
-}  # fmt: skip
+    "CRLF": (
+        "run.sh",
+        "#!/bin/sh\r\necho\r\n",
+        0o755,
+        f"{WINDOWS} '/bin/sh\\r'; convert it with: {SED} ./run.sh",
+        127,
+    ),
+    "CRLF by env": (
+        "run",
+        "#!/usr/bin/env sh\r\necho\r\n",
+        0o755,
+        f"{WINDOWS} '/usr/bin/env sh\\r'",
+        127,
+    ),
+    "CRLF after an option": (
+        "run",
+        "#!/bin/sh -e\r\necho\r\n",
+        0o755,
+        f"{WINDOWS} '/bin/sh -e\\r'",
+        127,
+    ),
+    "no interpreter": (
+        "run",
+        "#! /opt/no/python -u\n",
+        0o755,
+        "'./run' needs the interpreter '/opt/no/python', which",
+        127,
+    ),
+    "none by env": (
+        "run",
+        "#!/usr/bin/env nopython\n",
+        0o755,
+        "'./run' needs the interpreter 'nopython', which",
+        127,
+    ),
+    "a relative one": (
+        "run",
+        "#!bin/python\n",
+        0o755,
+        "needs the interpreter 'bin/python', which",
+        127,
+    ),
+    "no path": (
+        "run",
+        "#!python3\n",
+        0o755,
+        "'./run' needs the interpreter 'python3', which is not a path; write its path",
+        127,
+    ),
+    "not executable": (
+        "run",
+        "#!/bin/sh -e\n",
+        0o644,
+        "; make it so with chmod +x, or run it with: /bin/sh -e ./run",
+        126,
+    ),
+}
 
 
 async def _drop(_: Frame) -> None:
@@ -131,12 +179,18 @@ async def test_a_script_that_the_system_runs_is_left_alone(
     [
         (b"", "it is empty"),
         (b"echo hi\n", "its first line names no interpreter; begin it with one such as #!/bin/sh"),
-        (b"#!\necho hi\n", "its first line names no interpreter; begin it with one such as #!/bin/sh"),
-        (b"\xef\xbb\xbf#!/bin/sh\n", "it begins with a byte order mark, so its first line names no interpreter; "),
+        (
+            b"#!\necho hi\n",
+            "its first line names no interpreter; begin it with one such as #!/bin/sh",
+        ),
+        (
+            b"\xef\xbb\xbf#!/bin/sh\n",
+            "it begins with a byte order mark, so its first line names no interpreter; ",
+        ),
         (b"\x7fELF\x02\x01\x01" + bytes(57), "it was built for another kind of machine"),
     ],
     ids=["empty", "no first line", "nothing in it", "byte order mark", "another machine's"],
-)  # fmt: skip
+)
 async def test_an_executable_file_that_is_no_program_says_what_it_is(
     tmp_path: Path, start: Start, content: bytes, words: str
 ) -> None:
