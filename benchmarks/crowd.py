@@ -12,7 +12,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from iris.activities.host.runtimes.environment import Accelerators
+from iris.activities.host.machine.accelerators import Accelerators
 from iris.client.connect.connection import connect
 from iris.model import names
 from iris.storage.object_store import Store

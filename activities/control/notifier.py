@@ -28,14 +28,16 @@ from iris.messages.scheduler import (
 from iris.messages.wire import Keys, RepeatedCheck
 from iris.model import names
 from iris.model.job.demand_limits import fitting
+from iris.model.rules import Rules
 
 logger = logging.getLogger(__name__)
 
 PAGE = 2_000
 #: The most keys of ended owners that one check returns.
 MOST_GONE = 5_000
-#: How long the placements of a terminated job stay in the ledger. Its hosts release them earlier,
-#: when nothing of the job runs there any more. After this time, the lease of each host is over.
+#: How long the placements of a terminated job are left to its hosts, which report when nothing of
+#: it runs any more. By then each host has reported, or its lease has run out. The value is for the
+#: default lease; with a longer lease it is longer by the difference.
 LEFT_TO_HOSTS = timedelta(seconds=60)
 
 #: The number of attempts of an activity that fail if the service is `AWAY`. Later attempts treat
@@ -107,8 +109,6 @@ class Notifier:
         Raises:
             ApplicationError: no owner has ended, so the service has to repeat the check.
         """
-        # The server's clock, as for the close times.
-        over = activity.info().current_attempt_scheduled_time - LEFT_TO_HOSTS
         scheduler = self._client.get_workflow_handle(names.scheduler_workflow(check.cluster))
         owners: list[Owner] = []
         while True:
@@ -118,6 +118,9 @@ class Notifier:
             owners.extend(page.owners)
             if not page.owners or len(owners) >= page.total:
                 break
+        left = LEFT_TO_HOSTS + page.lease - Rules().lease
+        # The server's clock, as for the close times.
+        over = activity.info().current_attempt_scheduled_time - left
         ours = names.own_workflows(check.cluster, names.KIND_JOB, names.KIND_TASK)
         live = self._client.list_workflows(f"{ours} AND ExecutionStatus = 'Running'")
         running = {(execution.id, names.short_run(execution.run_id)) async for execution in live}

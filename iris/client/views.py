@@ -78,9 +78,9 @@ class JobRow(Frozen):
         return names.parent_id(self.id)
 
 
-class Refused(Frozen):
-    """The part of the scheduler's `Answer` that tells why a job cannot run. The whole would import
-    the scheduler's state.
+class TrialAnswer(Frozen):
+    """The part of the scheduler's `Answer` to a trial request that tells why a job cannot run. The
+    whole `Answer` would import the scheduler's state.
     """
 
     refusal: Refusal | None = None

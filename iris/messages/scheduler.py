@@ -1,6 +1,6 @@
 """Messages to and from the scheduler."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -283,6 +283,8 @@ class Owners(Frozen):
 
     owners: tuple[Owner, ...]
     total: int
+    #: How long a program may run on without contact between its host and the server.
+    lease: timedelta = Rules().lease
 
 
 class Notices(Frozen):

@@ -36,13 +36,13 @@ RUNS, BEGIN, END, FAILED = "iris:runs", "iris:begin", "iris:end", "iris:failed "
 FULL = ("No space left on device", "Disk quota exceeded")
 
 
-class HostFault(Unavailable):
+class MachineFault(Unavailable):
     """A machine could not be reached, or did not do what a command asked for. The text names the
     machine.
     """
 
 
-class HostRefusal(HostFault):
+class UnusableMachine(MachineFault):
     """A machine cannot be a host until a person changes something there."""
 
 
@@ -92,7 +92,7 @@ class Connections:
             hurried: fails at once if the machine was unreachable a moment ago.
 
         Raises:
-            HostFault: the machine is not reached, or does not let Iris in.
+            MachineFault: the machine is not reached, or does not let Iris in.
         """
         if hurried and (failure := self._logins.recent_failure(host)) is not None:
             raise failure
@@ -106,7 +106,7 @@ class Connections:
             yield connection
         except (asyncssh.Error, ConnectionError) as error:
             connection.abort()
-            raise HostFault(f"{host}: the SSH connection broke: {error}") from None
+            raise MachineFault(f"{host}: the SSH connection broke: {error}") from None
         finally:
             if self._open.get(host) is not connection:
                 connection.close()
@@ -137,11 +137,11 @@ class Connections:
             what: names the command in errors.
 
         Raises:
-            HostFault: the machine is not reached, or the command fails or takes longer.
+            MachineFault: the machine is not reached, or the command fails or takes longer.
         """
         done = await self._run(host, command, source, limit=limit, hurried=hurried)
         if done.late:
-            raise HostFault(f"{host}: {what} did not end within {limit.total_seconds():g} s")
+            raise MachineFault(f"{host}: {what} did not end within {limit.total_seconds():g} s")
         if done.status != 0:
             raise _failed(host, what, done, done.errors or done.output)
         return done.output
@@ -152,7 +152,7 @@ class Connections:
         """Runs a script on the machine and returns the values that it prints, by their names.
 
         Raises:
-            HostFault: as in `run`, or the script printed no answer.
+            MachineFault: as in `run`, or the script printed no answer.
         """
         done = await self._run(
             host, SHELL, f"{FIRST_LINE}{script}".encode(), limit=limit, hurried=hurried
@@ -161,7 +161,7 @@ class Connections:
         if RUNS not in lines:
             raise _no_shell(host, done, limit)
         if done.late:
-            raise HostFault(f"{host}: {what} did not end within {limit.total_seconds():g} s")
+            raise MachineFault(f"{host}: {what} did not end within {limit.total_seconds():g} s")
         answer = lines[lines.index(RUNS) + 1 :]
         if done.status != 0 or BEGIN not in answer or END not in answer:
             raise _failed(host, what, done, done.errors or "\n".join(answer), answer)
@@ -238,7 +238,7 @@ class Connections:
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
-            raise HostFault(
+            raise MachineFault(
                 f"{host}: the login was ended: the control plane ends, or its configuration has"
                 " changed"
             ) from None
@@ -255,17 +255,17 @@ class Connections:
                         failed.callback(through.abort)
                     step = host
                     connection = await self._open_one(host, through)
-            except (HostFault, TimeoutError) as error:
+            except (MachineFault, TimeoutError) as error:
                 which = "" if step is host else f"its jump host {step}: "
                 reason = (
                     str(error).removeprefix(f"{step}: ")
-                    if isinstance(error, HostFault)
+                    if isinstance(error, MachineFault)
                     else (
                         f"port {step.port} did not answer SSH within {limit:g} s"
                         " (ssh.connect_timeout)"
                     )
                 )
-                kind = type(error) if isinstance(error, HostFault) else HostFault
+                kind = type(error) if isinstance(error, MachineFault) else MachineFault
                 raise kind(f"{host}: {which}{reason}") from None
             failed.pop_all()
         connection.set_tunnel(
@@ -300,14 +300,14 @@ class Connections:
                 **keys,
             )
         except asyncssh.HostKeyNotVerifiable as error:
-            raise HostRefusal(_untrusted(host, known, trusted, str(error))) from None
+            raise UnusableMachine(_untrusted(host, known, trusted, str(error))) from None
         except asyncssh.PermissionDenied:
-            raise HostRefusal(
+            raise UnusableMachine(
                 f"{host}: refuses user {host.user} with {_remedied(key)} (Iris never uses"
                 " passwords)"
             ) from None
         except asyncssh.ChannelOpenError as error:
-            raise HostFault(
+            raise MachineFault(
                 f"{host}: port {host.port} is not reached through its jump host {host.jump_host}:"
                 f" {error.reason}; the host has to be up, and the jump host needs"
                 " AllowTcpForwarding yes in sshd_config"
@@ -315,13 +315,15 @@ class Connections:
         except (OSError, asyncssh.Error) as error:
             if isinstance(error, TimeoutError):
                 raise
-            raise HostFault(f"{host}: port {host.port} is not reached: {_reason(error)}") from None
+            raise MachineFault(
+                f"{host}: port {host.port} is not reached: {_reason(error)}"
+            ) from None
 
     async def _keys(self, host: HostAccess, key: Path | str | None) -> dict[str, Any]:
         """Returns the arguments of asyncssh with the keys for the login.
 
         Raises:
-            HostRefusal: the key cannot be used.
+            UnusableMachine: the key cannot be used.
         """
         if key is None:
             return {}
@@ -334,29 +336,31 @@ class Connections:
             }  # the name of the file: a certificate may lie beside it
         except asyncssh.KeyImportError as error:
             if "passphrase" not in str(error).lower():
-                raise HostRefusal(
+                raise UnusableMachine(
                     f"{host}: the key {key} cannot be used: {error}; name the file of a private key"
                 ) from None
         except asyncssh.KeyEncryptionError as error:
-            raise HostRefusal(
+            raise UnusableMachine(
                 f"{host}: the key {key} cannot be used: {error}; name another key"
             ) from None
         except FileNotFoundError:
-            raise HostRefusal(
+            raise UnusableMachine(
                 f"{host}: the key {key} does not exist; create it with ssh-keygen, or name"
                 " another key"
             ) from None
         except OSError as error:
-            raise HostRefusal(f"{host}: the key {key} cannot be read: {error.strerror}") from None
+            raise UnusableMachine(
+                f"{host}: the key {key} cannot be read: {error.strerror}"
+            ) from None
         if isinstance(key, str):
-            raise HostRefusal(
+            raise UnusableMachine(
                 f"{host}: the key {key} has a passphrase; add a version of the secret without one"
             )
         agent = os.environ.get("SSH_AUTH_SOCK", "")
         public = Path(f"{key}.pub")
         if agent and public.exists():
             return {"agent_path": agent, "agent_identities": [str(public)]}
-        raise HostRefusal(
+        raise UnusableMachine(
             f"{host}: the key {key} has a passphrase, which Iris never asks for; add the key to an"
             f" SSH agent with: ssh-add {key} (SSH_AUTH_SOCK and {public} have to be there), or name"
             " another key"
@@ -366,7 +370,7 @@ class Connections:
         """Returns the host keys that Iris trusts.
 
         Raises:
-            HostRefusal: the list cannot be used.
+            UnusableMachine: the list cannot be used.
         """
         try:
             if isinstance(known, str):
@@ -377,11 +381,11 @@ class Connections:
                 else asyncssh.import_known_hosts("")
             )
         except ValueError as error:
-            raise HostRefusal(
+            raise UnusableMachine(
                 f"{host}: the known hosts in {known} cannot be used: {error}"
             ) from None
         except OSError as error:
-            raise HostRefusal(
+            raise UnusableMachine(
                 f"{host}: the known hosts in {known} cannot be read: {error.strerror}"
             ) from None
 
@@ -389,15 +393,15 @@ class Connections:
         """Returns the value of a secret.
 
         Raises:
-            HostFault: it cannot be read.
+            MachineFault: it cannot be read.
         """
         assert self._secrets is not None, resource
         try:
             return await self._secrets.content(resource)
         except BadConfig as error:
-            raise HostRefusal(f"{host}: {resource} cannot be read: {error}") from None
+            raise UnusableMachine(f"{host}: {resource} cannot be read: {error}") from None
         except PlatformError as error:
-            raise HostFault(f"{host}: {resource} cannot be read: {error}") from None
+            raise MachineFault(f"{host}: {resource} cannot be read: {error}") from None
 
 
 def _reason(error: Exception) -> str:
@@ -418,27 +422,29 @@ def _end_of(text: str) -> str:
 
 def _failed(
     host: HostAccess, what: str, done: _Done, output: str, answer: Sequence[str] = ()
-) -> HostFault:
+) -> MachineFault:
     """Returns why a command failed: what its script reported, or else the end of its output."""
     full = "its disk is full: " if any(text in done.errors for text in FULL) else ""
     refused = [line.removeprefix(FAILED) for line in answer if line.startswith(FAILED)]
     reason = "\n".join(refused) or f"exit status {done.status}: {_end_of(output)}"
-    return (HostRefusal if full or refused else HostFault)(f"{host}: {what} failed: {full}{reason}")
+    return (UnusableMachine if full or refused else MachineFault)(
+        f"{host}: {what} failed: {full}{reason}"
+    )
 
 
-def _no_shell(host: HostAccess, done: _Done, limit: timedelta) -> HostFault:
+def _no_shell(host: HostAccess, done: _Done, limit: timedelta) -> MachineFault:
     """Returns the reason and the remedy if the login shell did not start the script."""
     remedy = (
         "look at the start files of the login shell there, such as ~/.bashrc, until this ends at"
         f" once: {login(host)} true"
     )
     if done.late:
-        return HostFault(
+        return MachineFault(
             f"{host}: its login shell did not run a command within {limit.total_seconds():g} s;"
             f" {remedy}"
         )
     said = f"exit status {done.status}: {_end_of(done.output or done.errors).splitlines()[-1]}"
-    return HostRefusal(f"{host}: its login shell runs no commands ({said}); {remedy}")
+    return UnusableMachine(f"{host}: its login shell runs no commands ({said}); {remedy}")
 
 
 def login(host: HostAccess) -> str:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from iris.platforms.manual.connections import Connections, HostRefusal
+from iris.platforms.manual.connections import Connections, UnusableMachine
 from iris.platforms.manual.leases import encoded, script
 from iris.platforms.manual.runtime import MACHINE, PYTHON, Runtime
 from iris.platforms.manual.settings import HostAccess, ManualSettings
@@ -88,12 +88,12 @@ class ControllerHost:
         """Returns the control plane's state.
 
         Raises:
-            HostFault: the machine is not reached.
-            HostRefusal: another cluster with this name has its control plane there.
+            MachineFault: the machine is not reached.
+            UnusableMachine: another cluster with this name has its control plane there.
         """
         seen = SeenController.of(await self._ask("look", "looking at the control plane"))
         if seen.uid and seen.uid != self._settings.uid:
-            raise HostRefusal(
+            raise UnusableMachine(
                 f"{self.access}: another cluster {self._settings.cluster} has its control plane"
                 " there; give this one another name"
             )
@@ -107,7 +107,7 @@ class ControllerHost:
             port: of the Temporal service on that machine.
 
         Raises:
-            HostRefusal: it cannot; the text has the reason.
+            UnusableMachine: it cannot; the text has the reason.
         """
         found = {
             str(host.key_file) for host in self._settings.all_hosts if host.key_file is not None
@@ -142,7 +142,7 @@ class ControllerHost:
                 payloads; empty: it does not.
 
         Raises:
-            HostRefusal: it can use none of the hosts, or the machine does not start it.
+            UnusableMachine: it can use none of the hosts, or the machine does not start it.
         """
         what, given = (
             "starting the control plane",
@@ -165,7 +165,7 @@ class ControllerHost:
             given_up: addresses of hosts that will not come back.
 
         Raises:
-            HostRefusal: a host may still have a lease; the text names it. The control plane does
+            UnusableMachine: a host may still have a lease; the text names it. The control plane does
                 not run any more.
         """
         await self._ask(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import asyncssh
 
-from iris.platforms.manual.connections import Connections, HostFault
+from iris.platforms.manual.connections import Connections, MachineFault
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 
@@ -34,7 +34,7 @@ async def forward(
             for here, there in ports.items():
                 await connection.forward_local_port("127.0.0.1", here, "127.0.0.1", there)
             await connection.wait_closed()
-    except HostFault as error:
+    except MachineFault as error:
         return str(error)
     except (OSError, asyncssh.Error) as error:
         return f"{access}: {error}"

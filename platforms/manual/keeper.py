@@ -18,7 +18,7 @@ from datetime import timedelta
 import asyncssh
 
 from iris.model.slice.provisioning import SliceRequest
-from iris.platforms.manual.connections import Connections, HostFault, HostRefusal
+from iris.platforms.manual.connections import Connections, MachineFault, UnusableMachine
 from iris.platforms.manual.leases import Fault, HostState, agent_command, encoded, script, state_of
 from iris.platforms.manual.runtime import MACHINE, PYTHON, Runtime
 from iris.platforms.manual.settings import HostAccess, ManualSettings
@@ -157,9 +157,9 @@ class HostKeeper:
                     return
                 self._faults.pop(slice_id, None)
                 delay = self.settings.poll_interval
-            except HostFault as error:
+            except MachineFault as error:
                 logger.warning("slice %s: %s", slice_id, error)
-                final = isinstance(error, HostRefusal)
+                final = isinstance(error, UnusableMachine)
                 self._faults[slice_id] = Fault(str(error), final)
                 if final:
                     self._avoided[host] = (time.monotonic(), str(error).removeprefix(f"{host}: "))
@@ -238,7 +238,7 @@ class HostKeeper:
         """Counts one more start of the slice's agent.
 
         Raises:
-            HostRefusal: the agent ended after each of the last starts.
+            UnusableMachine: the agent ended after each of the last starts.
         """
         now = time.monotonic()
         recent = [
@@ -250,7 +250,7 @@ class HostKeeper:
             asked, what = script(self.settings, "output", SLICE=slice_id), "reading the agent's log"
             answer = await self._connections.script(host, asked, limit=COMMAND_LIMIT, what=what)
             output = base64.b64decode(answer.get("output", "")).decode(errors="replace").strip()
-            raise HostRefusal(
+            raise UnusableMachine(
                 f"{host}: the agent ended after each of {len(recent)} starts:"
                 f" {output[-SHOWN:] or 'no output'}"
             )
@@ -272,18 +272,18 @@ class HostKeeper:
         """Waits for the packages of this process.
 
         Raises:
-            HostFault: there are none.
+            MachineFault: there are none.
         """
         what = f"{host}: the control plane"
         try:
             async with asyncio.timeout(PACK_LIMIT.total_seconds()):
                 return await asyncio.shield(self._begin_packing(again=True))
         except TimeoutError:
-            raise HostFault(
+            raise MachineFault(
                 f"{what} did not pack the agent's packages within {PACK_LIMIT.total_seconds():g} s"
             ) from None
         except OSError as error:
-            raise HostFault(f"{what} could not pack the agent's packages: {error}") from None
+            raise MachineFault(f"{what} could not pack the agent's packages: {error}") from None
 
     async def _install(self, host: HostAccess, runtime: Runtime) -> HostState:
         """Sends the packages to the machine. Returns the machine's state, without packages if its
@@ -330,12 +330,12 @@ class HostKeeper:
                     # connection
                     continue
                 except TimeoutError:
-                    raise HostFault(
+                    raise MachineFault(
                         f"{host}: no tunnel within {COMMAND_LIMIT.total_seconds():g} s"
                     ) from None
                 self._tunnels[host] = (connection, listener)
                 return listener.get_port()
-        raise HostRefusal(
+        raise UnusableMachine(
             f"{host}: its sshd allows no tunnels; set AllowTcpForwarding yes in sshd_config there"
         )
 

@@ -19,7 +19,7 @@ from iris.model.slice.keys import KEY_BYTES, public_key
 from iris.model.slice.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
 from iris.model.slice.scale_groups import SliceType
 from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, StockOut, Unavailable
-from iris.platforms.manual.connections import Connections, HostFault, HostRefusal
+from iris.platforms.manual.connections import Connections, MachineFault, UnusableMachine
 from iris.platforms.manual.leases import (
     JOBS,
     Fault,
@@ -122,7 +122,7 @@ class ManualPlatform:
             may_have.add(host)
             try:
                 states[host] = await self._lease(host, request)
-            except HostFault as error:
+            except MachineFault as error:
                 states[host] = error
                 failed.add(host)
                 continue
@@ -221,7 +221,7 @@ class ManualPlatform:
     # -- private
     # ----------------------------------------------------------------------------------------------
 
-    def _surveyed(self, states: dict[HostAccess, HostState | HostFault]) -> Survey:
+    def _surveyed(self, states: dict[HostAccess, HostState | MachineFault]) -> Survey:
         slices = {}
         for host, state in states.items():
             if (
@@ -231,13 +231,13 @@ class ManualPlatform:
             ):
                 slices[state.lease.request.slice_id] = self._observed(host, state)
         silent = {
-            host: str(state) for host, state in states.items() if isinstance(state, HostFault)
+            host: str(state) for host, state in states.items() if isinstance(state, MachineFault)
         }
         return Survey(tuple(slices.values()), silent)
 
     async def _look_at(
         self, hosts: Iterable[HostAccess], *, patient: bool = False
-    ) -> dict[HostAccess, HostState | HostFault]:
+    ) -> dict[HostAccess, HostState | MachineFault]:
         """Returns the state of each machine, or why it is unknown.
 
         A machine with two names in the configuration is the one under which it was leased. The
@@ -260,26 +260,26 @@ class ManualPlatform:
             if lease is None or lease.uid != self._settings.uid or lease.address == host.address:
                 continue
             if lease.address in names:
-                states[host] = HostRefusal(
+                states[host] = UnusableMachine(
                     f"{host}: is the same machine as {lease.address}; list it only once"
                 )
         return states
 
-    async def _look(self, host: HostAccess, limit: float | None) -> HostState | HostFault:
+    async def _look(self, host: HostAccess, limit: float | None) -> HostState | MachineFault:
         asked = script(self._settings, "look")
         try:
             async with asyncio.timeout(limit):
                 answer = await self._connections.script(
                     host, asked, limit=LOOK_LIMIT, what="reading the lease", hurried=True
                 )
-        except HostFault as error:
+        except MachineFault as error:
             return error
         except TimeoutError:
             if not self._connections.is_logging_in(host):
-                return HostFault(f"{host}: reading the lease did not end within {limit:g} s")
+                return MachineFault(f"{host}: reading the lease did not end within {limit:g} s")
             through = f" through its jump host {host.jump_host}" if host.jump_host else ""
             longest = f"{self._settings.connect_timeout.total_seconds():g} s (ssh.connect_timeout)"
-            return HostFault(
+            return MachineFault(
                 f"{host}: still logging in to port {host.port}{through} after {limit:g} s; the"
                 f" limit is {longest}"
             )
@@ -303,7 +303,7 @@ class ManualPlatform:
 
     async def _settled(
         self, hosts: Iterable[HostAccess]
-    ) -> dict[HostAccess, HostState | HostFault]:
+    ) -> dict[HostAccess, HostState | MachineFault]:
         """Returns what `_look_at` returns, after it has ended all leases of a slice but one.
 
         A machine whose lease does not end at once is not in the result.
@@ -321,14 +321,14 @@ class ManualPlatform:
                 states[host] = await self._delete(
                     host, await self._delete(host, state, slice_id), slice_id
                 )
-            except HostFault as error:
+            except MachineFault as error:
                 states[host] = error
             if self._has(states[host], slice_id):
                 del states[host]
         return states
 
     def _superfluous(
-        self, states: Mapping[HostAccess, HostState | HostFault]
+        self, states: Mapping[HostAccess, HostState | MachineFault]
     ) -> list[tuple[HostAccess, str]]:
         """Returns the machines whose slices have another one, with these slices.
 
@@ -375,19 +375,19 @@ class ManualPlatform:
             limit = REMOVE_LIMIT
         return state_of(await self._connections.script(host, asked, limit=limit, what=what))
 
-    def _has(self, state: HostState | HostFault, slice_id: str) -> bool:
+    def _has(self, state: HostState | MachineFault, slice_id: str) -> bool:
         """Returns True if the machine is leased to this slice of this cluster."""
         if not isinstance(state, HostState) or state.lease is None:
             return False
         return (state.lease.uid, state.lease.request.slice_id) == (self._settings.uid, slice_id)
 
-    def _usable(self, state: HostState | HostFault) -> bool:
+    def _usable(self, state: HostState | MachineFault) -> bool:
         if not isinstance(state, HostState) or state.unreadable:
             return False
         return state.lease is None or (state.lease.uid == self._settings.uid and not state.deleting)
 
     def _lease_of(
-        self, request: SliceRequest, states: dict[HostAccess, HostState | HostFault]
+        self, request: SliceRequest, states: dict[HostAccess, HostState | MachineFault]
     ) -> SliceObservation | None:
         """Returns the slice that an earlier call leased for this request; None: there is none."""
         for host, state in states.items():
@@ -410,14 +410,14 @@ class ManualPlatform:
             return self._observed(host, state)
         return None
 
-    def _observed(self, host: HostAccess, state: HostState | HostFault) -> SliceObservation:
+    def _observed(self, host: HostAccess, state: HostState | MachineFault) -> SliceObservation:
         assert isinstance(state, HostState)
         assert state.lease is not None
         if not state.deleting:
             self._attend(host, state.lease.request)
         return observation_of(host, state, self._fault_of(state.lease.request.slice_id))
 
-    def _none_free(self, states: Mapping[HostAccess, HostState | HostFault]) -> str:
+    def _none_free(self, states: Mapping[HostAccess, HostState | MachineFault]) -> str:
         """Returns why none of these machines is free: how many have slices of this cluster, and why
         others cannot be leased.
         """
@@ -431,13 +431,13 @@ class ManualPlatform:
         ours = [f"{len(serving)} of {len(states)} serve this cluster"] if serving else []
         return ", ".join([*ours, *others[:MAX_REASONS], *more])
 
-    def _is_ours(self, state: HostState | HostFault) -> bool:
+    def _is_ours(self, state: HostState | MachineFault) -> bool:
         """Returns whether the machine has a slice of this cluster that stays."""
         return isinstance(state, HostState) and state.lease is not None and self._usable(state)
 
-    def _why_not(self, host: HostAccess, state: HostState | HostFault) -> str:
+    def _why_not(self, host: HostAccess, state: HostState | MachineFault) -> str:
         """Returns why the machine cannot be leased."""
-        if isinstance(state, HostFault):
+        if isinstance(state, MachineFault):
             return str(state).removeprefix(f"{host}: ")
         if state.unreadable:
             return "is leased by another version of Iris"
@@ -461,7 +461,7 @@ class ManualPlatform:
         )
 
     def _check_complete(
-        self, slice_id: str, states: dict[HostAccess, HostState | HostFault]
+        self, slice_id: str, states: dict[HostAccess, HostState | MachineFault]
     ) -> None:
         """Checks that no machine may have the slice. One that was down when the slice found no
         machine cannot have it.
@@ -473,7 +473,7 @@ class ManualPlatform:
         silent = [
             str(state)
             for host, state in states.items()
-            if isinstance(state, HostFault) and host in may_have
+            if isinstance(state, MachineFault) and host in may_have
         ]
         if silent:
             raise Unavailable(

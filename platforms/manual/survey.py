@@ -20,7 +20,7 @@ from iris.model.host import gpus
 from iris.model.host.accelerators import tpu
 from iris.model.host.resources import Device, DeviceKind
 from iris.model.units import GIB, KIB, MIB, format_duration
-from iris.platforms.manual.connections import Connections, HostFault
+from iris.platforms.manual.connections import Connections, MachineFault
 from iris.platforms.manual.leases import script, state_of
 from iris.platforms.manual.runtime import MACHINE, PYTHON
 from iris.platforms.manual.settings import HostAccess
@@ -70,7 +70,7 @@ async def _ask(host: HostAccess, connections: Connections, store: str, shared: s
         )
         found = read_survey(host, answer, store, now=time.time())
         return found if found.report is None else await _with_tunnel(host, connections, found)
-    except HostFault as error:
+    except MachineFault as error:
         return Surveyed(None, (str(error).removeprefix(f"{host}: "),))
 
 

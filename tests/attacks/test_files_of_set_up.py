@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from iris.activities.host.runtimes.base import CannotStart
+from iris.activities.host.runtimes.base import JobFault
 from iris.model.states import TaskState
 from tests.activities.host.attempt.test_attempt import Bench, bench
 from tests.activities.host.environment.test_setup import PROJECT, Host, host
@@ -88,14 +88,14 @@ async def test_what_a_job_has_in_the_place_of_a_file_is_its_own_fault(
     """It meets the same on every host."""
     make(host.workdir)
 
-    with pytest.raises(CannotStart, match=f"^set-up failed: .*{reason}"):
+    with pytest.raises(JobFault, match=f"^set-up failed: .*{reason}"):
         await host.ready(**spec)
 
 
 @pytest.mark.parametrize("how", ["mkfifo ../build", "ln -s /etc/passwd ../build", "mkdir ../build"])
 async def test_a_command_that_replaces_its_log_is_its_own_fault(host: Host, how: str) -> None:
     """An agent that opened the pipe would wait for its writer, and all jobs of the host with it."""
-    with pytest.raises(CannotStart, match=r"^set-up failed: build was replaced"):
+    with pytest.raises(JobFault, match=r"^set-up failed: build was replaced"):
         await host.ready(setup=(f"rm ../build && {how}",))
 
 

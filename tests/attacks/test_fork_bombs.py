@@ -15,9 +15,9 @@ from uuid import uuid4
 import psutil
 import pytest
 
+from iris.activities.host.runtimes import process_limit
 from iris.activities.host.runtimes.process import cgroups
-from iris.activities.host.runtimes.process import cgroups as process_limit
-from iris.activities.host.runtimes.process.cgroups import most_processes
+from iris.activities.host.runtimes.process_limit import MOST, most_processes
 from iris.activities.host.runtimes.program import Program
 from iris.activities.host.runtimes.shim import shim
 from iris.model import names
@@ -174,7 +174,7 @@ def test_one_task_never_gets_more_than_a_quarter_of_the_machine(
 
 def test_a_machine_that_does_not_tell_its_limits_has_the_usual_one(tmp_path: Path) -> None:
     """Such as one that runs no Linux."""
-    assert most_processes(tmp_path) == process_limit.MOST
+    assert most_processes(tmp_path) == MOST
 
 
 #: Each process starts the next one and ends: a list of processes never has the one that runs. All

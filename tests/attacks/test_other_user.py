@@ -22,11 +22,11 @@ import pytest
 from iris.activities.host.attempt.attempt import Attempt
 from iris.activities.host.attempt.host_context import HostContext
 from iris.activities.host.attempt.lifecycle import Event
-from iris.activities.host.environment.set_up import Ready, set_up
+from iris.activities.host.environment.set_up import Places, ProgramFiles, Ready, set_up
 from iris.activities.host.environment.steps import _add_scripts
 from iris.activities.host.files.caches import Cache
 from iris.activities.host.machine.ports import Ports
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.cleanup.leftover_processes import QUARANTINE, AttemptFile
 from iris.activities.host.runtimes.cleanup.remains import empty_quarantine, find
@@ -361,12 +361,12 @@ async def test_a_uid_is_not_given_again_while_files_or_processes_have_it(machine
     attempt = machine.dir / "attempts" / "first"
     attempt.mkdir(parents=True)
     users.make_files(attempt)
-    with pytest.raises(HostUnable):
+    with pytest.raises(HostFault):
         users._unused()
     uid = job_users.owner_of(attempt)
     shutil.rmtree(job_users.files_of(attempt))
     process = await asyncio.create_subprocess_exec("sleep", "1000", user=uid)
-    with pytest.raises(HostUnable):
+    with pytest.raises(HostFault):
         users._unused()
     process.kill()
     await process.wait()
@@ -510,7 +510,7 @@ async def test_a_command_beside_a_job_that_removed_its_directory_says_so(machine
         command = ProcessCommand(
             ExecRequest(session="s", job="ada/train", index=0, argv=("true",)), launch
         )
-        with pytest.raises(CannotStart, match=r"the task's directory '.*/gone' is gone"):
+        with pytest.raises(JobFault, match=r"the task's directory '.*/gone' is gone"):
             await command.start()
 
 
@@ -558,10 +558,15 @@ class Builder:
     async def ready(self, runtime: ProcessRuntime, files: Path, **spec: Any) -> Ready:
         env = {"PATH": "/usr/bin:/bin", "HOME": str(files / "home"), "TMPDIR": str(files / "tmp")}
         agent_env = {"UV_FIND_LINKS": str(self.wheels), "UV_OFFLINE": "1"}
-        output = self.machine.dir / "build"
-        ways = (files / "work", env, self.cache, files / "environment", output)
         return await set_up(
-            EnvironmentSpec(sync=False, **spec), runtime, *ways, agent_env=agent_env, pauses=()
+            EnvironmentSpec(sync=False, **spec),
+            runtime,
+            ProgramFiles(files / "work", files / "work"),
+            env,
+            self.cache,
+            Places(files / "environment", self.machine.dir / "build"),
+            agent_env=agent_env,
+            pauses=(),
         )
 
     async def does(self, runtime: ProcessRuntime, ready: Ready, files: Path, script: str) -> int:
@@ -723,7 +728,7 @@ async def test_the_user_of_an_attempt_with_an_unreadable_record_ends_and_stays_r
     assert (job_users.files_of(kept) / "work" / "mine").read_text() == "mine\n"
     only_this = JobUsers(machine.users.directory, range(uid, uid + 1))
     (machine.dir / "attempts" / "next").mkdir()
-    with pytest.raises(HostUnable, match="uids of jobs are in use"):
+    with pytest.raises(HostFault, match="uids of jobs are in use"):
         only_this.make_files(machine.dir / "attempts" / "next")
     empty_quarantine(machine.dir / "attempts")
     assert only_this.make_files(machine.dir / "attempts" / "next").stat().st_gid == uid

@@ -15,11 +15,11 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from iris.model.errors import IrisError
+from iris.model.errors import IrisError, Rejected
 from iris.processes.children import Child
 from iris.processes.process import free_ports
 from iris.worker_agents.local.temporal_server import server_command, started
-from iris.worker_agents.local.ui_guard import Refused, checked_head, guarding, hidden_address
+from iris.worker_agents.local.ui_guard import checked_head, guarding, hidden_address
 from tests.e2e.cluster import eventually
 
 PATIENCE = timedelta(seconds=60)
@@ -185,7 +185,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_head_that_another_server_might_read_otherwise_is_refused(case: str) -> None:
     """The Web UI must not find another host in it than the guard does."""
-    with pytest.raises(Refused):
+    with pytest.raises(Rejected):
         checked_head(REFUSED[case])
 
 

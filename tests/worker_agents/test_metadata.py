@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.runtimes.environment import TpuHost
+from iris.activities.host.machine.accelerators import TpuHost
 from iris.worker_agents.host.metadata import (
     Metadata,
     of_this_machine,

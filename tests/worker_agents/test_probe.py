@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iris.activities.host.runtimes.environment import Accelerators
+from iris.activities.host.machine.accelerators import Accelerators
 from iris.activities.host.runtimes.process.job_users import JobUsers
 from iris.model.host.gpus import parse_gpus
 from iris.model.host.resources import Device, DeviceKind

@@ -28,11 +28,11 @@ from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 from iris.activities.host.attempt.host_context import HostContext
 from iris.activities.host.attempt.run_task import Tasks
 from iris.activities.host.environment.secret_values import HostSecrets, SealedValues, SecretManager
+from iris.activities.host.machine.accelerators import Accelerators
 from iris.activities.host.machine.gpu_health import GpuHealth
 from iris.activities.host.machine.ping import Ping
 from iris.activities.host.runtimes.container.engine import clear_strays
 from iris.activities.host.runtimes.container.images import Token
-from iris.activities.host.runtimes.environment import Accelerators
 from iris.activities.host.runtimes.process import cgroups
 from iris.activities.host.runtimes.process.job_users import JobUsers
 from iris.activities.host.sessions.exec import Execs

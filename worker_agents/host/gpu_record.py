@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from iris.activities.host.machine.accelerators import Accelerators
 from iris.activities.host.machine.gpu_health import GpuHealth
-from iris.activities.host.runtimes.environment import Accelerators
 from iris.model.frozen import Frozen
 from iris.model.host.gpus import Gpu, device_of, offered, start_fault
 from iris.model.host.resources import Device, DeviceKind

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from iris.activities.host.runtimes.environment import TpuHost
+from iris.activities.host.machine.accelerators import TpuHost
 from iris.model.errors import InvalidValue
 from iris.model.host.accelerators import tpu
 from iris.model.host.constraints import PREEMPTIBLE, REGION, ZONE, Attribute

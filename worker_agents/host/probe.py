@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from iris.activities.host.machine.accelerators import Accelerators
 from iris.activities.host.machine.gpus import read_gpus
-from iris.activities.host.runtimes.environment import Accelerators
 from iris.model.host.constraints import (
     GPU_MEMORY,
     GPU_MODEL,

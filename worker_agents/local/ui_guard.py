@@ -20,7 +20,7 @@ import socket
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
-from iris.model.errors import IrisError
+from iris.model.errors import IrisError, Rejected
 from iris.processes.process import SERVER_PORTS, stop_event
 
 logger = logging.getLogger(__name__)
@@ -36,10 +36,6 @@ CHUNK = 64 * 1024
 #: Headers that concern one connection. Each connection of the guard carries one request, so that
 #: each request is checked.
 _OF_CONNECTION = frozenset({"connection", "keep-alive", "proxy-connection", "upgrade"})
-
-
-class Refused(Exception):
-    """The request is not passed on. The text is the answer."""
 
 
 def hidden_address() -> str | None:
@@ -67,7 +63,7 @@ def checked_head(head: bytes) -> bytes:
         head: the request line and the headers, with the empty line at their end.
 
     Raises:
-        Refused: the request is not for this machine, or comes from a page of another site.
+        Rejected: the request is not for this machine, or comes from a page of another site.
     """
     request, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     parts = request.split(" ")
@@ -76,12 +72,12 @@ def checked_head(head: bytes) -> bytes:
         or not parts[1].startswith("/")
         or any(each in line for line in (request, *lines) for each in "\r\n\0")
     ):
-        raise Refused("the request is malformed")
+        raise Rejected("the request is malformed")
     hosts, origins, kept = [], [], []
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
-            raise Refused("the request is malformed")
+            raise Rejected("the request is malformed")
         match name.lower():
             case "host":
                 hosts.append(value.strip())
@@ -90,13 +86,13 @@ def checked_head(head: bytes) -> bytes:
         if name.lower() not in _OF_CONNECTION:
             kept.append(line)
     if len(hosts) != 1 or _name(hosts[0]) not in OWN_NAMES:
-        raise Refused(
+        raise Rejected(
             f"this machine is not {' or '.join(hosts) or 'named'}; open the Web UI at 127.0.0.1 or"
             " localhost"
         )
     # A page at another port of this machine, such as that of a job, is not the Web UI either.
     if other := [each for each in origins if each.lower() != f"http://{hosts[0]}".lower()]:
-        raise Refused(f"the request comes from a page of {other[0]}")
+        raise Rejected(f"the request comes from a page of {other[0]}")
     return "\r\n".join([request, *kept, "Connection: close", "", ""]).encode("latin-1")
 
 
@@ -156,7 +152,7 @@ async def _pass_on(
         return await _answer(
             writer, "431 Request Header Fields Too Large", "the request's headers are too large"
         )
-    except Refused as refusal:
+    except Rejected as refusal:
         logger.warning("the Web UI refused a request: %s", refusal)
         return await _answer(writer, "403 Forbidden", str(refusal))
     try:

@@ -178,4 +178,5 @@ def owners_of(ledger: Ledger, page: SnapshotPage) -> Owners:
             assert entry is not None
             yield (owner := Owner(key=key, owner=entry.owner)), size_of(owner)
 
-    return Owners(owners=tuple(fitting(owners(), page.limit)), total=len(keys))
+    shown = tuple(fitting(owners(), page.limit))
+    return Owners(owners=shown, total=len(keys), lease=ledger.rules.lease)

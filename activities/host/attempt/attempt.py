@@ -38,13 +38,13 @@ from iris.activities.host.attempt.lifecycle import (
     restore,
     step,
 )
-from iris.activities.host.files.caches import DISK_FAULT, is_disk_full, size_of
-from iris.activities.host.files.checkpoints import Saver, end_of
+from iris.activities.host.files.caches import DISK_FAULT, size_of
+from iris.activities.host.files.checkpoints import End, Saver, end_of
 from iris.activities.host.files.logs import LogShipper
 from iris.activities.host.files.upload import Delivery
 from iris.activities.host.machine.disk_usage import Occupant
 from iris.activities.host.machine.usage import Use
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.cleanup.leftover_processes import AttemptFile
 from iris.activities.host.runtimes.process import job_users
@@ -61,28 +61,25 @@ logger = logging.getLogger(__name__)
 
 #: The interval between two reads of the output.
 READ_INTERVAL = timedelta(milliseconds=200)
-#: How long what a program left when it ended by itself may run until the log and the status mention
-#: it.
+#: After a program has ended by itself, the processes that it left may run for this long before the
+#: log and the status mention them.
 TELL_AFTER = timedelta(seconds=1)
-#: How long an agent that takes over waits for programs that it has killed: longer than
-#: `Program.kill` takes.
+#: How long an agent that takes over waits for the end of a program that it has killed. It is longer
+#: than `Program.kill` takes.
 KILL_TIMEOUT = timedelta(seconds=20)
 #: How long a finished attempt waits for an unreachable store before its outcome is reported anyway.
 UPLOAD_TIMEOUT = timedelta(seconds=60)
 #: How long the logs and outputs of an attempt wait for the store after its outcome was reported.
 KEEP_UNSTORED_FOR = timedelta(days=1)
-#: The fault of attempts that fill the disk themselves. Before its program starts, an attempt has to
-#: have written more than half of what was free when it began.
-FILLED_FAULT = "disk-filled"
 
 
 class Attempt:
     """A task's program on this host, from its preparation to the accepted outcome.
 
     Args:
-        directory: belongs to this attempt alone; removed at the end.
+        directory: the directory of this attempt alone, which is removed at the end.
         found: True if an earlier agent started the attempt.
-        waited: how long ago the server handed out the attempt, by the clocks of server and host.
+        waited: the time since the server handed out the attempt, by the clocks of server and host.
     """
 
     def __init__(
@@ -101,43 +98,21 @@ class Attempt:
         self._log = context.logger(logger, record.task)
         directory.mkdir(0o700, parents=True, exist_ok=True)
         if not found:
-            record.write(
-                directory
-            )  # before the program starts: in a directory without this file, no program runs
+            # The record is written before the program starts, so no program runs in a directory
+            # without a record.
+            record.write(directory)
         self._handle: AsyncActivityHandle = context.client.get_async_activity_handle(
             task_token=record.task_token
         )
-        files = {
-            Stream.BUILD: directory / "build",
-            Stream.STDOUT: directory / "stdout",
-            Stream.STDERR: directory / "stderr",
-        }
-        limits, state = context.limits, directory / "shipped.json"
-        self._logs = LogShipper(
-            context.store, self.task.logs, files, state, taken_over=found, limit=limits.logs
-        )
         self._runtime = context.runtime(self.task, directory)
         self._program = Program(directory)
-        lease = record.task.contact.lease
-        self._heartbeat = Heartbeat(
-            context.client,
-            self._handle,
-            self.task,
-            self._log,
-            details=self._details,
-            running=lambda: len(context.uses),
-            renew_lease=lambda lease: (
-                self._program.keep_until(lease) if self._program.launched else None
-            ),
-            on_event=self.handle,
-            last_contact=self._program.lease - lease if found else handed_out(waited, lease),
-        )
+        self._heartbeat = self._new_heartbeat(waited)
         self._preparing: asyncio.Task[prepare.Built] | None = None
         self._peak_memory = 0
         self._running: Running | None = None
         #: True if the log has said that the program ended and left other processes.
         self._told_of_rest = False
-        #: How the program ended; None: it has not ended, as far as this agent knows.
+        #: How the program ended; None while it has not ended, as far as this agent knows.
         self._exit: Exit | None = self._program.exit
         self._lifecycle: Lifecycle = restore(
             launched=self._program.launched,
@@ -145,19 +120,18 @@ class Attempt:
             outcome=record.verdict,
             settled=record.told,
         )
-        store, gate, task, say = context.store, context.gate, self.task, self._logs.say
-        self._saver = Saver(
-            store,
-            task.checkpoints,
-            task.attempt,
+        self._logs = self._new_log_shipper()
+        self._saver = self._new_saver()
+        self._delivery = Delivery(
+            context.store,
+            self._logs,
             directory,
-            gate,
-            limits.checkpoint,
-            say,
-            taken_over=found,
+            self.task.outputs,
+            context.gate,
+            context.limits.outputs,
+            self._saver,
+            self._program_end,
         )
-        last = (limits.outputs, self._saver, lambda: end_of(self._lifecycle, self._exit))
-        self._delivery = Delivery(store, self._logs, directory, task.outputs, gate, *last)
         if not self.settled:
             context.claims.append(self.task.placement_key)
 
@@ -174,26 +148,19 @@ class Attempt:
 
     @property
     def occupant(self) -> Occupant:
-        """What this attempt is to those who watch the disk."""
-        live, in_container = (
-            (State.PREPARING, State.RUNNING),
-            bool(self._context.image_of(self.task)),
-        )
-        ending, told = (
-            self._lifecycle.state not in (*live, State.STOPPING),
-            lambda: self._lifecycle.state not in live,
-        )
+        """The attempt as the watch of the host's disk sees it."""
+        live = (State.PREPARING, State.RUNNING)
         return Occupant(
             self._dir,
             self.task.resources.disk_bytes,
-            in_container=in_container,
-            ending=ending,
-            told_to_end=told,
+            in_container=bool(self._context.image_of(self.task)),
+            ending=self._lifecycle.state not in (*live, State.STOPPING),
+            told_to_end=lambda: self._lifecycle.state not in live,
         )
 
     @property
     def root(self) -> Root | None:
-        """The root of the program's process tree; None: the program does not run."""
+        """The root of the program's process tree; None if the program does not run."""
         if (running := self.running) is None:
             return None
         in_container = bool(running.launch.container)
@@ -202,13 +169,12 @@ class Attempt:
 
     @property
     def running(self) -> Running | None:
-        """The running program; None: it has not started yet, or has ended."""
+        """The running program; None if it has not started yet, or has ended."""
         if self._lifecycle.state not in STARTED:
             return None
         if self._running is None and (started := self._program.started) is not None:
-            with contextlib.suppress(
-                OSError, ValidationError
-            ):  # the program has deleted Iris's files beside it
+            # The program has deleted Iris's files beside it.
+            with contextlib.suppress(OSError, ValidationError):
                 launch = self._program.launch
                 self._running = Running(
                     self.task.key, self.task.attempt, self._dir, launch, started.pid, started.shim
@@ -216,8 +182,8 @@ class Attempt:
         return self._running
 
     def handle(self, event: Event, reason: str = "") -> tuple[Effect, ...]:
-        """Moves the attempt by an event and performs the effects, except REPORT and FREE_PLACEMENT,
-        which `run` performs.
+        """Applies an event to the attempt and performs its effects, except REPORT and
+        FREE_PLACEMENT, which `run` performs.
 
         Returns:
             The effects of the event.
@@ -232,9 +198,9 @@ class Attempt:
         """Runs the attempt to its end and reports its outcome.
 
         Returns when the server has the outcome or does not want it, and nothing is left on the
-        host. After HOST_OVER, it also returns if the one short try failed; the directory then
-        stays. A cancellation changes nothing: the program continues to run, and another agent can
-        find it.
+        host. After HOST_OVER, it also returns if the one short try to report failed; the directory
+        then stays. After a cancellation the program continues to run, and another agent can find
+        the attempt.
         """
         if not self.settled:
             try:
@@ -261,19 +227,68 @@ class Attempt:
             self._program.close()
 
     async def reconcile(self) -> None:
-        """Asks the server whether an attempt that was found is still wanted. If it is not, kills
-        everything of it.
+        """Asks the server whether it still waits for an attempt that an earlier agent started. If
+        it does not, kills all processes of the attempt.
         """
         if self._lifecycle.state in (State.PREPARING, State.RUNNING, State.STOPPING, State.ENDED):
             await self._heartbeat.beat()
         if self._lifecycle.state in (State.CANCELLED, State.KILLING, State.DROPPING, State.DROPPED):
-            with contextlib.suppress(
-                TimeoutError
-            ):  # a process that hangs in the kernel cannot be killed
+            # The wait is limited, because a process that hangs in the kernel cannot be killed.
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wait_until_dead(), KILL_TIMEOUT.total_seconds())
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _new_heartbeat(self, waited: timedelta) -> Heartbeat:
+        lease = self.task.contact.lease
+        return Heartbeat(
+            self._context.client,
+            self._handle,
+            self.task,
+            self._log,
+            details=self._details,
+            running=lambda: len(self._context.uses),
+            renew_lease=self._renew_lease,
+            on_event=self.handle,
+            last_contact=self._program.lease - lease if self._found else handed_out(waited, lease),
+        )
+
+    def _renew_lease(self, lease: float) -> None:
+        if self._program.launched:
+            self._program.keep_until(lease)
+
+    def _new_log_shipper(self) -> LogShipper:
+        files = {
+            Stream.BUILD: self._dir / "build",
+            Stream.STDOUT: self._dir / "stdout",
+            Stream.STDERR: self._dir / "stderr",
+        }
+        return LogShipper(
+            self._context.store,
+            self.task.logs,
+            files,
+            self._dir / "shipped.json",
+            taken_over=self._found,
+            limit=self._context.limits.logs,
+        )
+
+    def _new_saver(self) -> Saver:
+        return Saver(
+            self._context.store,
+            self.task.checkpoints,
+            self.task.attempt,
+            self._dir,
+            self._context.gate,
+            self._context.limits.checkpoint,
+            self._logs.say,
+            taken_over=self._found,
+        )
+
+    def _program_end(self) -> End | None:
+        """Returns the end of the program, or None if no program was started."""
+        if not self._lifecycle.launched:
+            return None
+        return end_of(self._exit, told_to_stop=self._lifecycle.outcome is not None)
 
     def _step(self, event: Event, reason: str = "") -> tuple[Effect, ...]:
         self._lifecycle, effects = step(self._lifecycle, event, reason)
@@ -299,12 +314,12 @@ class Attempt:
                 case Effect.KILL_PROGRAM:
                     self._program.stop(timedelta(0))
                 case Effect.RECORD_SETTLED:
-                    if not self._delivery.complete:  # otherwise the directory is removed next
+                    if not self._delivery.complete:  # if complete, the directory is removed next
                         self._write(told=True)
         return effects
 
     def _write(self, **changes: object) -> None:
-        """Changes the record in the attempt's directory, for the agent that finds it."""
+        """Changes the record in the attempt's directory, for the next agent."""
         self._record = self._record.model_copy(update=changes)
         # If the disk is full, another agent may report a different outcome, but it does not run the
         # program again.
@@ -312,18 +327,17 @@ class Attempt:
             self._record.write(self._dir)
 
     async def _wait_until_dead(self) -> None:
-        """Returns when no process of the attempt is alive. All of them are being killed already."""
+        """Waits until no process of the attempt is alive. An order to kill them was sent before."""
         if self._lifecycle.launched:
-            with contextlib.suppress(
-                OSError
-            ):  # its directory is gone, and with it every record of its shim
+            # If the directory is gone, the record of the shim is gone, too.
+            with contextlib.suppress(OSError):
                 await self._program.wait()
         await self._runtime.clear()
         self._step(Event.ENDED)
 
     async def _outcome(self) -> TaskOutcome:
-        """Runs the attempt and returns its outcome. Its logs and outputs are in the store by then,
-        if the store is reachable.
+        """Runs the attempt, stores its logs and outputs if the store is reachable, and returns its
+        outcome.
         """
         beside = [asyncio.create_task(self._heartbeat.beat_on())]
         if self.task.timeout is not None:
@@ -339,25 +353,8 @@ class Attempt:
                 self._log.error("the end of the attempt's log is not in the store yet")
             await self._context.check_devices(self.task, self._exit)
             return outcome or outcomes.outcome_of(self._evidence())
-        # a fault of this host: its disk is full, or the program has deleted Iris's files beside it
         except Exception as error:
-            self._log.exception("the attempt cannot continue on this host")
-            self.handle(Event.HOST_FAILED)
-            await self._wait_until_dead()
-            reason = f"the attempt cannot continue on this host: {error}"
-            if isinstance(error, FileNotFoundError):
-                reason = (
-                    "the attempt cannot continue on this host: Iris's files beside the program were"
-                    " deleted"
-                )
-            kind = (
-                outcomes.LOST_FAULT
-                if isinstance(error, FileNotFoundError | links.Replaced)
-                else outcomes.HOST_FAULT
-            )
-            if self._program.launched and isinstance(error, OSError) and is_disk_full(error):
-                kind = FILLED_FAULT  # the disk was free when it began
-            return outcomes.of_the_host(self._evidence(), reason, kind)
+            return await self._stop_after(error)
         finally:
             for work in beside:
                 work.cancel()
@@ -367,89 +364,99 @@ class Attempt:
                         "the heartbeats or the timeout of the attempt failed", exc_info=fault
                     )
 
+    async def _stop_after(self, error: Exception) -> TaskOutcome:
+        """Kills the program of an attempt that cannot continue on this host, because the disk is
+        full or the program has deleted Iris's files beside it.
+        """
+        self._log.exception("the attempt cannot continue on this host")
+        self.handle(Event.HOST_FAILED)
+        await self._wait_until_dead()
+        return outcomes.of_a_failure(self._evidence(), error, launched=self._program.launched)
+
     async def _start(self) -> TaskOutcome | None:
         """Prepares the attempt and starts its program. Returns None, or the outcome if no program
         was started.
         """
         if self._found:
             await self._runtime.clear()  # removes what the dead agent was preparing
-        texts, free = (
-            prepare.Listeners(self._logs.say, self._heartbeat.prepares),
-            shutil.disk_usage(self._dir).free,
-        )
-        self._preparing = asyncio.create_task(self._prepare(texts))
-        if self._lifecycle.state is not State.PREPARING:
-            self._preparing.cancel()
-        shipping = asyncio.create_task(self._ship_on())
+        free = shutil.disk_usage(self._dir).free
         try:
-            built = await self._preparing
-        except asyncio.CancelledError:
-            me = asyncio.current_task()
-            if (
-                me is not None and me.cancelling()
-            ):  # this agent stops; the attempt itself was not ended
-                raise
-            return self._not_started()
-        except CannotStart as error:
+            built = await self._prepared()
+        except JobFault as error:
             self._logs.say(str(error))
             return outcomes.of_the_program(self._evidence(), str(error), error.exit_code)
-        except HostUnable as error:
+        except HostFault as error:
             self._logs.say(str(error))
-            size = await asyncio.to_thread(
-                lambda: sum(map(size_of, {self._dir, job_users.files_of(self._dir)}))
-            )
-            filled = error.fault == DISK_FAULT and 2 * size > free
-            outcome = outcomes.of_the_host(
-                self._evidence(), str(error), FILLED_FAULT if filled else error.fault
-            )
-            # What fills the disk may be theirs. The host is not to blame, and neither is this
-            # attempt.
-            shared = (
-                error.fault == DISK_FAULT
-                and not filled
-                and prepare.has_attempts(self._dir.parent, besides=self._dir)
-            )
-            # Nor is it if other attempts, which may be those of other agents of the machine, have
-            # all uids or the port.
-            return outcome.model_copy(
-                update={"refused": shared or error.fault in prepare.CAUSED_BY_OTHERS}
-            )
-        finally:
-            self._preparing = None
-            shipping.cancel()
-            await asyncio.gather(shipping, return_exceptions=True)
+            return await self._after_host_fault(error, free)
+        if built is None:
+            return self._not_started()
         try:
-            if (
-                self._lifecycle.state is not State.PREPARING
-            ):  # the attempt was ended just before the start
+            if self._lifecycle.state is not State.PREPARING:  # ended just before the start
                 await self._runtime.clear()
                 return self._not_started()
-            if built.ports:
-                self._write(ports=built.ports)
-            secrets = {name: value.get_secret_value() for name, value in built.secrets.items()}
-            for name in (name for name, value in secrets.items() if len(value) < LEAST_MASKED):
-                self._logs.say(
-                    f"the value of secret {name} is shorter than {LEAST_MASKED} characters: the log"
-                    " does not mask it"
-                )
-            self._saver.watch()
-            self._step(Event.STARTED)
-            launch = built.launch.model_copy(update={"grace": self.task.grace.total_seconds()})
-            self._program.start(launch, self._heartbeat.lease, built.keep, secrets)
+            self._start_program(built)
         finally:
             for descriptor in built.keep:
                 os.close(descriptor)  # the shim has inherited them
         return None
 
-    async def _prepare(self, texts: prepare.Listeners) -> prepare.Built:
+    async def _prepared(self) -> prepare.Built | None:
+        """Prepares the attempt, and ships the output of the set-up meanwhile. Returns None if the
+        attempt was ended.
+        """
+        listeners = prepare.Listeners(self._logs.say, self._heartbeat.prepares)
+        self._preparing = asyncio.create_task(self._prepare(listeners))
+        if self._lifecycle.state is not State.PREPARING:
+            self._preparing.cancel()
+        shipping = asyncio.create_task(self._ship_on())
+        try:
+            return await self._preparing
+        except asyncio.CancelledError:
+            me = asyncio.current_task()
+            if me is not None and me.cancelling():  # the agent stops, and the attempt goes on
+                raise
+            return None
+        finally:
+            self._preparing = None
+            shipping.cancel()
+            await asyncio.gather(shipping, return_exceptions=True)
+
+    def _start_program(self, built: prepare.Built) -> None:
+        if built.ports:
+            self._write(ports=built.ports)
+        secrets = {name: value.get_secret_value() for name, value in built.secrets.items()}
+        for name in (name for name, value in secrets.items() if len(value) < LEAST_MASKED):
+            self._logs.say(
+                f"the value of secret {name} is shorter than {LEAST_MASKED} characters: the log"
+                " does not mask it"
+            )
+        self._saver.watch()
+        self._step(Event.STARTED)
+        launch = built.launch.model_copy(update={"grace": self.task.grace.total_seconds()})
+        self._program.start(launch, self._heartbeat.lease, built.keep, secrets)
+
+    async def _after_host_fault(self, error: HostFault, free: int) -> TaskOutcome:
+        """Returns the outcome of an attempt that this host could not prepare.
+
+        Args:
+            free: the free space of the disk before the preparation, in bytes.
+        """
+        size = await asyncio.to_thread(
+            lambda: sum(map(size_of, {self._dir, job_users.files_of(self._dir)}))
+        )
+        filled = error.fault == DISK_FAULT and 2 * size > free
+        others = prepare.has_attempts(self._dir.parent, besides=self._dir)
+        return outcomes.of_a_host_fault(self._evidence(), error, filled=filled, has_others=others)
+
+    async def _prepare(self, listeners: prepare.Listeners) -> prepare.Built:
         """Prepares the attempt, and waits for the other hosts of its gang."""
-        built = await prepare.build(self._context, self.task, self._dir, self._runtime, texts)
+        built = await prepare.build(self._context, self.task, self._dir, self._runtime, listeners)
         try:
             if is_member(self.task) and not await wait_for_gang(self._context.client, self.task):
-                await self._heartbeat.beat()  # tells at once why the attempt ends
-                await (
-                    asyncio.Event().wait()
-                )  # … or a later heartbeat does: each of these events cancels this
+                # This or a later heartbeat gets the reason why the attempt ends. The event for that
+                # cancels the preparation.
+                await self._heartbeat.beat()
+                await asyncio.Event().wait()
         except BaseException:
             for descriptor in built.keep:
                 os.close(descriptor)
@@ -466,11 +473,8 @@ class Attempt:
         )
 
     async def _follow(self) -> Exit:
-        """Ships the program's output until the program has ended, and returns how it ended. Does
-        not wait for the store then.
-
-        Raises:
-            OSError: Iris's files beside the program were deleted.
+        """Ships the program's output until the program has ended, and returns its end. Does not
+        wait until the store has all output.
         """
         self._look_for_first_end()  # an earlier agent may have started the program
         ended = asyncio.create_task(self._program.wait())
@@ -506,7 +510,9 @@ class Attempt:
                 self._tell_of_rest(first)
 
     def _look_for_first_end(self) -> FirstEnd | None:
-        """Returns how the program's first process ended by itself, if others may be left."""
+        """Returns the end of the program's first process, if it ended by itself and other processes
+        may be left.
+        """
         if self._lifecycle.state not in STARTED or (first := self._program.first_end()) is None:
             return None
         if self._lifecycle.state is State.RUNNING and not self._lifecycle.exited:
@@ -516,8 +522,8 @@ class Attempt:
         return first
 
     def _tell_of_rest(self, first: FirstEnd) -> None:
-        """Says in the log and in the status what the attempt still waits for. Most of what a
-        program leaves ends at once.
+        """Writes to the log and the status that the attempt still waits for processes of the
+        program. Most of these processes end at once, so this is not done before `TELL_AFTER`.
         """
         if time.time() - first.at < TELL_AFTER.total_seconds():
             return
@@ -528,7 +534,9 @@ class Attempt:
         self._heartbeat.prepares(left)
 
     async def _ship_on(self) -> None:
-        while True:  # not at once: a program that ends at once has all its output read then
+        while True:
+            # The pause is before the first read, so that all output of a program that ends at once
+            # is shipped together at the end.
             await asyncio.sleep(0 if self._logs.behind else READ_INTERVAL.total_seconds())
             await self._logs.ship()
 
@@ -571,13 +579,12 @@ class Attempt:
         self.handle(Event.TIMEOUT, f"ran longer than its timeout of {format_duration(timeout)}")
 
     async def _clear_away(self) -> None:
-        """Removes everything that the attempt has left, but not before its logs and outputs are in
-        the store.
+        """Removes the attempt's processes and files from the host. The files stay until the logs
+        and outputs are in the store.
         """
         await self._runtime.clear(swept=self._exit is not None and self._exit.status is not None)
-        with contextlib.suppress(
-            FileNotFoundError, links.Replaced
-        ):  # files that were deleted or replaced cannot be stored
+        # Files that were deleted or replaced cannot be stored.
+        with contextlib.suppress(FileNotFoundError, links.Replaced):
             if not await self._delivery.done(KEEP_UNSTORED_FOR) and self._lifecycle.hurried:
                 return
         await asyncio.to_thread(job_users.remove, self._dir)

@@ -1,5 +1,5 @@
-"""Starts the programs of a gang together: a host whose program is prepared waits until those of the
-other hosts are.
+"""Starts the programs of a gang together: a host whose program is prepared waits until all hosts of
+the gang have prepared their programs.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from iris.retrying import retry
 
 #: The delay before a call to the service is repeated.
 RETRY_DELAY = timedelta(seconds=1)
-#: The time limit of one call that waits for the answer; the service itself ends such a call after
-#: some 20 seconds.
+#: The time limit of one call that waits for the answer. The service itself ends such a call after
+#: about 20 seconds.
 ANSWER_TIMEOUT = timedelta(minutes=1)
 
 
 def is_member(task: RunTask) -> bool:
-    """Returns whether the task belongs to a gang of several."""
+    """Returns whether the task belongs to a gang of several tasks."""
     return task.rank is not None and task.rank.num_slices * task.rank.tasks_per_slice > 1
 
 
 class _Lost(Exception):
-    """The service has lost the question, as by a restart."""
+    """The service has lost the update, for instance because it was restarted."""
 
 
 def _may_succeed(error: Exception) -> bool:
@@ -46,22 +46,21 @@ def _may_succeed(error: Exception) -> bool:
 
 
 async def wait_for_gang(client: Client, task: RunTask) -> bool:
-    """Reports that the task's program is prepared, and waits until those of all other tasks of its
-    gang are.
+    """Reports that the task's program is prepared, and waits until all tasks of its gang have
+    reported this.
 
-    All hosts of an attempt ask one question: an update of the same id, which the job's history has
-    once. An agent that is killed meanwhile does no harm, because its successor reports and asks
-    again.
+    All hosts of an attempt send an update with the same id, so the job's history contains it only
+    once. If an agent is killed meanwhile, its successor reports and sends the update again.
 
     Returns:
-        False if the attempt ends instead, or its job has ended.
+        True if the programs start now; False if the attempt or its job has ended.
     """
     try:
         await _report(client, task)
         return await _ask(client, task)
     except RPCError:  # the job has ended
         return False
-    except WorkflowUpdateRPCTimeoutOrCancelledError:  # the client's own word for a cancellation
+    except WorkflowUpdateRPCTimeoutOrCancelledError:  # the client's name for a cancellation
         raise asyncio.CancelledError from None
 
 

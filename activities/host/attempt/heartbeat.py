@@ -1,5 +1,5 @@
-"""Sends the heartbeats of an attempt to the server, every two seconds or more, and acts on the
-server's answers.
+"""Sends the messages about an attempt to the server: heartbeats every two seconds or more, the
+outcome, and the end of its placement.
 
 An agent that gets no answer for too long must assume that the server has given the attempt up and
 may soon start it on another host. So the lease of a program is renewed only by contact with the
@@ -28,11 +28,12 @@ from iris.model.states import TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
 
-#: An attempt that runs longer than this is announced to its job; shorter ones cost nothing.
+#: The job learns only of attempts that run longer than this, because each message adds events to
+#: its history.
 ANNOUNCE_AFTER = timedelta(seconds=1)
-#: The shortest time between two announcements of what a host does to prepare an attempt.
+#: The shortest time between two messages about the steps of a preparation.
 ANNOUNCE_EVERY = timedelta(seconds=3)
-#: The most heartbeats of one host's attempts in a second.
+#: The most heartbeats in a second of all attempts on one host.
 HEARTBEATS_PER_SECOND = 25
 RPC_TIMEOUT = timedelta(seconds=10)
 
@@ -44,11 +45,10 @@ class Heartbeat:
         log: the attempt's log.
         details: returns the details that each heartbeat carries.
         running: returns the number of attempts on this host.
-        renew_lease: called with the new end of the lease, on the clock of `shim.now`: until then,
-            the server regards the attempt as alive.
+        renew_lease: called with the new end of the lease, on the clock of `shim.now`.
         on_event: called with CANCEL, GIVEN_UP or CONTACT_LOST, and the reason.
-        last_contact: the last contact with the server, on the clock of `shim.now`: when it handed
-            out the attempt, or answered an earlier agent.
+        last_contact: the time at which the server handed out the attempt or answered an earlier
+            agent, on the clock of `shim.now`.
     """
 
     def __init__(
@@ -73,21 +73,23 @@ class Heartbeat:
         self._renew_lease = renew_lease
         self._on_event = on_event
         self._given_up = False
-        #: The attempt's state and since when it has it; and the state that was announced last.
+        #: The attempt's state, and the time at which the state began.
         self._state: tuple[TaskState, datetime] = (TaskState.BUILDING, datetime.now(UTC))
+        #: The state and the step of the last message to the job.
         self._announced: tuple[TaskState, str] | None = None
-        #: What the host does to prepare the attempt, or waits for, if that may take long.
+        #: The present step of the preparation, or the reason why the attempt waits; empty if it
+        #: does not take long.
         self._doing = ""
         self._changed = asyncio.Event()
         self._moved = asyncio.Event()
-        #: When the last heartbeat that arrived was sent; at first, when the attempt was handed out.
-        #: The server's timeout is longer than the lease (`policies.heartbeat_timeout`); only after
-        #: it can the attempt be started elsewhere.
+        #: The time at which the last successful heartbeat was sent; before the first heartbeat, the
+        #: time at which the attempt was handed out. The server may start the attempt elsewhere only
+        #: after its timeout, which is longer than the lease (`policies.heartbeat_timeout`).
         self._last_contact = last_contact
 
     @property
     def lease(self) -> float:
-        """The end of the lease, on the clock of `shim.now`: until then, the server regards the
+        """The end of the lease, on the clock of `shim.now`. Until then, the server regards the
         attempt as alive.
         """
         return self._last_contact + self._task.contact.lease
@@ -103,15 +105,18 @@ class Heartbeat:
         self._changed.set()
 
     def prepares(self, doing: str) -> None:
-        """Records what the host does to prepare the attempt, or waits for after the program's end;
-        empty: nothing that may take long.
+        """Records the present step of the preparation, or the reason why the attempt waits after
+        the program's end.
+
+        Args:
+            doing: empty if the step does not take long.
         """
         self._doing = doing
         self._changed.set()
 
     async def beat_on(self) -> None:
-        """Sends heartbeats until the attempt is given up, contact is lost for too long, or this is
-        cancelled.
+        """Sends heartbeats until the server gives the attempt up, or there was no contact for too
+        long.
         """
         await asyncio.sleep(ANNOUNCE_AFTER.total_seconds())
         announcing = asyncio.create_task(self._announce_changes())
@@ -136,16 +141,15 @@ class Heartbeat:
             self._contact(sent)
         except AsyncActivityCancelledError as error:
             self._contact(sent)
-            # Otherwise the activity was paused or reset, which is not possible for a program.
+            # Other details say that the activity was paused or reset, which a program cannot be.
             if error.details is None or error.details.cancel_requested:
                 self._on_event(Event.CANCEL, "cancelled")
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 self._given_up = True
                 self._on_event(Event.GIVEN_UP, "the server does not wait for the attempt any more")
-        except (
-            Exception
-        ):  # any other error means that there was no contact, so the lease is not renewed
+        except Exception:
+            # After any other error there was no contact, so the lease is not renewed.
             self._log.exception("a heartbeat of the attempt failed")
 
     def _contact(self, sent: float) -> None:
@@ -164,23 +168,22 @@ class Heartbeat:
                     owner = self._client.get_workflow_handle(self._task.owner)
                     await owner.signal("task_progress", progress, rpc_timeout=RPC_TIMEOUT)
                 self._announced = (state, doing)
-                with contextlib.suppress(
-                    TimeoutError
-                ):  # each announcement adds some events to the job's history
+                # Each announcement adds some events to the job's history.
+                with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._moved.wait(), ANNOUNCE_EVERY.total_seconds())
             await self._changed.wait()
 
 
 def handed_out(waited: timedelta, lease: float) -> float:
-    """Returns when the server handed out an attempt, on the clock of `shim.now`: its timeout and
-    the lease start then.
+    """Returns the time at which the server handed out an attempt, on the clock of `shim.now`. The
+    server's timeout and the lease start then.
 
-    The clocks of server and host may differ. So the rest of the lease is at least enough for one
-    heartbeat, whose answer decides.
+    The clocks of server and host may differ, so `waited` may be wrong. The rest of the lease is
+    always enough for one heartbeat, and the answer to that decides.
 
     Args:
-        waited: since the server handed out the attempt, by these clocks.
-        lease: in seconds.
+        waited: the time since the server handed out the attempt, by the clocks of server and host.
+        lease: the length of the lease, in seconds.
     """
     return shim.now() - max(0.0, min(waited.total_seconds(), lease - RPC_TIMEOUT.total_seconds()))
 
@@ -196,11 +199,11 @@ async def report(
     """Reports the outcome to the server, and tries again until the server answers.
 
     Args:
-        hurried: returns True if only one short try is to be made.
+        hurried: returns True if one short try must be enough.
 
     Returns:
-        ACCEPTED, REFUSED (the server does not wait for the outcome any more), or UNREPORTED (a
-        hurried try failed).
+        ACCEPTED, REFUSED (the server does not wait for the outcome any more), or UNREPORTED (the
+        short try failed).
     """
     try:
         await handle.complete(outcome, rpc_timeout=HURRIED_TIMEOUT if hurried() else RPC_TIMEOUT)
@@ -217,8 +220,8 @@ async def report(
 
 
 async def free_placement(context: HostContext, task: RunTask) -> None:
-    """Sends the scheduler a message that the placement is free. A terminated job cannot, and the
-    scheduler notices later.
+    """Sends the scheduler a message that the placement is free. If the message is lost, the
+    scheduler finds out later that the job has ended.
     """
     scheduler = context.client.get_workflow_handle(names.scheduler_workflow(context.cluster))
     vacated = Vacate(key=task.placement_key, host_id=context.host.id, incarnation=task.incarnation)

@@ -15,16 +15,17 @@ from iris.activities.host.environment.secret_values import HostSecrets
 from iris.activities.host.files.bundles import Bundles
 from iris.activities.host.files.caches import Cache
 from iris.activities.host.files.outputs import AT_ONCE
+from iris.activities.host.machine.accelerators import Accelerators
 from iris.activities.host.machine.gpu_health import GpuHealth
 from iris.activities.host.machine.ports import Gpus, Ports, TakenGpus
 from iris.activities.host.machine.usage import Use
-from iris.activities.host.runtimes.base import HostUnable, Runtime
+from iris.activities.host.runtimes.base import HostFault, Runtime
 from iris.activities.host.runtimes.container.images import Token
 from iris.activities.host.runtimes.container.runtime import DockerRuntime
-from iris.activities.host.runtimes.environment import Accelerators, base_env
 from iris.activities.host.runtimes.process.job_users import PASSABLE, JobUsers
 from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.activities.host.runtimes.program import Exit
+from iris.activities.host.runtimes.variables import base_env
 from iris.messages.task import RunTask
 from iris.model.host.faults import FAULTS, Fault
 from iris.model.host.gpus import GPU_FAULT, offered
@@ -34,8 +35,8 @@ from iris.model.host.store_limits import StoreLimits
 from iris.model.units import GIB
 from iris.storage.object_store import Store
 
-#: Size limits of the caches of bundles and of environments on one machine, in bytes. The least
-#: recently used are removed first.
+#: The size limits of the caches of bundles and of environments on one machine, in bytes. The least
+#: recently used entries are removed first.
 BUNDLE_CACHE_BYTES = 10 * GIB
 ENVIRONMENT_CACHE_BYTES = 50 * GIB
 
@@ -48,23 +49,24 @@ class HostContext:
     store: Store
     cluster: str
     host: Host
-    #: Belongs to this host alone; contains the attempts' directories.
+    #: The directory of this host alone, which contains the attempts' directories.
     directory: Path
-    #: The caches of bundles and environments; hosts on one machine may share it.
+    #: The directory of the caches of bundles and environments. Hosts on one machine may share it.
     cache_dir: Path
-    #: The container image of tasks that name none; None: such tasks run as processes.
+    #: The container image of tasks that do not name an image. If it is None, such tasks run as
+    #: processes.
     image: str | None = None
-    #: Tasks whose image is not named by digest are refused.
+    #: Whether a task must name its image by digest.
     require_digests: bool = False
     #: Directories of the host that the configuration mounts into every container.
     mounts: Sequence[Path] = ()
-    #: The agent's own directories and files, which no job gets.
+    #: The agent's own directories and files, which no job may use.
     own: Sequence[Path] = ()
     #: Variables of every task's environment, unless its job sets them.
     env_vars: Mapping[str, str] = field(default_factory=dict)
-    #: The umask of programs and of their set-up commands; -1: the agent's umask.
+    #: The umask of programs and of their set-up commands; -1 for the agent's umask.
     umask: int = -1
-    #: The users of jobs that run as processes; None: the agent's user.
+    #: The users of jobs that run as processes. If it is None, such jobs run as the agent's user.
     job_users: JobUsers | None = None
     #: The groups that a job with a user of its own needs for the host's devices, if it requests
     #: devices.
@@ -74,12 +76,12 @@ class HostContext:
     faults: Sequence[Fault] = FAULTS
     #: The few variables of the host itself that every program gets.
     base_env: Mapping[str, str] = field(default_factory=lambda: base_env(without_environment))
-    #: Where a client on this machine finds the cluster: its address, and the state directory if the
-    #: cluster is in it.
+    #: The variables by which a client on this machine finds the cluster: the cluster's address, and
+    #: the state directory if the cluster is in it.
     contact_env: Mapping[str, str] = field(default_factory=dict)
-    #: The accelerators that the machine really has, whatever the host offers.
+    #: The accelerators that the machine has. The host may offer others, which are simulated.
     accelerators: Accelerators = field(default_factory=Accelerators)
-    #: Returns a token for images in Google's registries, on a machine of Google's.
+    #: Returns a token for images in Google's registries, if this is a machine in Google Cloud.
     registry_token: Token = lambda: None
     limits: StoreLimits = field(default_factory=StoreLimits)
     #: The secrets that jobs may use.
@@ -87,12 +89,12 @@ class HostContext:
     ports: Ports = field(default_factory=Ports)
     gpus: Gpus = field(default_factory=Gpus)
     gpu_health: GpuHealth = field(default_factory=GpuHealth)
-    #: Limits how many output files are uploaded at once.
+    #: Limits the number of output files that are uploaded at once.
     gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
-    #: The claims of this host's attempts that are not settled, each as often as there are such
-    #: attempts.
+    #: The placement keys of this host's attempts that are not settled. A key is in the list once
+    #: for each of its attempts.
     claims: list[str] = field(default_factory=list)
-    #: The last measured usage of each attempt, by its key.
+    #: The last measured resource usage, by the keys of the attempts.
     uses: dict[str, Use] = field(default_factory=dict)
 
     @property
@@ -104,8 +106,8 @@ class HostContext:
         return Bundles(self.store, self.cache_dir / "bundles", BUNDLE_CACHE_BYTES)
 
     def environments(self, task: RunTask) -> Cache:
-        """Returns the cache of environments of such tasks: those with users of their own cannot
-        reach the agent's directories.
+        """Returns the cache of environments for a task. Tasks with users of their own have another
+        cache, because they cannot reach the agent's directories.
         """
         if (users := self.users_of(task)) is not None:
             return Cache(users.environments, ENVIRONMENT_CACHE_BYTES, mode=PASSABLE)
@@ -113,52 +115,50 @@ class HostContext:
         return Cache(self.cache_dir / name, ENVIRONMENT_CACHE_BYTES)
 
     def image_of(self, task: RunTask) -> str | None:
-        """Returns the container image in which the task runs; None: it runs as a process of the
+        """Returns the container image of the task; None if the task runs as a process of the
         host.
         """
         return task.image or self.image
 
     def users_of(self, task: RunTask) -> JobUsers | None:
-        """Returns the users of which the task gets one; None: it runs in a container or as the user
-        of the agent.
+        """Returns the users from which the task gets one; None if the task runs in a container or
+        as the user of the agent.
         """
         return None if self.image_of(task) else self.job_users
 
     def host_env(self, task: RunTask) -> Mapping[str, str]:
-        """Returns the variables of the host that a task's program gets. A container has commands of
-        its own.
+        """Returns the variables of the host that a task's program gets. Outside of a container,
+        PATH includes a directory with the commands `python` and `iris`.
         """
         if self.image_of(task):
             return self.base_env
         users = self.users_of(task)
         if users is None:
             return with_commands(self.base_env, self.directory / "commands")
-        return with_commands(
-            self.base_env, users.environments / "commands", 0o755
-        )  # they cannot reach the host's directory
+        # These users cannot reach the host's directory.
+        return with_commands(self.base_env, users.environments / "commands", 0o755)
 
     def gpus_of(self, task: RunTask) -> TakenGpus | None:
         """Allocates the task's GPUs among the host's, real or simulated.
 
         Returns:
-            The UUIDs of the GPUs, or the numbers of simulated ones; None: the host has no GPU, the
-            task has requested all of the machine's, or it runs in a container on a host with
-            simulated ones.
+            The UUIDs of the GPUs, or the numbers of simulated GPUs. None if the host has no GPU, if
+            the task has requested all GPUs of the machine, or if it runs in a container on a host
+            with simulated GPUs.
 
         Raises:
-            HostUnable: too few are free, or one of the host's GPUs is broken.
+            HostFault: too few GPUs are free, or a GPU of the host is broken.
         """
         real, wanted = self.accelerators.device, task.resources.device
         if fault := self.device_fault(task):
-            raise HostUnable(f"this host is quarantined: {fault}", GPU_FAULT)
+            raise HostFault(f"this host is quarantined: {fault}", GPU_FAULT)
         there = real or (None if self.image_of(task) else self.host.resources.device)
         if there is None or there.kind is not DeviceKind.GPU:
             return None
         count = wanted.count if wanted is not None and wants_gpu(task) else 0
         names: list[tuple[str, ...]] = [(str(number),) for number in range(there.count)]
-        gpus = Gpus(
-            self.directory / "gpus"
-        )  # simulated GPUs belong to one host, real ones to all hosts of the machine
+        # Simulated GPUs belong to one host, real ones to all hosts of the machine.
+        gpus = Gpus(self.directory / "gpus")
         if real is not None:
             gpus, names = (
                 self.gpus,
@@ -168,20 +168,21 @@ class HostContext:
                 ],
             )
         everything = max(len(names), len(self.accelerators.gpus))
-        # An instance is always named: a program would see only the first of them.
+        # A MIG instance is always named, because a program without the names sees only the first
+        # instance.
         by_name = count < everything or any(gpu.is_instance for gpu in self.accelerators.gpus)
         return gpus.take(count, names) if by_name else None
 
     async def check_devices(self, task: RunTask, ended: Exit | None) -> None:
-        """Checks the GPUs of a task whose program has failed: it may fail sooner than the next
-        regular check.
+        """Checks the GPUs of a task whose program has failed, because the next regular check may be
+        later than the report of the outcome.
         """
         if ended is not None and ended.status and wants_gpu(task):
             await self.gpu_health.check()
 
     def device_fault(self, task: RunTask) -> str:
-        """Returns what is wrong with the host's devices of the kind that the task requests; empty:
-        nothing.
+        """Returns the fault of the host's devices of the kind that the task requests; empty if they
+        have no fault.
         """
         return self.gpu_health.fault if wants_gpu(task) else ""
 

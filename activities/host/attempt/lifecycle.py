@@ -1,29 +1,30 @@
 """The lifecycle of an attempt on a host, as a table: state x event -> state.
 
-    PREPARING ── STARTED ──▶ RUNNING ─────────── ENDED ──▶ ENDED ── UPLOADED ──▶ REPORTING ──
-        ACCEPTED ──▶ SETTLED │                      │ │ │                         ▲
-        └────── REFUSED ─────────▲ │ stop, host over      │ │ └ stop ──▶ STOPPING ──────┤ ENDED
-        │ ├───▶ CANCELLED ───────┼─┼───────────────────────────┤
-        │ │                      │ └ host over ▶ KILLING ──────┘
-        │ │ given up             └ given up ──▶ DROPPING ── ENDED ──▶ DROPPED ── UPLOADED
-        ────────────────────────┤ └─────────────────────────────────────────────────────────────▲
+    PREPARING ─ STARTED ─▶ RUNNING ──────── ENDED ─▶ ENDED ─ UPLOADED ─▶ REPORTING
+        │                    │ │ │                     ▲                 │     │
+        │ stop, host over    │ │ └ stop ─▶ STOPPING ───┤ ENDED  ACCEPTED │     │ REFUSED
+        ├──▶ CANCELLED ──────┼─┼───────────────────────┤                 ▼     ▼
+        │                    │ └ host over ─▶ KILLING ─┘                 SETTLED
+        │ given up           │                                              ▲
+        │                    └ given up ─▶ DROPPING ─ ENDED ─▶ DROPPED ─────┘ UPLOADED
+        └─────────────────────────────────────────────────────────▲
 
 The rules:
 
 1.  All changes of an attempt's state are in this file. `step` decides; `Attempt` performs the
-   effects, in their order.
+    effects, in their order.
 2.  Only PREPARING + STARTED starts a program. No other state leads back to PREPARING, so at most
-   one program is started.
-3.  The first event that stops an attempt decides its outcome (`Lifecycle.outcome`). A later one may
-    shorten the program's grace, but does not change the outcome.
-4.  Nothing changes the outcome once the program has ended. The performer must therefore look for
-    the end of the program before every other event. A program whose first process ended by itself
-    has its outcome from then on (FIRST_ENDED), though it still runs: an event that stops it stops
-    the processes that are left.
-5.  An attempt that was given up reports nothing: it has a successor, or will have one soon. Lost
-    contact is treated in the same way, because the server may have given the attempt up; but an
-    attempt that has ended does no harm, and waits for contact. So does one that has its outcome
-    (FIRST_ENDED): what is left of its program is killed.
+    one program is started.
+3.  The first event that stops an attempt decides its outcome (`Lifecycle.outcome`). A later event
+    may shorten the program's grace, but does not change the outcome.
+4.  Nothing changes the outcome once the program has ended. `Attempt` must therefore look for the
+    end of the program before every other event. If the program's first process has ended by itself
+    (FIRST_ENDED), its exit decides the outcome, though the program still runs. An event that stops
+    the program then stops the processes that are left.
+5.  An attempt that was given up reports nothing, because it has a successor or will have one soon.
+    Lost contact is treated in the same way, because the server may have given the attempt up. There
+    are two exceptions, in which the attempt waits for contact and reports its outcome: an attempt
+    that has ended, and one whose outcome is known (FIRST_ENDED) and whose processes are killed.
 6.  Only ENDED + UPLOADED leads to REPORT, and never twice.
 7.  HOST_OVER also sets `hurried`, for the rest of the attempt: uploads and the report get one short
     try. If that fails (UNREPORTED), the attempt's directory stays, and the next agent reports the
@@ -36,8 +37,8 @@ a fault of the agent: `step` raises and nothing changes. The table needs no cloc
 as events, and the shim keeps the grace and the lease.
 
 Only the decided outcome and SETTLED are recorded in the attempt's directory
-(`orphans.AttemptFile`). `restore` derives the state of an attempt that an agent finds from these
-two and from the files of its program.
+(`leftover_processes.AttemptFile`). For an attempt that an agent finds, `restore` derives the state
+from these two records and from the files of its program.
 """
 
 from collections.abc import Mapping
@@ -54,7 +55,7 @@ class State(StrEnum):
 
     #: The host prepares the attempt.
     PREPARING = "PREPARING"
-    #: No program was started, none will be, and the outcome is decided.
+    #: No program was started and none will be started. The outcome is decided.
     CANCELLED = "CANCELLED"
     #: The program was started.
     RUNNING = "RUNNING"
@@ -83,15 +84,14 @@ class Event(StrEnum):
     STARTED = "STARTED"
     #: The program ended, or the preparation ended without a program.
     ENDED = "ENDED"
-    #: The program's first process ended by itself, and others that the program has started are
-    #: left.
+    #: The program's first process ended by itself, and other processes of the program are left.
     FIRST_ENDED = "FIRST_ENDED"
     #: The user cancelled the job.
     CANCEL = "CANCEL"
     #: The attempt ran longer than its timeout.
     TIMEOUT = "TIMEOUT"
-    #: The attempt used more of its host's disk than it may. It has no grace, in which it would use
-    #: even more.
+    #: The attempt used more of its host's disk than it may. Its program gets no grace, in which it
+    #: could use even more.
     DISK_LIMIT = "DISK_LIMIT"
     #: The host stops, so the program has to end.
     PREEMPT = "PREEMPT"
@@ -118,12 +118,12 @@ class Event(StrEnum):
 class Effect(StrEnum):
     """An order that the performer carries out, in the sequence that `step` returns."""
 
-    #: Limits uploads and the report to one short try, also those in progress.
+    #: Limits the uploads and the report to one short try, including those in progress.
     HURRY = "HURRY"
     #: Writes the decided outcome to the attempt's directory.
     RECORD_OUTCOME = "RECORD_OUTCOME"
     CANCEL_PREPARATION = "CANCEL_PREPARATION"
-    #: SIGTERM, the job's grace, SIGKILL.
+    #: Sends SIGTERM, and SIGKILL after the job's grace.
     STOP_PROGRAM = "STOP_PROGRAM"
     KILL_PROGRAM = "KILL_PROGRAM"
     #: Reports the outcome until the server answers.
@@ -136,17 +136,18 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True)
 class Lifecycle:
-    """An attempt's state, with what was decided on the way."""
+    """An attempt's state, and the decisions that led to it."""
 
     state: State = State.PREPARING
     #: True if the program was started, whatever the state is now.
     launched: bool = False
-    #: The outcome that was decided before the program ended; None: the program's exit decides.
+    #: The outcome that was decided before the program ended. If it is None, the program's exit
+    #: decides.
     outcome: TaskOutcome | None = None
     #: True if only one short try is left for each upload and for the report.
     hurried: bool = False
-    #: True if the program's exit decides the outcome, whatever happens until its last process has
-    #: ended.
+    #: True if the exit of the program's first process decides the outcome, whatever later events
+    #: are.
     exited: bool = False
 
 
@@ -157,12 +158,13 @@ _STOP = (Event.CANCEL, Event.TIMEOUT, Event.PREEMPT)
 _KILL = (Event.INCARNATION_OVER, Event.HOST_OVER, Event.HOST_FAILED, Event.DISK_LIMIT)
 _DROP = (Event.GIVEN_UP, Event.CONTACT_LOST)
 _END = (*_STOP, *_KILL, *_DROP)
-#: With these, the incarnation that the attempt names is over. The outcome says so, because the
-#: slice may report that after the job has asked for hosts again: see `retries.hosts_after`.
+#: The events after which the attempt's incarnation of the host is over. The outcome says so,
+#: because the slice may report the end of the incarnation only after the job has asked for hosts
+#: again: see `retries.hosts_after`.
 _OVER = (Event.PREEMPT, Event.INCARNATION_OVER, Event.HOST_OVER)
 
-#: The state of the outcome that an event decides. A host that failed decides it later, from the
-#: failure.
+#: The state of the outcome that an event decides. HOST_FAILED is missing, because the failure
+#: itself decides the outcome later.
 _OUTCOMES: Mapping[Event, TaskState] = {
     Event.CANCEL: TaskState.KILLED,
     Event.TIMEOUT: TaskState.FAILED,
@@ -279,10 +281,10 @@ def restore(
     """Returns the lifecycle of an attempt that an earlier agent began.
 
     Args:
-        launched: the start of the program was ordered.
-        ended: the program has ended.
-        outcome: the recorded outcome; None: none was decided.
-        settled: it is recorded that only uploads are left.
+        launched: True if the start of the program was ordered.
+        ended: True if the program has ended.
+        outcome: the recorded outcome; None if no outcome was decided.
+        settled: True if the record says that only uploads are left.
     """
     if settled:
         state = State.SETTLED

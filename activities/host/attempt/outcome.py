@@ -7,18 +7,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from iris.activities.host.files.caches import DISK_FAULT, is_disk_full
+from iris.activities.host.machine.ports import COORDINATOR_FAULT
+from iris.activities.host.runtimes.base import HostFault
+from iris.activities.host.runtimes.cleanup.links import Replaced
+from iris.activities.host.runtimes.process.job_users import USERS_FAULT
 from iris.activities.host.runtimes.program import Exit, Started
-from iris.model.host import faults as exits
-from iris.model.host.faults import BEYOND_THE_HOST, Fault, error_line, recognise
+from iris.model.host.faults import BEYOND_THE_HOST, Fault, error_line, explain, recognise
 from iris.model.host.gpus import GPU_FAULT
 from iris.model.job.attempts import TaskOutcome
 from iris.model.states import TaskState
 
-#: The name of the fault if the host is the reason why an attempt cannot continue, …
+#: The fault if the host is the reason why an attempt cannot continue.
 HOST_FAULT = "host"
-#: … and if its files were deleted or its shim was killed, perhaps by the program itself. This is
-#: not counted against the host.
+#: The fault if Iris's files were deleted or the shim was killed, perhaps by the program itself. It
+#: does not count against the host.
 LOST_FAULT = "attempt-lost"
+#: The fault of an attempt that has filled the disk itself. An attempt whose program has not started
+#: must have written more than half of the space that was free at first.
+FILLED_FAULT = "disk-filled"
 
 
 class Evidence(NamedTuple):
@@ -26,22 +33,23 @@ class Evidence(NamedTuple):
 
     taken_at: datetime
     now: datetime
-    #: True if the start of a program was ordered, …
+    #: True if the start of a program was ordered.
     launched: bool
-    #: … and the record of its start.
+    #: The record of the start of the program, if the program was started.
     started: Started | None
     exit: Exit | None = None
     #: The outcome that was decided when the attempt was ended before its program ended.
     decided: TaskOutcome | None = None
-    #: In bytes; 0: no limit.
+    #: The limit of the task's memory, in bytes; 0 if there is none.
     memory_limit: int = 0
     last_lines: str = ""
+    #: The patterns that recognise faults of the infrastructure.
     faults: Sequence[Fault] = ()
-    #: What was wrong with a device of the task's kind when the program had ended; empty: nothing.
+    #: The fault of a device of the task's kind when the program had ended; empty if there is none.
     device_fault: str = ""
-    #: The sentence about output files that are not stored; empty: all are.
+    #: The sentence about output files that are not stored; empty if all are stored.
     left_out: str = ""
-    #: Whether the program says that another attempt would end in the same way.
+    #: True if the program says that another attempt would end in the same way.
     final: bool = False
 
 
@@ -52,7 +60,7 @@ def outcome_of(evidence: Evidence) -> TaskOutcome:
     if exited.error and status is not None:
         return of_the_program(evidence, exited.error, status)
     if evidence.decided is not None:
-        code = None if status is None else exits.explain(status).exit_code
+        code = None if status is None else explain(status).exit_code
         return _ended(evidence, evidence.decided.model_copy(update={**ran, "exit_code": code}))
     if status is None:
         return of_the_host(
@@ -67,9 +75,7 @@ def outcome_of(evidence: Evidence) -> TaskOutcome:
         )
     if status == 0:
         return _ended(evidence, TaskOutcome(state=TaskState.SUCCEEDED, exit_code=0, **ran))
-    end = exits.explain(
-        status, out_of_memory=exited.out_of_memory, memory_limit=evidence.memory_limit
-    )
+    end = explain(status, out_of_memory=exited.out_of_memory, memory_limit=evidence.memory_limit)
     said = error_line(evidence.last_lines)
     reason = f"{end.reason}: {said}" if said else end.reason
     ended = {"exit_code": end.exit_code, "signal": end.signal, "final": evidence.final, **ran}
@@ -88,9 +94,7 @@ def outcome_of(evidence: Evidence) -> TaskOutcome:
 
 
 def of_the_program(evidence: Evidence, reason: str, exit_code: int) -> TaskOutcome:
-    """Returns a failure of the job's own, though no program was started: the attempt would not
-    start on any host.
-    """
+    """Returns the outcome of an attempt that no host could start. It is a failure of the job."""
     failed = TaskOutcome(
         state=TaskState.FAILED, reason=reason, exit_code=exit_code, started_at=evidence.taken_at
     )
@@ -100,8 +104,9 @@ def of_the_program(evidence: Evidence, reason: str, exit_code: int) -> TaskOutco
 def of_the_host(evidence: Evidence, reason: str, fault: str = "") -> TaskOutcome:
     """Returns a failure of the host, or of something that the attempt needs, such as a registry.
 
-    If the host kept the program from starting, the outcome names no fault, so the attempt costs no
-    retry. A fault that occurs on other hosts too (`BEYOND_THE_HOST`) is always named, so it counts.
+    If the program was not started because of the host, the outcome names no fault, so the attempt
+    costs no retry. A fault that other hosts may have too (`BEYOND_THE_HOST`) is always named, so it
+    counts.
     """
     counts = evidence.launched or fault in BEYOND_THE_HOST
     return _ended(
@@ -110,12 +115,46 @@ def of_the_host(evidence: Evidence, reason: str, fault: str = "") -> TaskOutcome
     )
 
 
-def of_an_unreadable_record(host_id: str, kept: Path, now: datetime) -> TaskOutcome:
-    """Returns the outcome of an attempt whose record an agent cannot read, for instance after
-    another version of Iris.
+def of_a_host_fault(
+    evidence: Evidence, error: HostFault, *, filled: bool, has_others: bool
+) -> TaskOutcome:
+    """Returns the outcome of an attempt that its host could not prepare.
+
+    The host refuses the attempt, and neither of them is at fault, if other attempts hold all uids
+    or the port, or may have filled the disk.
 
     Args:
-        kept: the directory on the host with its logs and outputs.
+        filled: True if this attempt has filled the disk.
+        has_others: True if other attempts use the disk.
+    """
+    outcome = of_the_host(evidence, str(error), FILLED_FAULT if filled else error.fault)
+    others_filled = error.fault == DISK_FAULT and not filled and has_others
+    refused = others_filled or error.fault in (USERS_FAULT, COORDINATOR_FAULT)
+    return outcome.model_copy(update={"refused": refused})
+
+
+def of_a_failure(evidence: Evidence, error: Exception, *, launched: bool) -> TaskOutcome:
+    """Returns the outcome of an attempt that an error of the agent's own work has ended.
+
+    Args:
+        launched: True if the order to start the program is on the disk.
+    """
+    reason, fault = str(error), HOST_FAULT
+    if isinstance(error, FileNotFoundError):
+        reason = "Iris's files beside the program were deleted"
+    if isinstance(error, FileNotFoundError | Replaced):
+        fault = LOST_FAULT
+    if launched and isinstance(error, OSError) and is_disk_full(error):
+        fault = FILLED_FAULT  # the disk was free when the program began
+    return of_the_host(evidence, f"the attempt cannot continue on this host: {reason}", fault)
+
+
+def of_an_unreadable_record(host_id: str, kept: Path, now: datetime) -> TaskOutcome:
+    """Returns the outcome of an attempt whose record an agent cannot read, for instance because
+    another version of Iris wrote it.
+
+    Args:
+        kept: the directory on the host with the logs and outputs of the attempt.
     """
     reason = (
         f"host {host_id} could not read the record of the attempt and killed its program; what it"

@@ -1,4 +1,4 @@
-"""Prepares an attempt before its program starts: files, ports, environment, container. All of it
+"""Prepares an attempt before its program starts: files, ports, environment, container. Every step
 can be repeated.
 """
 
@@ -6,24 +6,24 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import SecretStr
 
 from iris.activities.host.attempt.host_context import HostContext
-from iris.activities.host.environment.projects import reading_the_jobs_files
-from iris.activities.host.environment.set_up import set_up
+from iris.activities.host.environment.job_files import reading_the_jobs_files
+from iris.activities.host.environment.set_up import Places, ProgramFiles, Ready, set_up
 from iris.activities.host.files.bundles import row_of
 from iris.activities.host.files.caches import DISK_FAULT
 from iris.activities.host.files.checkpoint_files import FOLDER
 from iris.activities.host.files.restore import restore
-from iris.activities.host.machine.ports import COORDINATOR_FAULT
-from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch, Runtime
+from iris.activities.host.runtimes.base import HostFault, JobFault, Launch, Runtime
 from iris.activities.host.runtimes.cleanup import trees
-from iris.activities.host.runtimes.environment import attempt_env, needs_own_coordinator
-from iris.activities.host.runtimes.process.job_users import USERS_FAULT, files_of
+from iris.activities.host.runtimes.process.job_users import files_of
 from iris.activities.host.runtimes.threads import in_thread
+from iris.activities.host.runtimes.variables import Prepared, attempt_env, needs_own_coordinator
 from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.job import bundles
@@ -31,15 +31,11 @@ from iris.model.job.arrays import substituted, task_values
 from iris.model.job.environments import has_digest
 from iris.model.units import MIB, format_bytes
 
-#: The least free disk space, in bytes. With less, a program could not even write its first lines.
+#: The least free disk space, in bytes. With less, a program could not write its first lines.
 MIN_FREE_BYTES = 4 * MIB
-#: The faults that other attempts cause, which may be those of other agents of the machine.
-CAUSED_BY_OTHERS = (USERS_FAULT, COORDINATOR_FAULT)
-
-
-#: The command that runs a task's function: in the interpreter that the call names, if this host has
-#: it, else in the first one on PATH. Some machines and images have only one of the two names of
-#: Python.
+#: The command that runs a task's function. It uses the interpreter that the call names, if this
+#: host has it, and otherwise the first one on PATH. Some machines and images have only one of the
+#: two names of Python.
 CALL = (
     "sh",
     "-c",
@@ -51,13 +47,17 @@ CALL = (
 )
 #: The name that programs show for a user who has only a number.
 USER_NAME = "iris-job"
-#: Names the port of a task that needs a coordinator of its own; the program sees it in the variable
-#: for JAX only.
+#: The name of the port of a task that needs a coordinator of its own. The program finds the port
+#: only in JAX's variable.
 COORDINATOR = "coordinator"
 
 
 def has_attempts(directory: Path, besides: Path | None = None) -> bool:
-    """Returns whether the attempts' directory has any that may use its disk, besides this one."""
+    """Returns whether the directory contains attempts, which may use its disk.
+
+    Args:
+        besides: the directory of an attempt that does not count.
+    """
     return any(each != besides for each in directory.iterdir())
 
 
@@ -65,21 +65,45 @@ class Built(NamedTuple):
     """A program that is ready to be started."""
 
     launch: Launch
-    #: Descriptors of locks on what the program uses, open for as long as it lives. The caller of
-    #: `build` closes its own copies.
+    #: Descriptors of locks on the resources of the program, which stay open while the program
+    #: lives. The caller of `build` closes its own copies.
     keep: tuple[int, ...]
     ports: dict[str, int]
-    #: The values of further variables of the program, which its launch does not have.
+    #: The values of the job's secrets, by variable. The launch does not contain them.
     secrets: Mapping[str, SecretStr]
 
 
 class Listeners(NamedTuple):
-    """What is called with texts for the user while an attempt is prepared."""
+    """The functions that receive texts for the user while an attempt is prepared."""
 
-    #: With a line for the log.
+    #: Receives each line for the log.
     log: Callable[[str], object]
-    #: With what is done now, for the status of the task; empty: nothing that may take long.
+    #: Receives the present step, for the status of the task; an empty text when a step has ended.
     status: Callable[[str], object]
+
+
+class _Reserved(NamedTuple):
+    """The ports and GPUs that the attempt has locked."""
+
+    ports: dict[str, int]
+    gpus: tuple[str, ...] | None
+    #: The port for JAX's coordinator, if the task needs a coordinator of its own.
+    coordinator_port: int | None
+    #: The descriptors of the locks.
+    keep: tuple[int, ...]
+
+
+class _Fetched(NamedTuple):
+    """The program's files on this host."""
+
+    #: The directory of all files of the program.
+    root: Path
+    #: The directory in which the program starts.
+    workdir: Path
+    #: The directory of the call, if the task runs a function.
+    call: Path | None
+    #: The task's row of the array's table: values by column.
+    row: Mapping[str, str]
 
 
 async def build(
@@ -88,155 +112,231 @@ async def build(
     """Prepares the attempt. The output of the set-up goes into the file `build` of its directory.
 
     Raises:
-        CannotStart: the attempt cannot start on any host, because of its secrets, bundle, image,
+        JobFault: the attempt cannot start on any host, because of its secrets, bundle, image,
             environment or directory.
-        HostUnable: this host cannot prepare the attempt, or not now.
+        HostFault: this host cannot prepare the attempt, at least not now.
     """
-    image = context.image_of(task)
-    if image and context.require_digests and not has_digest(image):
-        why = (
-            "names the image by a tag, which can be changed to another image, and this cluster"
-            " requires digests"
-        )
-        raise CannotStart(
-            f"{image} {why} (bootstrap.require_image_digests); use NAME@sha256:…", 126
-        )
-    users = context.users_of(task)
-    if (free := shutil.disk_usage(users.directory if users else directory).free) < MIN_FREE_BYTES:
-        raise HostUnable(
-            f"the disk for tasks is full on this host: {format_bytes(free)} are free", DISK_FAULT
-        )
-    secrets = await context.secrets.values(
-        task.secrets, task.job
-    )  # first: if one is missing, the rest of the work is for nothing
+    preparation = _Preparation(context, task, directory, runtime, listeners)
+    preparation.check()
+    # The secrets are first: if one is missing, the other steps would be useless.
+    secrets = await context.secrets.values(task.secrets, task.job)
     with contextlib.ExitStack() as undo:
-        ports, gpus = context.ports.take(task.ports), None
+        reserved = preparation.reserve(undo)
+        await preparation.prepare_runtime()
+        files, host_env = await preparation.make_files()
+        await preparation.restore_checkpoint(files)
+        fetched = await preparation.fetch(files)
+        env = preparation.variables(host_env, files, fetched, reserved)
+        ready = await preparation.set_up(env, files, fetched)
+        undo.callback(ready.release)
+        launch = await runtime.launch(
+            _command(task, fetched), ready.env, fetched.workdir, read=ready.read
+        )
+        undo.pop_all()
+    return Built(launch, (*reserved.keep, *ready.keep), reserved.ports, secrets)
+
+
+@dataclass(frozen=True)
+class _Preparation:
+    """The steps that prepare one attempt, in the order in which `build` calls them."""
+
+    context: HostContext
+    task: RunTask
+    #: The directory of the attempt.
+    directory: Path
+    runtime: Runtime
+    listeners: Listeners
+
+    def check(self) -> None:
+        """Checks what the task requests, and the free space of the host's disk."""
+        image = self.context.image_of(self.task)
+        if image and self.context.require_digests and not has_digest(image):
+            why = (
+                "names the image by a tag, which can be changed to another image, and this cluster"
+                " requires digests"
+            )
+            raise JobFault(
+                f"{image} {why} (bootstrap.require_image_digests); use NAME@sha256:…", 126
+            )
+        users = self.context.users_of(self.task)
+        free = shutil.disk_usage(users.directory if users else self.directory).free
+        if free < MIN_FREE_BYTES:
+            raise HostFault(
+                f"the disk for tasks is full on this host: {format_bytes(free)} are free",
+                DISK_FAULT,
+            )
+
+    def reserve(self, undo: contextlib.ExitStack) -> _Reserved:
+        """Locks the ports and GPUs of the attempt. `undo` releases them."""
+        context, task = self.context, self.task
+        ports = context.ports.take(task.ports)
         undo.callback(_close, ports.keep)
         meeting = context.ports.hold(port) if (port := task.coordinator_port) is not None else ()
         undo.callback(_close, meeting)
-        if (taken := context.gpus_of(task)) is not None:
-            gpus = taken.names
-            undo.callback(_close, taken.keep)
-        own = context.ports.take(
-            (COORDINATOR,) if needs_own_coordinator(task, context.accelerators.tpu) else ()
-        )
+        taken = context.gpus_of(task)
+        of_gpus = () if taken is None else taken.keep
+        undo.callback(_close, of_gpus)
+        needs_own = needs_own_coordinator(task, context.accelerators.tpu)
+        own = context.ports.take((COORDINATOR,) if needs_own else ())
         undo.callback(_close, own.keep)
-        if image:
-            listeners.status(f"getting the image {image}")
-        await runtime.prepare()
-        listeners.status("")
+        return _Reserved(
+            ports.numbers,
+            None if taken is None else taken.names,
+            own.numbers.get(COORDINATOR),
+            (*ports.keep, *own.keep, *meeting, *of_gpus),
+        )
 
-        def begin(_: object) -> tuple[Path, Mapping[str, str]]:
-            made = (
-                _make_files(directory, task, in_container=bool(image))
-                if users is None
-                else users.make_files(directory)
-            )
-            return made, context.host_env(task)
+    async def prepare_runtime(self) -> None:
+        """Gets the image, if the program runs in a container."""
+        if image := self.context.image_of(self.task):
+            self.listeners.status(f"getting the image {image}")
+        await self.runtime.prepare()
+        self.listeners.status("")
 
-        files, host_env = await in_thread(begin)
-        if (
-            task.bundle is not None and task.workdir is not None
-        ):  # no job has both, but somebody may send one
-            raise CannotStart(
+    async def make_files(self) -> tuple[Path, Mapping[str, str]]:
+        """Makes the attempt's directories.
+
+        Returns:
+            The directory that contains them, and the host's variables for the program.
+        """
+        context, task = self.context, self.task
+        users, in_container = context.users_of(task), bool(context.image_of(task))
+
+        def make(_: object) -> tuple[Path, Mapping[str, str]]:
+            if users is None:
+                files = _make_files(self.directory, task, in_container=in_container)
+            else:
+                files = users.make_files(self.directory)
+            return files, context.host_env(task)
+
+        return await in_thread(make)
+
+    async def restore_checkpoint(self, files: Path) -> None:
+        """Restores the last save of the task, or of the task that it starts from."""
+        task = self.task
+        if not task.checkpoints or (task.attempt == 1 and not task.from_checkpoint):
+            return
+        restored = await restore(
+            self.context.store,
+            task.checkpoints,
+            self.directory,
+            files,
+            self.runtime.owner,
+            start_from=task.from_checkpoint,
+            announce=self.listeners.status,
+        )
+        if restored:
+            self.listeners.log(restored)
+            self.listeners.status("")
+
+    async def fetch(self, files: Path) -> _Fetched:
+        """Unpacks the bundle, the call and the array's row of the task."""
+        context, task = self.context, self.task
+        if task.bundle is not None and task.workdir is not None:  # no client sends such a task
+            raise JobFault(
                 "a task with a bundle has no workdir: its files are unpacked into a directory of"
                 " its own",
                 2,
             )
-        if task.checkpoints and (task.attempt > 1 or task.from_checkpoint):
-            saves, other, tell = task.checkpoints, task.from_checkpoint, listeners.status
-            if restored := await restore(
-                context.store,
-                saves,
-                directory,
-                files,
-                runtime.owner,
-                start_from=other,
-                announce=tell,
-            ):
-                listeners.log(restored)
-                listeners.status("")
         root = Path(task.workdir) if task.workdir is not None else files / "work"
         if task.bundle is not None:
-            await context.bundles.unpack(task.bundle, root, runtime.owner)
+            await context.bundles.unpack(task.bundle, root, self.runtime.owner)
         call = None
         if task.call is not None:
             call = files / "call"
-            await context.bundles.unpack(task.call, call, runtime.owner)
-        row = await row_of(context.bundles, task, directory / "array")
-        if task.workdir is None and context.umask >= 0:
-            if task.bundle is not None:
-                await in_thread(lambda _: _set_modes(root, context.umask))
-            else:
-                root.chmod(0o777 & ~context.umask)  # it is empty
+            await context.bundles.unpack(task.call, call, self.runtime.owner)
+        row = await row_of(context.bundles, task, self.directory / "array")
+        await self._apply_umask(root)
         workdir = root / task.environment.project if task.bundle is not None else root
         with reading_the_jobs_files():
             exists = task.bundle is None or workdir.is_dir()
         if not exists:
-            raise CannotStart(
+            raise JobFault(
                 f"the workspace has no directory {task.environment.project!r}; submit it, too", 2
             )
-        env = attempt_env(
-            task,
-            host_env if users is None else {**host_env, **_own_env(files)},
-            context.cluster,
-            context.host,
-            defaults=context.env_vars,
-            contact=context.contact_env,
-            workdir=workdir,
+        return _Fetched(root, workdir, call, row)
+
+    async def _apply_umask(self, root: Path) -> None:
+        umask = self.context.umask
+        if self.task.workdir is not None or umask < 0:
+            return
+        if self.task.bundle is not None:
+            await in_thread(lambda _: _set_modes(root, umask))
+        else:
+            root.chmod(0o777 & ~umask)  # the directory is empty
+
+    def variables(
+        self, host_env: Mapping[str, str], files: Path, fetched: _Fetched, reserved: _Reserved
+    ) -> dict[str, str]:
+        """Returns the variables of the program, except for those of its environment's packages."""
+        context, task = self.context, self.task
+        own = {} if context.users_of(task) is None else _own_env(files)
+        prepared = Prepared(
+            workdir=fetched.workdir,
             outputs=files / "outputs",
             checkpoint=files / FOLDER,
             checkpoint_url=_checkpoint_url(context, task),
-            call=call,
-            params=row,
-            ports=ports.numbers,
+            call=fetched.call,
+            params=fetched.row,
+            ports=reserved.ports,
             tpu=context.accelerators.tpu,
-            gpus=gpus,
-            coordinator_port=own.numbers.get(COORDINATOR),
+            gpus=reserved.gpus,
+            coordinator_port=reserved.coordinator_port,
         )
+        return attempt_env(
+            task,
+            {**host_env, **own},
+            context.cluster,
+            context.host,
+            prepared,
+            defaults=context.env_vars,
+            contact=context.contact_env,
+        )
+
+    async def set_up(self, env: Mapping[str, str], files: Path, fetched: _Fetched) -> Ready:
+        """Makes the environment with the packages of the program."""
+        task = self.task
         # Only the attempt's own copy of a project is synced: in a directory of the user, a sync
         # would write a lock file.
-        wanted = task.environment.model_copy(
-            update={} if task.bundle is not None else {"sync": False}
-        )
-        ready = await set_up(
-            wanted,
-            runtime,
-            workdir,
+        unsynced = {} if task.bundle is not None else {"sync": False}
+        return await set_up(
+            task.environment.model_copy(update=unsynced),
+            self.runtime,
+            ProgramFiles(
+                fetched.workdir,
+                fetched.root,
+                content=task.bundle.sha256 if task.bundle is not None else "",
+            ),
             env,
-            context.environments(task),
-            files / "environment",
-            directory / "build",
-            root=root,
-            content=task.bundle.sha256 if task.bundle is not None else "",
-            announce=listeners.status,
+            self.context.environments(task),
+            Places(files / "environment", self.directory / "build"),
+            announce=self.listeners.status,
         )
-        undo.callback(ready.release)
-        command = task.command
-        if task.array is not None:
-            values = task_values(task.index, row)
-            command = tuple(substituted(word, values) for word in command)
-        launch = await runtime.launch(
-            CALL if call is not None else command, ready.env, workdir, read=ready.read
-        )
-        undo.pop_all()
-        keep = (*ports.keep, *own.keep, *meeting, *(taken.keep if taken else ()), *ready.keep)
-        return Built(launch, keep, ports.numbers, secrets)
+
+
+def _command(task: RunTask, fetched: _Fetched) -> tuple[str, ...]:
+    if fetched.call is not None:
+        return CALL
+    if task.array is None:
+        return task.command
+    values = task_values(task.index, fetched.row)
+    return tuple(substituted(word, values) for word in task.command)
 
 
 def is_final(directory: Path) -> bool:
-    """Returns whether the program of this attempt has left the mark that another attempt would end
-    in the same way.
+    """Returns whether the program of this attempt has written the file that says that another
+    attempt would end in the same way.
     """
     mark = files_of(directory) / "outputs" / bundles.FINAL
     return os.path.exists(mark)  # noqa: PTH110 Path raises for a folder that the job has closed
 
 
 def _checkpoint_url(context: HostContext, task: RunTask) -> str:
-    """Returns where in the store the program can store checkpoints itself; empty: nowhere.
+    """Returns the place in the store where the program can save checkpoints itself; empty if the
+    program cannot reach the store.
 
-    A directory of the agent's user as a store is closed to containers and to programs with users of
-    their own.
+    Containers and programs with users of their own cannot reach a store that is a directory of the
+    agent's user.
     """
     closed = context.store.url.startswith("file:") and (
         context.image_of(task) or context.users_of(task)
@@ -266,7 +366,7 @@ def _close(descriptors: tuple[int, ...]) -> None:
 
 
 def _set_modes(workdir: Path, umask: int) -> None:
-    """Gives the directories of the program's files the modes that the user's umask gives.
+    """Sets the modes of the directories of the program's files as the user's umask requires.
 
     So a program that changes its user can still read them. Other users cannot reach them, because
     the attempt's directory above them is private.
@@ -277,11 +377,11 @@ def _set_modes(workdir: Path, umask: int) -> None:
 
 
 def _make_files(directory: Path, task: RunTask, *, in_container: bool) -> Path:
-    """Makes the directories of an attempt without a user of its own, and returns the directory in
-    which they are.
+    """Makes the directories of an attempt without a user of its own, and returns the directory that
+    contains them.
 
-    A process gets only those that it uses: on ext4, a new file costs the more the more files were
-    deleted lately.
+    A process gets only the directories that it uses: on ext4, a new file takes longer after many
+    files were deleted.
     """
     used = {
         "work": True,
@@ -296,7 +396,7 @@ def _make_files(directory: Path, task: RunTask, *, in_container: bool) -> Path:
 
 
 def _make_fresh(directory: Path) -> None:
-    """Makes an empty directory; removes what an agent that died has left there."""
+    """Makes an empty directory, and first removes what an agent that died has left there."""
     try:
         directory.mkdir()
     except FileExistsError:

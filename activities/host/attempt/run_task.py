@@ -1,4 +1,4 @@
-"""Implements `run_task`, the activity that every host serves on a task queue of its own."""
+"""Serves `run_task`, the activity of a host's own task queue, and manages the host's attempts."""
 
 import asyncio
 import hashlib
@@ -29,11 +29,11 @@ from iris.model.job.attempts import TaskOutcome
 
 logger = logging.getLogger(__name__)
 
-#: The type of the error with which an agent refuses an attempt that another agent of the host may
-#: take.
+#: The type of the error of an agent that does not take an attempt that another agent of the host
+#: may take.
 HOST_REFUSED = "HostRefused"
-#: The type of the error with which a host refuses an attempt because the incarnation that the
-#: attempt names ends.
+#: The type of the error of an agent that does not take an attempt because the host's incarnation
+#: ends.
 HOST_LEAVES = "HostLeaves"
 #: The interval between two measurements of the resources that attempts use.
 MEASURE_INTERVAL = timedelta(seconds=2)
@@ -56,9 +56,9 @@ class Tasks:
         #: Attempts of earlier agents whose records cannot be read, and the reports about them.
         self._lost: list[LostAttempt] = []
         self._reports: set[asyncio.Task[Event]] = set()
-        #: The reason why new attempts are refused; empty: they are not.
+        #: The reason why this agent takes no new attempts; empty while it takes them.
         self._closed = ""
-        #: Whether another agent continues with this incarnation.
+        #: True if another agent continues with this incarnation.
         self._handed_over = False
 
     @activity.defn
@@ -67,18 +67,18 @@ class Tasks:
         program ends.
         """
         if task.incarnation != self._context.host.incarnation:
-            # It may be over, or newer than this agent.
-            raise _refusal(
+            # The task's incarnation may be over, or newer than this agent.
+            raise _not_taken(
                 f"this agent serves incarnation {self._context.host.incarnation}, not"
                 f" {task.incarnation}",
                 HOST_REFUSED,
             )
         if self._closed:
-            raise _refusal(self._closed, HOST_REFUSED if self._handed_over else HOST_LEAVES)
+            raise _not_taken(self._closed, HOST_REFUSED if self._handed_over else HOST_LEAVES)
         folders = (task.logs, task.outputs, task.checkpoints, task.from_checkpoint)
         if wrong := [name for name in folders if name and not is_possible(name)]:
-            # No job sends this, but a program that reaches the service may. The attempt could not
-            # be stored, and would seem to be the host's fault.
+            # Jobs send only valid names, but a program that reaches the service may send others.
+            # The store would not take them, and that would count as a fault of the host.
             raise ApplicationError(
                 f"{wrong[0][:100]!r} is not the name of a folder in the store", non_retryable=True
             )
@@ -93,7 +93,7 @@ class Tasks:
             except OSError as error:
                 trees.remove(directory)
                 if is_disk_full(error) and has_attempts(self._context.attempts_dir):
-                    raise _refusal(
+                    raise _not_taken(
                         f"its disk is full while other attempts use it ({error.strerror})",
                         HOST_REFUSED,
                     ) from None
@@ -158,8 +158,9 @@ class Tasks:
     async def take_over(self) -> None:
         """Continues the attempts that an earlier agent of this incarnation has left.
 
-        Ends attempts of other incarnations and attempts that are not wanted any more. So when this
-        agent starts to take work, nothing is left running here that may also run elsewhere.
+        Ends the attempts of other incarnations, and those for which the server does not wait any
+        more. So when this agent starts to take work, no program runs here that may also run on
+        another host.
         """
         left = await asyncio.to_thread(remains.find, self._context.attempts_dir)
         self._lost = left.lost
@@ -172,9 +173,8 @@ class Tasks:
         for fault in await asyncio.gather(
             *(attempt.reconcile() for attempt in found), return_exceptions=True
         ):
-            if isinstance(
-                fault, Exception
-            ):  # the run of this attempt meets it again, and the others need this agent
+            # The run of this attempt will report the fault. The other attempts need this agent.
+            if isinstance(fault, Exception):
                 logger.error("an attempt of an earlier agent could not be examined", exc_info=fault)
         mine = [
             attempt
@@ -190,16 +190,16 @@ class Tasks:
             )
         for attempt in mine:
             self._run(attempt)
-        # The earlier agent may have died while it measured what they use.
+        # The earlier agent may have died while it measured their use of the disk.
         await asyncio.gather(
             *(asyncio.to_thread(resume, attempt.task.key, attempt.occupant) for attempt in mine)
         )
 
     def report_lost(self) -> None:
-        """Reports the attempts of an earlier incarnation, and those whose records cannot be read,
-        as lost.
+        """Reports as lost the attempts of an earlier incarnation and the attempts whose records
+        cannot be read.
 
-        Must be called after this incarnation is registered, so that their jobs are not placed on
+        Must be called after this incarnation is registered. Otherwise their jobs might be placed on
         the dead incarnation again.
         """
         for attempt in self._earlier:
@@ -228,27 +228,26 @@ class Tasks:
             if not attempt.settled
         }
         if ending:
-            # Does not wait longer for an unreachable server: it also notices that the attempts'
-            # heartbeats have stopped.
+            # The wait is limited, because the server may be unreachable. It then learns of the end
+            # from the missing heartbeats.
             timeout = max(ending.values()) + REPORT_TIMEOUT
             await asyncio.wait([self._runs[key] for key in ending], timeout=timeout.total_seconds())
-            await asyncio.to_thread(
-                leftover_processes.kill, keys
-            )  # processes that have escaped from their shim
+            # Some processes may have escaped from their shim.
+            await asyncio.to_thread(leftover_processes.kill, keys)
         await self._cancel_runs()
 
     async def hand_over(self, reason: str) -> None:
-        """Refuses new attempts and leaves the running ones to the next agent, which must take over
-        before their leases end.
+        """Refuses new attempts and leaves the running attempts to the next agent, which must take
+        over before their leases end.
         """
         self._closed, self._handed_over = reason, True
         await self._cancel_runs()
 
     async def kill_all(self, reason: str) -> None:
-        """Refuses new attempts, kills the running ones and reports each once: the cluster has given
-        this incarnation up.
+        """Refuses new attempts, kills the running attempts and tries to report each of them once,
+        because the cluster has given this incarnation up.
 
-        The report is certain, so the attempts' jobs need not wait until the heartbeats time out.
+        With the report, the attempts' jobs need not wait until the heartbeats time out.
         """
         self._closed = reason
         keys = set(self._attempts)
@@ -257,9 +256,8 @@ class Tasks:
         await asyncio.gather(*self._runs.values(), return_exceptions=True)
         await self._cancel_runs()
         if keys:
-            await asyncio.to_thread(
-                leftover_processes.kill, keys
-            )  # processes that have escaped from their shim
+            # Some processes may have escaped from their shim.
+            await asyncio.to_thread(leftover_processes.kill, keys)
 
     def _run(self, attempt: Attempt) -> None:
         key = attempt.task.key
@@ -289,5 +287,5 @@ class Tasks:
             )
 
 
-def _refusal(reason: str, kind: str) -> ApplicationError:
+def _not_taken(reason: str, kind: str) -> ApplicationError:
     return ApplicationError(f"refused the task: {reason}", type=kind, non_retryable=True)

@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-#: The PATH of a program whose environment has none: as in most container images.
+#: The PATH of a program whose environment has no PATH. It is that of most container images.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def without_environment(path: str, prefix: str = sys.prefix, base: str = sys.base_prefix) -> str:
-    """Returns the PATH without the directory of the virtual environment in which this agent runs:
-    its packages are no program's.
+    """Returns the PATH without the directory of the virtual environment in which this agent runs,
+    because programs must not find the agent's packages.
 
     Args:
-        prefix, base: the directories of the agent's environment and of the Python on which it is
-        based.
+        prefix: the directory of the agent's environment.
+        base: the directory of the Python on which the environment is based.
     """
     if prefix == base:
         return path
@@ -31,22 +31,25 @@ def without_environment(path: str, prefix: str = sys.prefix, base: str = sys.bas
 
 
 def with_commands(env: Mapping[str, str], directory: Path, mode: int = 0o700) -> dict[str, str]:
-    """Returns the environment with a PATH that ends with a directory for the commands that the
-    machine may lack.
+    """Returns the environment with a PATH that ends with a directory of commands that the machine
+    may lack.
 
-    `iris` runs the agent's own installation. `python` is the machine's `python3`, or the Python on
-    which the agent's environment is based, without the agent's packages; it is there only if the
-    machine has no command of this name. The latter is also there with its version, such as
-    `python3.12`, for functions that need this version.
+    The directory contains these commands:
+
+    - `iris` runs the agent's own installation.
+    - `python3.12`, or another version, is the Python on which the agent's environment is based,
+      without the agent's packages. Some functions need this version.
+    - `python3` is the same Python, if the machine has no `python3`.
+    - `python` is the machine's `python3` or that Python, if the machine has no `python`.
 
     Args:
-        directory: the parent of the directory with the commands; created if it does not exist.
-        mode: that of the directory and of the commands. Where jobs have users of their own, those
-            need them, too.
+        directory: the parent of the directory with the commands. It is created if it does not
+            exist.
+        mode: the mode of the directory and of the commands. If jobs have users of their own, these
+            users need them, too.
     """
-    directory = (
-        directory / hashlib.sha256(sys.executable.encode()).hexdigest()[:12]
-    )  # agents of a machine may share the parent
+    # Several agents of a machine may use the same parent.
+    directory = directory / hashlib.sha256(sys.executable.encode()).hexdigest()[:12]
     path = env.get("PATH") or PATH
     versioned = f"python{sys.version_info.major}.{sys.version_info.minor}"
     base = str(Path(sys.base_prefix, "bin", versioned))

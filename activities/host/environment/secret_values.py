@@ -1,7 +1,8 @@
-"""Looks up the values of a job's secrets on its host.
+"""Looks up the values of a job's secrets on its host: in the agent's environment and files, in
+Google Secret Manager, and among the values that submitters have sealed in the cluster's store.
 
-A value is in the agent's memory until the program's shim has it, and never in an error, a log or a
-file of the agent.
+A value stays in the agent's memory until the program's shim has it. It is never in an error, a log
+or a file of the agent.
 """
 
 import asyncio
@@ -14,9 +15,8 @@ from typing import Protocol
 
 from pydantic import SecretStr, ValidationError
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import NETWORK_FAULT, STORE_FAULT, HostFault, JobFault
 from iris.model import names
-from iris.model.errors import InvalidValue
 from iris.model.job.secrets import (
     AGENT_PREFIXES,
     MAX_VALUE_BYTES,
@@ -35,89 +35,13 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 #: The exit code of a job whose secret cannot be used.
 EXIT_CODE = 126
-#: The name of the fault when Google does not answer. It is not the host's.
-NETWORK_FAULT = "network"
-#: The system's directories whose files are not secrets: they show processes, such as the agent's
-#: own environment.
+#: The system's directories whose files are not secrets: they show processes, such as the agent
+#: with its environment.
 _OF_THE_SYSTEM = ("/proc/", "/sys/", "/dev/")
 
 
-class CannotOpen(Exception):
-    """No host can open the value, for this reason."""
-
-
-@dataclass(frozen=True)
-class SealedValues:
-    """The sealed values in the store of one cluster."""
-
-    cluster: str = ""
-    #: None: a host without a store, which opens nothing.
-    store: Store | None = None
-    #: Names the file with the private keys.
-    env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
-
-    async def value(self, variable: str, path: str, job: str) -> bytes:
-        """Returns the value of a job's variable.
-
-        Args:
-            path: the object that has it, as in a `SecretSource`.
-
-        Raises:
-            CannotOpen: it is gone, it is not for this job, it was changed, or this host does not
-            have the key. OSError, BaseError: the store does not answer.
-        """
-        if why := why_not_sealed(path, job):
-            raise CannotOpen(why)
-        private = self._keys()
-        if self.store is None:
-            raise CannotOpen("the agent of this host has no store")
-        from iris.model import sealed  # few jobs have such secrets
-
-        entry = sealed_entry(path, variable)
-        stored = await self.store.get(
-            names.sealed_object(self.cluster, path), sealed.MAX_OBJECT_BYTES
-        )
-        if stored is None:
-            raise CannotOpen(
-                "it is not in the store any more: it was deleted, or its job has ended"
-            )
-        try:
-            found = sealed.SealedObject.model_validate_json(stored).values.get(entry)
-            if found is None:
-                raise CannotOpen(f"the store has no value of {entry} there")
-            return sealed.parse_keys(private, "").open(
-                found, sealed.Place(self.cluster, path, entry)
-            )
-        except sealed.SealedWith as error:
-            file = self.env[names.ENV_SECRET_KEYS]
-            remedy = "set it again, or bring the keys of this host up to date"
-            raise CannotOpen(
-                f"it was sealed with the key {error}, which is not in {file} on this host; {remedy}"
-            ) from None
-        except ValidationError:
-            raise CannotOpen("its object in the store is malformed") from None
-        except InvalidValue as error:
-            raise CannotOpen(str(error)) from None
-        except ValueError as error:
-            raise CannotOpen(str(error)) from None
-
-    def _keys(self) -> str:
-        """Returns the content of the file of keys."""
-        file = self.env.get(names.ENV_SECRET_KEYS, "")
-        if not file:
-            remedy = f"start it with {names.ENV_SECRET_KEYS}=FILE, the file with the cluster's keys"
-            raise CannotOpen(
-                f"the agent of this host has no keys for the secrets of users; {remedy}"
-            )
-        try:
-            if open_to_others(Path(file)):
-                raise CannotOpen(
-                    f"the keys in {file} are open to other users of the host; close the file: chmod"
-                    f" 600 {file}"
-                )
-            return Path(file).read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise CannotOpen(f"the agent of this host cannot read its keys: {error}") from None
+class Unusable(Exception):
+    """The value of a secret cannot be used, on this or any other host. The text is the reason."""
 
 
 class SecretManager(Protocol):
@@ -134,13 +58,78 @@ class SecretManager(Protocol):
         """Returns the value of `projects/P/secrets/S/versions/V`.
 
         Raises:
-            BadConfig: there is none, or this host may not read it.
+            BadConfig: the secret does not exist, or this host may not read it.
             Unavailable: Google does not answer.
         """
 
 
-class _Refused(Exception):
-    """The value cannot be used, for this reason."""
+@dataclass(frozen=True)
+class SealedValues:
+    """The sealed values in the store of one cluster."""
+
+    cluster: str = ""
+    #: The cluster's store. If it is None, this host opens no sealed value.
+    store: Store | None = None
+    #: The agent's environment, of which one variable names the file with the private keys.
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+
+    async def value(self, variable: str, path: str, job: str) -> bytes:
+        """Returns the value of a job's variable.
+
+        Args:
+            path: the object with the value, as in a `SecretSource`.
+
+        Raises:
+            Unusable: the object is gone, is not for this job or was changed, or this host does not
+                have the key.
+            OSError, BaseError: the store does not answer.
+        """
+        if why := why_not_sealed(path, job):
+            raise Unusable(why)
+        private = self._keys()
+        if self.store is None:
+            raise Unusable("the agent of this host has no store")
+        from iris.model import sealed  # few jobs have such secrets
+
+        entry = sealed_entry(path, variable)
+        stored = await self.store.get(
+            names.sealed_object(self.cluster, path), sealed.MAX_OBJECT_BYTES
+        )
+        if stored is None:
+            raise Unusable("it is not in the store any more: it was deleted, or its job has ended")
+        try:
+            found = sealed.SealedObject.model_validate_json(stored).values.get(entry)
+            if found is None:
+                raise Unusable(f"the store has no value of {entry} there")
+            return sealed.parse_keys(private, "").open(
+                found, sealed.Place(self.cluster, path, entry)
+            )
+        except sealed.SealedWith as error:
+            file = self.env[names.ENV_SECRET_KEYS]
+            remedy = "set it again, or bring the keys of this host up to date"
+            raise Unusable(
+                f"it was sealed with the key {error}, which is not in {file} on this host; {remedy}"
+            ) from None
+        except ValidationError:
+            raise Unusable("its object in the store is malformed") from None
+        except ValueError as error:
+            raise Unusable(str(error)) from None
+
+    def _keys(self) -> str:
+        """Returns the content of the file of keys."""
+        file = self.env.get(names.ENV_SECRET_KEYS, "")
+        if not file:
+            remedy = f"start it with {names.ENV_SECRET_KEYS}=FILE, the file with the cluster's keys"
+            raise Unusable(f"the agent of this host has no keys for the secrets of users; {remedy}")
+        try:
+            if open_to_others(Path(file)):
+                raise Unusable(
+                    f"the keys in {file} are open to other users of the host; close the file: chmod"
+                    f" 600 {file}"
+                )
+            return Path(file).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Unusable(f"the agent of this host cannot read its keys: {error}") from None
 
 
 def _no_manager() -> SecretManager:
@@ -151,16 +140,17 @@ def _no_manager() -> SecretManager:
 class HostSecrets:
     """The secrets that jobs may use on this host."""
 
-    #: The list of the configuration, as in `iris.model.job.secrets.why_not`.
+    #: The patterns of the configuration for the allowed sources, as in
+    #: `iris.model.job.secrets.why_not`.
     allowed: Sequence[str] = ()
-    #: Called by the first job that uses it. Raises ImportError if the agent is installed without
+    #: Returns the client of Secret Manager. Raises ImportError if the agent is installed without
     #: Google's libraries.
     manager: Callable[[], SecretManager] = field(default=_no_manager, repr=False)
     #: The agent's environment. Its values do not show when this object is printed.
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     #: The agent's own directories and files, which no job gets.
     own: Sequence[Path] = ()
-    #: Opens what submitters have sealed.
+    #: The values that submitters have sealed.
     sealed: SealedValues = field(default_factory=SealedValues, repr=False)
 
     async def values(self, secrets: Mapping[str, str], job: str) -> dict[str, SecretStr]:
@@ -170,9 +160,10 @@ class HostSecrets:
             job: the id of the job.
 
         Raises:
-            CannotStart: a secret does not exist here, is not allowed, or cannot be the value of a
+            JobFault: a secret does not exist here, is not allowed, or cannot be the value of a
                 variable. The message names the secret and its source.
-            HostUnable: Google or the store does not answer.
+            HostFault: Google or the store does not answer. Google is outside the cluster and the
+                store is a part of it, so they have different faults.
         """
         return {
             name: SecretStr(await self._value(name, source, job))
@@ -187,20 +178,21 @@ class HostSecrets:
             else:
                 value = await asyncio.to_thread(self._looked_up, source)
             if not value or "\0" in value:
-                raise _Refused(
+                raise Unusable(
                     "it is empty"
                     if not value
                     else "it contains a NUL byte, which no variable can have"
                 )
             if len(os.fsencode(value)) > MAX_VALUE_BYTES:
-                raise _Refused(f"it is larger than {MAX_VALUE_BYTES // 1024} KiB")
-        except (_Refused, CannotOpen, BadConfig) as error:
-            raise CannotStart(
+                raise Unusable(f"it is larger than {MAX_VALUE_BYTES // 1024} KiB")
+        except (Unusable, BadConfig) as error:
+            raise JobFault(
                 f"secret {name} ({shown_source(text)}) cannot be used: {error}", EXIT_CODE
             ) from None
         except (PlatformError, *STORE_ERRORS) as error:
-            raise HostUnable(
-                f"secret {name} ({shown_source(text)}) could not be read: {error}", NETWORK_FAULT
+            fault = NETWORK_FAULT if isinstance(error, PlatformError) else STORE_FAULT
+            raise HostFault(
+                f"secret {name} ({shown_source(text)}) could not be read: {error}", fault
             ) from None
         return value
 
@@ -212,7 +204,7 @@ class HostSecrets:
                 return self._of_file(source)
             case SecretKind.GCP:
                 return self._of_google(source)
-        raise _Refused(
+        raise Unusable(
             "it is on the submitter's machine, and the client that submitted the job has not"
             " sealed it"
         )
@@ -220,7 +212,7 @@ class HostSecrets:
     def _of_env(self, source: SecretSource) -> str:
         self._check(source)
         if source.name not in self.env:
-            raise _Refused("the agent of this host has no such variable")
+            raise Unusable("the agent of this host has no such variable")
         return self.env[source.name]
 
     def _of_file(self, source: SecretSource) -> str:
@@ -229,16 +221,16 @@ class HostSecrets:
             # Without O_NONBLOCK, opening a pipe would block.
             file = os.open(source.name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
-            raise _Refused(
+            raise Unusable(
                 f"the file cannot be read on this host: {getattr(error, 'strerror', None) or error}"
             ) from None
         try:
             self._check_path(_path_of(file, source.name))
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise _Refused("it is not a regular file")
+                raise Unusable("it is not a regular file")
             return _decoded(os.read(file, MAX_VALUE_BYTES + 2))
         except OSError as error:
-            raise _Refused(f"the file cannot be read on this host: {error.strerror}") from None
+            raise Unusable(f"the file cannot be read on this host: {error.strerror}") from None
         finally:
             os.close(file)
 
@@ -246,7 +238,7 @@ class HostSecrets:
         try:
             manager = self.manager()
         except ImportError:
-            raise _Refused(
+            raise Unusable(
                 "the agent of this host was installed without iris-temporal[secrets]"
             ) from None
         whole = source if "/" in source.name else resource_of(source, manager.project())
@@ -255,32 +247,32 @@ class HostSecrets:
 
     def _check(self, source: SecretSource) -> None:
         if why := why_not(source, self.allowed):
-            raise _Refused(why)
+            raise Unusable(why)
 
     def _check_path(self, path: str) -> None:
-        """Checks the file that was opened: a step of the path may be a link, which a job may have
-        made.
+        """Checks the path of the file that was opened, because the configured path may contain
+        links that a job has made.
         """
         self._check(SecretSource(SecretKind.HOST_FILE, path))
         if path.startswith(_OF_THE_SYSTEM):
-            raise _Refused("it is a file of the system")
+            raise Unusable("it is a file of the system")
         if any(Path(path).is_relative_to(directory.resolve()) for directory in self.own):
-            raise _Refused("it is a file of the agent")
+            raise Unusable("it is a file of the agent")
         credentials = {
             os.path.realpath(value)
             for name, value in self.env.items()
             if name.startswith(AGENT_PREFIXES)
         }
         if path in credentials:
-            raise _Refused("it holds a credential of the agent itself, which no job gets")
+            raise Unusable("it holds a credential of the agent itself, which no job gets")
 
 
 def _path_of(file: int, name: str) -> str:
-    """Returns the path of an open file, without links."""
+    """Returns the path of an open file, with all links resolved."""
     link = Path("/proc/self/fd", str(file))
     return str(link.readlink() if link.is_symlink() else Path(name).resolve())
 
 
 def _decoded(data: bytes) -> str:
-    """Returns a value as text without a final line end, which editors and `echo` add."""
+    """Returns a value as text without the line end that editors and `echo` add."""
     return os.fsdecode(data).removesuffix("\n").removesuffix("\r")

@@ -14,28 +14,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 from iris.activities.host.environment import uv_errors
-from iris.activities.host.environment.projects import (
-    Project,
-    indexes_of_lock,
-    reading_the_jobs_files,
-)
+from iris.activities.host.environment.job_files import reading_the_jobs_files
+from iris.activities.host.environment.projects import Project, indexes_of_lock
 from iris.activities.host.environment.uv_places import Uv, UvPlaces
 from iris.activities.host.files.caches import DISK_FAULT, Cache
-from iris.activities.host.runtimes.base import CannotStart, HostUnable, Runtime
+from iris.activities.host.runtimes.base import NETWORK_FAULT, HostFault, JobFault, Runtime
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.process.job_users import acting_as, end_user, give
 from iris.activities.host.runtimes.threads import in_thread
 from iris.model.job.environments import EnvironmentSpec, requirements_file
 
-NETWORK_FAULT = "network"
-#: How much of the end of a step's output is searched for the cause of a failure, in bytes.
+#: The size of the end of a step's output that is searched for the cause of a failure, in bytes.
 _TAIL = 64 * 1024
-#: A step that fails after more seconds is not run again here: uv itself has tried several times,
-#: and the host is needed.
+#: A step that fails after more seconds is not run again on this host: uv itself has tried several
+#: times, and other jobs wait for the host.
 _QUICK = 60.0
 #: The maximum length of a command in a message, in characters.
 _MOST = 80
-#: Settings that make uv or pip install somewhere else than into the current environment.
+#: Settings that make uv or pip install into another place than the current environment.
 _ELSEWHERE = {
     "PIP_TARGET",
     "PIP_PREFIX",
@@ -44,23 +40,26 @@ _ELSEWHERE = {
     "PIP_BREAK_SYSTEM_PACKAGES",
     "UV_SYSTEM_PYTHON",
 }
-#: Settings that uv compares with those by which a lock was resolved. The project's own settings are
-#: in its files.
+#: Settings that must be the same as when the lock was resolved. The project's own settings are in
+#: its files.
 _RESOLVED_BY = {"UV_RESOLUTION", "UV_PRERELEASE", "UV_FORK_STRATEGY", "UV_EXCLUDE_NEWER"}
 #: Settings that name the package indexes.
 _INDEXES = {"UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"}
-#: Writes the path of a python into the file `$0`, with its package directories if it is that of a
-#: virtual environment. The python is the first one of version `$1`, or the first one of any
-#: version.
+#: A shell script that looks for the first Python of version `$1` on PATH, or else for the first
+#: Python of any version. It writes the path of this Python into the file `$0`, with the package
+#: directories if the Python belongs to a virtual environment.
 _LOOK = """\
 for version in $1 ""; do for python in python python3 python${version:-3}; do $python -I -c '
 import json, sys, sysconfig
 if sys.argv[2] not in ("", "%d.%d" % sys.version_info[:2]): sys.exit(1)
-sites = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}) if sys.prefix != sys.base_prefix else []
-json.dump([sys.executable, sites], open(sys.argv[1], "w"))' "$0" "$version" 2>/dev/null && exit
+is_venv = sys.prefix != sys.base_prefix
+sites = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")} if is_venv else ()
+answer = [sys.executable, sorted(sites)]
+json.dump(answer, open(sys.argv[1], "w"))' "$0" "$version" 2>/dev/null && exit
 done; done
 exit 127"""
-#: Removes `--user`, which uv's pip does not support: such packages go into the environment.
+#: A piece of a shell script that removes the option `--user`, which uv's pip does not support. The
+#: packages then go into the environment.
 _WITHOUT_USER = 'for word; do shift; [ "$word" = --user ] || set -- "$@" "$word"; done'
 
 
@@ -68,7 +67,7 @@ class _Python(NamedTuple):
     """A Python interpreter that a program would find."""
 
     executable: str
-    #: The package directories of its virtual environment; empty: it does not belong to one.
+    #: The package directories of its virtual environment; empty if it belongs to none.
     sites: list[str]
 
 
@@ -77,10 +76,10 @@ class Steps:
 
     Args:
         env: the environment of every step, without the variables that only some steps need.
-        cache: where uv and what it needs are kept.
+        cache: the cache of environments, which also has uv and its downloads.
         output: the file to which all output is appended.
         pauses: delays before each retry after a network failure, in seconds.
-        announce: called with what is done, before it is.
+        announce: called before each step with its description.
     """
 
     def __init__(
@@ -102,8 +101,8 @@ class Steps:
         self.uv = Uv(runtime, cache)
 
     def say(self, text: str) -> None:
-        """Appends a line for the user. If the output ends within a line, a new line is begun
-        first.
+        """Appends a line for the user to the output. If the output does not end with a newline, a
+        newline is added first.
         """
         line = f"[iris] {text}\n".encode(errors="replace")
         with os.fdopen(
@@ -121,12 +120,12 @@ class Steps:
         """Makes the environment at its final path, because its scripts contain that path.
 
         Args:
-            alone: True if the environment's files may be changed. They are then copies, not links
-                into uv's cache.
+            alone: True if the attempt may change the environment's files. They are then copies, not
+                links into uv's cache.
 
         Raises:
-            CannotStart: uv reports that the environment cannot be made.
-            HostUnable: the network or the disk failed.
+            JobFault: uv reports that the environment cannot be made.
+            HostFault: the network or the disk failed.
         """
         await self.uv.provide()
         async with self.uv.lend(venv) as kept:
@@ -140,32 +139,30 @@ class Steps:
                 await self._call_uv(
                     f"uv sync {shlex.join(options)}", ["sync", *options], sync_env, kept
                 )
-            else:  # any project is ignored; the packages of the host or the image stay visible
+            else:
+                # A project is ignored. The packages of the host or of the image stay visible.
                 options = ["--quiet", "--no-project", "--system-site-packages", *python]
                 await self._call_uv("uv venv", ["venv", *options, str(venv)], env, kept)
             if spec.pip:
                 shown = f"uv pip install {shlex.join(_words(spec.pip))}"
-                # Not editable: the environment outlives the directory of the attempt that made it.
+                # The installation is not editable, because the environment outlives the directory
+                # of the attempt that made it.
                 words = ["pip", "install", "--no-editable", *_words(spec.pip)]
                 await self._call_uv(shown, words, {**env, **_only_into(venv)}, kept)
 
     async def make_shared(
         self, place: Path, spec: EnvironmentSpec, project: Project | None
     ) -> None:
-        """Makes an environment for several attempts, which no job can change if jobs have users of
-        their own.
-
-        Raises:
-            CannotStart, HostUnable: as in `make`.
+        """Makes an environment for several attempts. No job can change it if jobs have users of
+        their own. Raises the same errors as `make`.
         """
         owner = self._owner
         if owner is not None:
             os.chown(place, owner, owner)
         await self.make(place / "venv", spec, project, alone=False)
         if owner is not None:
-            await in_thread(
-                lambda _: end_user(owner)
-            )  # a process that a build left could write to its open files
+            # A process that a build has left could still write to its open files.
+            await in_thread(lambda _: end_user(owner))
             await in_thread(lambda _: give(place, 0, of=owner))
 
     async def make_beside(self, venv: Path, version: str) -> bool:
@@ -176,16 +173,15 @@ class Steps:
         Python belongs to a virtual environment. Packages are installed into the new environment.
 
         Args:
-            version: the minor version of Python that the program needs; empty: any. If there is
-                none of it, any will do.
+            version: the preferred minor version of Python, such as `3.12`; empty for any version.
 
         Returns:
             True if the environment was made. False if there is no Python, or the image cannot run
             uv.
 
         Raises:
-            CannotStart: uv reports that the environment cannot be made.
-            HostUnable: the disk is full.
+            JobFault: uv reports that the environment cannot be made.
+            HostFault: the disk is full.
         """
         python = await self._look_at_python(venv.with_name("python.json"), version)
         if python is None:
@@ -217,11 +213,11 @@ class Steps:
         proxies.
 
         Args:
-            venv: the environment that the commands may change; None: there is none.
+            venv: the environment that the commands may change; None if they have no environment.
 
         Raises:
-            CannotStart: a command failed.
-            HostUnable: the disk is full.
+            JobFault: a command failed.
+            HostFault: the disk is full.
         """
         if venv is None:
             for command in commands:
@@ -242,17 +238,14 @@ class Steps:
                     command, {**env, **kept.env, **_only_into(venv), "UV_LINK_MODE": "copy"}, kept
                 )
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     @property
     def _owner(self) -> int | None:
         return self._runtime.owner
 
     async def _look_at_python(self, answer: Path, version: str) -> "_Python | None":
-        """Returns the Python that a program would find, or None if there is none, or if its answer
-        is none of a Python.
-        """
+        """Returns the Python that a program would find; None if there is no Python."""
         argv = ("/bin/sh", "-c", _LOOK, str(answer), version)
         status = await self._runtime.step(argv, self._env, self._workdir, self._output)
         return await asyncio.to_thread(_read_python, answer, self._owner) if status == 0 else None
@@ -263,8 +256,7 @@ class Steps:
         """
         obeying = {name: value for name, value in env.items() if name not in _RESOLVED_BY}
         if any(name in _INDEXES for name in obeying):
-            # If an index is set, uv expects the packages from there and not from the indexes of the
-            # lock. So these are added.
+            # If an index is set, uv does not use the indexes of the lock. So these are added.
             obeying["UV_INDEX"] = " ".join(
                 filter(None, (obeying.get("UV_INDEX"), *indexes_of_lock(self._workdir, project)))
             )
@@ -283,7 +275,7 @@ class Steps:
                 raise _failed(shown, status, output)
             failure = f"`{shown}` could not reach a server: {uv_errors.in_a_line(output)}"
             if pause is None or time.monotonic() - begun > _QUICK:
-                raise HostUnable(f"set-up failed: {failure}", NETWORK_FAULT)
+                raise HostFault(f"set-up failed: {failure}", NETWORK_FAULT)
             self.announce(f"{failure}; trying again")
             self.say(
                 f"the network failed; trying again in {pause:g} s ({tried} of {len(self._pauses)})"
@@ -313,7 +305,7 @@ class Steps:
             output = file.read().decode(errors="replace")
         self.say(f"{shown} {'' if status == 0 else f'{_ended(status)} '}({since(begun)})")
         if status != 0 and uv_errors.is_full_disk(output):
-            raise HostUnable(f"set-up failed: `{shown}`: the disk of this host is full", DISK_FAULT)
+            raise HostFault(f"set-up failed: `{shown}`: the disk of this host is full", DISK_FAULT)
         return status, output
 
     def _written(self) -> int:
@@ -328,13 +320,13 @@ def since(begun: float) -> str:
 
 
 def _sync_options(spec: EnvironmentSpec, project: Project) -> list[str]:
-    # Not editable: the environment outlives the directory of the attempt that made it.
+    # The installation is not editable, because the environment outlives the directory of the
+    # attempt that made it.
     options = ["--no-default-groups", "--no-editable" if project.built else "--no-install-project"]
-    options += (
-        ["--locked"] if project.locked else []
-    )  # `--frozen` would install from an outdated lock without an error
-    # uv alone checks only the dates of a few files to decide whether its build of a directory is
-    # still valid.
+    # `--frozen` would install from an outdated lock without an error.
+    options += ["--locked"] if project.locked else []
+    # Without `--refresh-package`, uv decides by the times of a few files whether its earlier build
+    # of a directory is still valid.
     options += ["--refresh-package", project.name] if project.built and project.name else []
     options += ["--all-packages"] if not project.name else []
     return [*options, *(word for extra in spec.extras for word in ("--extra", extra))]
@@ -363,8 +355,8 @@ def _only_into(venv: Path) -> dict[str, str]:
 
 
 def _read_python(answer: Path, owner: int | None) -> _Python | None:
-    """Reads the answer of a program that may not be Python at all: the job's variables decide what
-    `python` is.
+    """Reads the answer of a `python`; None if the answer is invalid. The job's variables decide
+    which program `python` is, so it may be any program.
     """
     with suppress(OSError, ValueError, TypeError, RecursionError), acting_as(owner):
         executable, sites = json.loads(links.read(answer))
@@ -378,11 +370,7 @@ def _read_python(answer: Path, owner: int | None) -> _Python | None:
 
 
 def _add_sites(venv: Path, sites: Sequence[str], owner: int | None) -> None:
-    """Lets the environment import from these directories, too.
-
-    Raises:
-        Replaced: the job has put a link in the place of one of the environment's directories.
-    """
+    """Lets the environment import from these directories, too."""
     lines = [f"import site; site.addsitedir({site!r})\n" for site in sites]
     with acting_as(owner), suppress(FileNotFoundError), links.directory(venv, "lib") as lib:
         for name in _pythons(lib):
@@ -394,11 +382,7 @@ def _add_sites(venv: Path, sites: Sequence[str], owner: int | None) -> None:
 
 
 def _add_scripts(venv: Path, uv: Path, owner: int | None) -> None:
-    """Adds the commands `uv` and `pip` to the environment, unless it has them.
-
-    Raises:
-        Replaced: the job has put a link in the place of one of the environment's directories.
-    """
+    """Adds the commands `uv` and `pip` to the environment, unless it has them."""
     call = f"exec {shlex.quote(str(uv))}"
     with acting_as(owner), suppress(FileNotFoundError), links.directory(venv, "bin") as programs:
         links.place("uv", f'#!/bin/sh\n{call} "$@"\n', programs, mode=0o755)
@@ -412,9 +396,9 @@ def _pythons(directory: int) -> list[str]:
         return [entry.name for entry in entries if entry.name.startswith("python")]
 
 
-def _failed(shown: str, status: int, output: str) -> CannotStart:
+def _failed(shown: str, status: int, output: str) -> JobFault:
     line = uv_errors.in_a_line(output)
-    return CannotStart(
+    return JobFault(
         f"set-up failed: `{shown}` {_ended(status)}{line and f': {line}'}",
         status if status > 0 else 128 - status,
     )

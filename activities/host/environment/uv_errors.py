@@ -10,7 +10,7 @@ import re
 #: The maximum length of the line, in characters; the rest is in the output.
 _MOST = 300
 _ERROR = re.compile(r"^(?:error: | *× )(?P<text>.*)$", re.MULTILINE)
-#: A cause goes on in lines that are indented, up to the next cause.
+#: A cause, which continues in indented lines up to the next cause.
 _CAUSE = re.compile(
     r"^ *(?:cause: |Caused by: |╰─▶ |├─▶ )(?P<text>.*(?:\n {3,}(?!cause: |Caused by: |╰─▶ |├─▶"
     r" )\S.*)*)$",
@@ -23,14 +23,14 @@ _DENIED = re.compile(r"^hint: (?P<text>An index .*\b40[137] .*)$", re.MULTILINE)
 _FRAMED = re.compile(
     r"^ *╰─> \[\d+ lines? of output\]\n(?P<text>.*?)^ *\[end of output\]", re.MULTILINE | re.DOTALL
 )
-#: The last line of a Python traceback. Some exceptions go on with paragraphs of advice.
+#: The last line of a Python traceback. Some exceptions continue with paragraphs of advice.
 _EXCEPTION = re.compile(r"^ *(?P<text>(?:\w+\.)*\w*(?:Error|Exception|Exit): \S.*)$", re.MULTILINE)
 #: Lines after an error that do not explain it.
 _ADVICE = re.compile(r"\[notice\]|hint: |note: |WARNING: |warning: ", re.IGNORECASE)
 _STDERR = re.compile(r"^ *(?:--- stderr|\[stderr\])$", re.MULTILINE)
-#: Messages of a transport that failed, or of a server that could not answer at that moment. A
-#: package that does not exist, or that needs a password, is not a failure of the network: every
-#: other host would fail too.
+#: Messages about a transport that failed, or a server that could not answer at that moment. A
+#: package that does not exist, or that needs a password, is not a failure of the network, because
+#: every other host would fail too.
 _NETWORK = re.compile(
     r"error sending request for url"
     r"|client error \((?:Connect|SendRequest)\)"
@@ -64,10 +64,13 @@ def is_full_disk(output: str) -> bool:
 def in_a_line(output: str) -> str:
     """Returns the most specific part of the error as one line; empty if there is no output.
 
-    An index that refuses the credentials explains why a package was not found. Otherwise the last
-    cause that uv prints is the root cause. If a program that uv or pip has called printed an error,
-    the last exception or line of that is used. Without an error of uv, it is the last line of the
-    output that is no advice.
+    The line is the first of these that the output has:
+
+    1. the last exception or line of a program that uv or pip has called,
+    2. the refusal of an index, which explains why a package was not found,
+    3. the last cause that uv prints, which is the root cause,
+    4. the error of uv,
+    5. the last line of the output that is not advice.
     """
     error = _error(output)
     if _MISFIT.search(error):  # uv's own hint would change the lock on this host
@@ -80,7 +83,8 @@ def in_a_line(output: str) -> str:
     elif (denied := _DENIED.search(error)) is not None:
         line = denied["text"]
     elif causes := _CAUSE.findall(error):
-        # Only an explanation in sentences goes on; other causes go on with an excerpt of a file.
+        # Only an explanation in sentences has several lines; after other causes, an excerpt of a
+        # file follows.
         line = causes[-1] if causes[-1].startswith("Because ") else causes[-1].splitlines()[0]
     elif (own := _ERROR.search(error)) is not None:
         line = own["text"]
@@ -95,13 +99,13 @@ def _error(output: str) -> str:
 
 
 def _of_program(text: str) -> str:
-    """Returns the line that explains the failure of a program that has printed this."""
+    """Returns the line of a program's output that explains its failure."""
     found = _EXCEPTION.findall(text)
     return found[-1] if found else _last(text)
 
 
 def _last(text: str) -> str:
-    """Returns the last line that is no advice; if there are no others, the last line."""
+    """Returns the last line that is not advice; if all lines are advice, the last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return next(
         (line for line in reversed(lines) if _ADVICE.match(line) is None),

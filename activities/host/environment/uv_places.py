@@ -1,5 +1,5 @@
 """Keeps the uv that makes environments on this host, with its downloads and interpreters, and lends
-them to set-up commands.
+them to the commands of set-ups.
 """
 
 import filecmp
@@ -17,22 +17,22 @@ from typing import NamedTuple
 import uv
 
 from iris.activities.host.files.caches import Cache
-from iris.activities.host.runtimes.base import HostUnable, Runtime
+from iris.activities.host.runtimes.base import HostFault, Runtime
 from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.process.job_users import lent
 from iris.activities.host.runtimes.threads import in_thread
 
 
 class UvPlaces(NamedTuple):
-    """Where uv works and what it needs besides the environment."""
+    """The directories in which uv works, as variables for uv."""
 
     env: dict[str, str]
-    #: The directories that it writes.
+    #: The directories to which uv writes.
     written: tuple[Path, ...]
 
     @classmethod
     def at(cls, venv: Path, cache: Path, pythons: Path) -> "UvPlaces":
-        """Returns the places for an environment, all of which a job may use that has the
+        """Returns the places for an environment. They are all for one job, which also has the
         environment's own directory.
         """
         env = {
@@ -49,8 +49,8 @@ class Uv:
     """The uv of this host, for the attempts of one runtime.
 
     Args:
-        cache: where uv, its downloads and its interpreters are kept. They lie beside the
-            environments, so that links can refer to them.
+        cache: the cache of environments. It also contains uv, its downloads and its interpreters,
+            because environments contain links to them.
     """
 
     def __init__(self, runtime: Runtime, cache: Cache) -> None:
@@ -64,20 +64,19 @@ class Uv:
         """Copies the agent's uv to the path where every runtime finds it.
 
         Raises:
-            HostUnable: the agent has no uv.
+            HostFault: the agent has no uv.
         """
         self._cache.make_directory(self.programs)
         await in_thread(lambda _: _provide(self.program))
 
     @asynccontextmanager
     async def lend(self, venv: Path) -> AsyncIterator[UvPlaces]:
-        """Yields the variables that tell uv where to work and where to keep its cache, and what it
-        has to write for that.
+        """Yields the directories in which uv works while it makes an environment.
 
-        Each runtime has a cache of its own, because what uv builds and finds in one runtime is not
-        valid in another. If jobs have users of their own, the cache belongs to one of them at a
-        time; a job that finds it in use begins with an empty one. Where jobs are kept apart, each
-        environment has its own interpreter, made of an archive in the cache.
+        Each runtime has a cache of its own, because packages that uv builds in one runtime may not
+        work in another. If jobs have users of their own, the cache belongs to one user at a time. A
+        job that finds the cache in use gets an empty one. Jobs that run in containers or as users
+        of their own get their own interpreter for each environment, from an archive in the cache.
         """
         owner = self._runtime.owner
 
@@ -114,12 +113,12 @@ def uv_version() -> str:
 def _provide(path: Path) -> None:
     """Copies the agent's uv to a path where every runtime finds it.
 
-    Programs can reach the copy too, so each call compares it with the original.
+    Programs can reach the copy and may change it, so each call compares it with the original.
     """
     try:
         source = uv.find_uv_bin()
     except FileNotFoundError:
-        raise HostUnable(
+        raise HostFault(
             "uv is not installed beside the agent of this host; reinstall iris-temporal there",
             "host",
         ) from None

@@ -1,5 +1,5 @@
 """Fetches bundles from the store, verifies them, caches them for later attempts and unpacks them
-into a program's directory.
+into a program's directory. The bundle of an array contains the table with a row for each task.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from obstore.exceptions import BaseError
 
 from iris.activities.host.files.caches import DISK_FAULT, Cache, is_disk_full
 from iris.activities.host.files.unpacking import NoArchive, Unsafe, unpack
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import STORE_FAULT, HostFault, JobFault
 from iris.activities.host.runtimes.process.job_users import acting_as
 from iris.activities.host.runtimes.threads import Stopped, in_thread
 from iris.messages.task import RunTask
@@ -34,12 +34,12 @@ from iris.storage.object_store import Store
 
 #: Delays before each retry of the store, in seconds: about half a minute in total.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-STORE_FAULT = "store"
+#: The fault of a bundle that is damaged in the store or in the cache.
 BUNDLE_FAULT = "bundle"
 #: The shell's exit code for a command that was found but cannot be executed.
-_WILL_NOT_DO = 126
-#: Errors of a path that every other host would report too.
-_NAMES_FAULT = {
+_CANNOT_EXECUTE = 126
+#: Errors about a path in the bundle, which every other host would report too.
+_ERRORS_OF_PATHS = {
     errno.EEXIST,
     errno.EISDIR,
     errno.ELOOP,
@@ -59,7 +59,7 @@ class Bundles:
     """The bundles of a host.
 
     Args:
-        cache_dir: shared with other agents of this machine.
+        cache_dir: the directory of the cache, which other agents of this machine may share.
         limit: the size limit of the cache, in bytes.
         pauses: delays before each retry of the store, in seconds.
     """
@@ -75,12 +75,12 @@ class Bundles:
         """Unpacks the bundle into a directory, which is created if it does not exist.
 
         Args:
-            owner: the uid that gets the files; None: the agent's.
+            owner: the uid that gets the files; None for the agent's uid.
 
         Raises:
-            CannotStart: the store does not have the bundle, or the bundle cannot be unpacked
+            JobFault: the store does not have the bundle, or the bundle cannot be unpacked
                 safely.
-            HostUnable: the store does not answer, the object in the store or the cached copy is
+            HostFault: the store does not answer, the object in the store or the cached copy is
                 damaged, or the disk is full.
         """
         try:
@@ -93,15 +93,10 @@ class Bundles:
                     f"the copy of bundle {bundle.sha256[:12]} in {self._cache.directory} is"
                     f" damaged: {damage}"
                 )
-                raise HostUnable(reason, BUNDLE_FAULT) from None
+                raise HostFault(reason, BUNDLE_FAULT) from None
 
     async def _unpack(self, bundle: Bundle, into: Path, owner: int | None) -> None:
-        """Unpacks the cached copy, which is fetched first if there is none.
-
-        Raises:
-            _Damaged: the copy was changed: every program of the agent's user can write to it. It is
-                not used again.
-        """
+        """Fetches the bundle if the cache does not have it, and unpacks the cached copy."""
         with await self._cache.use(bundle.sha256, lambda place: self._get(bundle, place)) as entry:
             try:
                 await in_thread(
@@ -123,7 +118,7 @@ class Bundles:
                     reason = (
                         f"bundle {bundle.sha256[:12]} in {self._store.url} is damaged: {damage}"
                     )
-                    raise HostUnable(reason, BUNDLE_FAULT) from None
+                    raise HostFault(reason, BUNDLE_FAULT) from None
             else:
                 return
             finally:
@@ -139,23 +134,21 @@ class Bundles:
                     raise
                 if pause is None:
                     reason = first_line(error)
-                    raise HostUnable(
+                    raise HostFault(
                         f"the store {self._store.url} does not answer: {reason}", STORE_FAULT
                     ) from None
                 await asyncio.sleep(pause)
             else:
-                raise CannotStart(
+                raise JobFault(
                     f"bundle {bundle.sha256[:12]} is not in the store {self._store.url} (any more);"
                     " submit the job again",
-                    _WILL_NOT_DO,
+                    _CANNOT_EXECUTE,
                 )
 
 
 def _uncompress(packed: Path, archive: Path, bundle: Bundle, stop: threading.Event) -> None:
-    """Writes the uncompressed archive, but never more bytes than a bundle may have.
-
-    Raises:
-        _Damaged: the data is not the archive of this bundle.
+    """Writes the uncompressed archive, but never more bytes than a bundle may have. Raises
+    `_Damaged` if the data is not the archive of this bundle.
     """
     most = min(bundle.size or MAX_BUNDLE, MAX_BUNDLE)
     size = 0
@@ -175,9 +168,8 @@ def _uncompress(packed: Path, archive: Path, bundle: Bundle, stop: threading.Eve
             out.write(block)
         _verify(out, bundle, stop)
         out.flush()
-        os.fsync(
-            out.fileno()
-        )  # an entry that is marked complete must be complete even after a power failure
+        # An entry that is marked complete must be complete even after a power failure.
+        os.fsync(out.fileno())
 
 
 def _verify(archive: IO[bytes], bundle: Bundle, stop: threading.Event) -> None:
@@ -193,10 +185,8 @@ def _verify(archive: IO[bytes], bundle: Bundle, stop: threading.Event) -> None:
 
 
 def _open(archive: Path) -> IO[bytes]:
-    """Opens a cached copy. A program of this machine may have replaced it by anything.
-
-    Raises:
-        _Damaged: it is not a regular file, is larger than a bundle may be, or cannot be opened.
+    """Opens a cached copy. Raises `_Damaged` if a program has replaced it by something that is not
+    a regular file of the size of a bundle.
     """
     try:
         file = os.fdopen(
@@ -214,9 +204,7 @@ def _open(archive: Path) -> IO[bytes]:
 def _unpack(
     archive: Path, bundle: Bundle, into: Path, owner: int | None, stop: threading.Event
 ) -> None:
-    """Unpacks the cached archive into the directory, after it has verified that it is the archive
-    of this bundle.
-    """
+    """Verifies that the cached archive is that of the bundle, and unpacks it into the directory."""
     with _open(archive) as file:
         try:
             _verify(file, bundle, stop)
@@ -226,36 +214,33 @@ def _unpack(
             with acting_as(owner):
                 unpack(file, into, stop)
         except NoArchive as error:
-            raise CannotStart(
-                f"the bundle cannot be unpacked: it is not a tar archive: {error}", _WILL_NOT_DO
+            raise JobFault(
+                f"the bundle cannot be unpacked: it is not a tar archive: {error}", _CANNOT_EXECUTE
             ) from None
         except Unsafe as error:
-            raise CannotStart(f"the bundle cannot be unpacked: {error}", _WILL_NOT_DO) from None
+            raise JobFault(f"the bundle cannot be unpacked: {error}", _CANNOT_EXECUTE) from None
         except OSError as error:
             if is_disk_full(error):
-                raise HostUnable(f"the disk of this host is full: {into}", DISK_FAULT) from None
-            if error.errno in _NAMES_FAULT:
+                raise HostFault(f"the disk of this host is full: {into}", DISK_FAULT) from None
+            if error.errno in _ERRORS_OF_PATHS:
                 reason = (
                     f"the bundle cannot be unpacked: {error.filename!r} cannot be created:"
                     f" {error.strerror}"
                 )
-                raise CannotStart(reason, _WILL_NOT_DO) from None
-            raise HostUnable(f"{into} cannot be written to: {error}", DISK_FAULT) from None
-
-
-#: The shell's exit code for a command that was found but cannot be executed.
-_WILL_NOT_DO = 126
+                raise JobFault(reason, _CANNOT_EXECUTE) from None
+            raise HostFault(f"{into} cannot be written to: {error}", DISK_FAULT) from None
 
 
 async def row_of(bundles: Bundles, task: RunTask, directory: Path) -> dict[str, str]:
-    """Returns the task's values by the names of their columns; none if it has no table.
+    """Returns the task's row of its array's table, as values by column; empty if the array has no
+    table.
 
     Args:
-        directory: where the table is unpacked and removed again.
+        directory: the directory in which the table is unpacked and removed again.
 
     Raises:
-        CannotStart: the store does not have the table, or the table does not have the row.
-        HostUnable: the store does not answer, or the disk is full.
+        JobFault: the store does not have the table, or the table does not have the row.
+        HostFault: the store does not answer, or the disk is full.
     """
     if task.array is None or task.array.table is None:
         return {}
@@ -263,14 +248,16 @@ async def row_of(bundles: Bundles, task: RunTask, directory: Path) -> dict[str, 
     await bundles.unpack(task.array.table, directory)
     row = await in_thread(lambda _: _line(directory / ROWS_FILE, index))
     if not isinstance(row, dict) or not all(isinstance(value, str) for value in row.values()):
-        raise CannotStart(
-            f"the table of the array has no row {index}; submit the job again", _WILL_NOT_DO
+        raise JobFault(
+            f"the table of the array has no row {index}; submit the job again", _CANNOT_EXECUTE
         )
     return row
 
 
 def _line(file: Path, index: int) -> object:
-    """Returns the value in the line, and removes the table; None: it has no such line."""
+    """Returns the value in the line of the table, or None if the table has no such line. Then
+    removes the table.
+    """
     try:
         with file.open(encoding="utf-8") as lines:
             return json.loads(next(islice(lines, index, None), "null"))

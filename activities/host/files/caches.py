@@ -1,13 +1,15 @@
-"""Keeps a cache directory of things that are expensive to get. All agents of one machine share it,
-and its size is limited.
+"""Keeps a cache of files that take long to get. All agents of one machine share the directory of
+the cache, and its size is limited.
 
-    entries/KEY.lock           locked exclusively by a process that makes or removes the entry,
-    shared by all that use it entries/KEY/TOKEN/         the content; each try has a new token, so
-    that an earlier try that still runs cannot write into it entries/KEY/complete       written
-    last; without it, the entry is left over from a failed try, and the next try removes it
+    entries/KEY.lock       locked exclusively by a process that makes or removes the entry, and
+                           shared by all processes that use it
+    entries/KEY/TOKEN/     the content; each try has a new token, so that an earlier try that still
+                           runs cannot write into it
+    entries/KEY/complete   written last; an entry without this file is left over from a failed try,
+                           and the next try removes it
 
 The locks are kernel locks (`flock`) on open file descriptors. If the shim of a program inherits
-such a descriptor, the entry stays in use for as long as the program lives, even if the agent dies.
+such a descriptor, the entry stays in use while the program lives, even if the agent dies.
 """
 
 import asyncio
@@ -24,15 +26,15 @@ from typing import NamedTuple, Self
 
 from pydantic import Field, ValidationError
 
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.threads import in_thread
 from iris.model.frozen import Frozen
 
-#: A name of a fault, as in `iris.model.host.faults`.
+#: The fault of a host whose disk is full or cannot be used.
 DISK_FAULT = "disk"
-#: Delay between two tries to take a lock that another process holds, in seconds: the first and the
-#: longest.
+#: The first and the longest delay between two tries to take a lock that another process holds, in
+#: seconds.
 LOOK_AFTER, LOOK_EVERY = 0.01, 0.25
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -47,7 +49,7 @@ class Complete(Frozen):
     entry's last use.
     """
 
-    #: The name of the directory; nothing else, which could lead out of the entry.
+    #: The name of the content's directory. The pattern excludes paths that lead out of the entry.
     token: str = Field(pattern="^[0-9a-f]{12}$")
     #: The disk usage, in bytes.
     size: int = Field(ge=0)
@@ -57,8 +59,8 @@ class CacheEntry:
     """An entry of the cache, which is in use until it is released.
 
     Args:
-        lock: the file descriptor that holds the lock. A process that inherits it uses the entry
-            too.
+        lock: the file descriptor that holds the lock. A process that inherits the descriptor also
+            uses the entry.
         made: True if the entry did not exist before.
     """
 
@@ -84,7 +86,7 @@ class CacheEntry:
 
 
 class _Kept(NamedTuple):
-    """A complete entry, with what `Cache.trim` needs to know."""
+    """The facts about a complete entry that `Cache.trim` needs."""
 
     used_at: float
     key: str
@@ -96,10 +98,11 @@ class Cache:
     above the limit.
 
     Args:
-        directory: created if it does not exist. The cache owns only the folder `entries` in it.
+        directory: the directory of the cache, which is created if it does not exist. The cache owns
+            only the folder `entries` in it.
         limit: the limit of the size of all complete entries, in bytes. Entries in use are never
             removed.
-        mode: of the directories that the cache creates; None: as the umask allows.
+        mode: the mode of the directories that the cache creates; None for the umask's default.
     """
 
     def __init__(self, directory: Path, limit: int, *, mode: int | None = None) -> None:
@@ -118,11 +121,11 @@ class Cache:
         directory.
 
         Args:
-            key: must be usable as the name of a file.
+            key: the name of the entry, which must be valid as the name of a file.
             waiting: called once if another task or process is making the entry.
 
         Raises:
-            HostUnable: the disk is full, or the cache cannot be written to.
+            HostFault: the disk is full, or the cache cannot be written to.
             Exception: any error of `make`; nothing that it wrote is left.
         """
         try:
@@ -131,8 +134,8 @@ class Cache:
             reason = f"the cache of this host cannot be used: {error}"
             if is_disk_full(error):
                 reason = f"the disk of this host is full: {self.directory}"
-            unable = HostUnable(reason, DISK_FAULT)
-        except HostUnable as error:
+            unable = HostFault(reason, DISK_FAULT)
+        except HostFault as error:
             unable = error
         if unable.fault == DISK_FAULT:
             with suppress(OSError):
@@ -154,9 +157,9 @@ class Cache:
         _put(marker, complete)
 
     def discard(self, entry: CacheEntry) -> None:
-        """Marks an entry, which is still in use here, to be made again.
+        """Marks an entry, which is still in use here, as invalid.
 
-        The next user makes it again, after it has waited until the entry is not in use any more.
+        The next user waits until the entry is not in use any more, and makes it again.
         """
         self._marker(entry.path.parent.name).unlink(missing_ok=True)
 
@@ -168,8 +171,7 @@ class Cache:
         """
         await in_thread(lambda stop: self._trim(self.limit if limit is None else limit, stop))
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     async def _use(
         self, key: str, make: Callable[[Path], Awaitable[None]], waiting: Callable[[], None]
@@ -231,8 +233,8 @@ class Cache:
         return None
 
     def _take(self, key: str, how: int) -> int | None:
-        """Returns the descriptor of the lock, or None if another process, or another task of this
-        one, holds it.
+        """Returns the descriptor of the lock; None if another process, or another task of this
+        process, holds the lock.
         """
         path = self._entries / f"{key}.lock"
         while True:
@@ -286,7 +288,7 @@ def size_of(directory: Path) -> int:
     links counts once.
     """
     seen: dict[tuple[int, int], int] = {}
-    with suppress(OSError):  # a job may be changing it: what was seen counts
+    with suppress(OSError):  # a job may change the directory; the files that were seen count
         for visit in trees.visits(directory):
             for name in () if visit.left else visit.names:
                 with suppress(FileNotFoundError):

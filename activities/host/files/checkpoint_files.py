@@ -1,5 +1,5 @@
-"""Reads and fills a task's checkpoint directory. The program may change it at any time, and put
-anything into it.
+"""Reads and fills a task's checkpoint directory. The program may change the directory at any time,
+and may put anything into it.
 """
 
 import errno
@@ -26,11 +26,11 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TooLarge(Exception):
-    """The directory has more than may be saved; the message says what."""
+    """The directory contains more than may be saved. The message names the limit."""
 
 
 class Changed(Exception):
-    """A file is not the version that was found."""
+    """A file is another version than the one that `scan` found."""
 
 
 class Unreadable(Exception):
@@ -42,7 +42,7 @@ def is_empty(files: Path) -> bool:
     needs no thread.
 
     Raises:
-        OSError: it is gone, or is a link.
+        OSError: the directory is gone, or is a link.
     """
     with links.directory(files, FOLDER) as at, os.scandir(at) as entries:
         return next(entries, None) is None
@@ -52,12 +52,12 @@ def scan(files: Path, owner: int | None) -> list[Found]:
     """Returns the regular files, directories and links of the checkpoint directory.
 
     Args:
-        owner: skips files of other users, to which a job may have made a hard link; None: returns
-            every user's files.
+        owner: the only user whose files count, because a job may make hard links to files of other
+            users; None for all users.
 
     Raises:
-        TooLarge: it has too many files.
-        OSError: it is gone, is a link, or cannot be read.
+        TooLarge: the directory contains too many files.
+        OSError: the directory is gone, is a link, or cannot be read.
     """
     found: list[Found] = []
     with links.directory(files, FOLDER) as top:
@@ -74,7 +74,7 @@ def scan(files: Path, owner: int | None) -> list[Found]:
                         if stat.S_ISLNK(status.st_mode)
                         else b""
                     )
-                except OSError:  # gone or replaced since
+                except OSError:  # the entry is gone or replaced
                     continue
                 if owner in (None, status.st_uid) and (stat.S_ISREG(status.st_mode) or link):
                     found.append(_found(PurePath(*visit.steps, name), status, link))
@@ -88,8 +88,8 @@ def open_found(files: Path, item: Found, owner: int | None) -> BinaryIO:
 
     Raises:
         Changed: the file is gone, or is another version.
-        Unreadable: this process may not read it.
-        OSError: it cannot be read.
+        Unreadable: this process may not read the file.
+        OSError: the file cannot be read.
     """
     path = path_of(item.path)
     try:
@@ -135,7 +135,7 @@ class Reading:
     def __init__(self, file: BinaryIO, size: int, progress: Callable[[int], None]) -> None:
         self._file, self._size, self._progress = file, size, progress
         self._sha256 = hashlib.sha256()
-        #: The bytes that were read.
+        #: The number of bytes that were read.
         self.read = 0
 
     def __iter__(self) -> Iterator[bytes]:
@@ -156,7 +156,7 @@ class Writing:
     """Writes a file of a save into the directory.
 
     Raises:
-        OSError: it exists already, or the disk is full.
+        OSError: the file exists already, or the disk is full.
     """
 
     def __init__(self, directory: Path, item: SavedItem, owner: int | None) -> None:
@@ -184,7 +184,7 @@ class Writing:
             block = block[self._file.write(block) :]
 
     def finish(self) -> None:
-        """Sets what the file has besides its contents.
+        """Sets the mode and the time of the file.
 
         Raises:
             OSError: the contents are not those that were saved.
@@ -196,8 +196,8 @@ class Writing:
 
 
 def make_folders(directory: Path, items: Sequence[SavedItem], owner: int | None) -> None:
-    """Creates the directories of a save, which can be written to until `make_links` gives them
-    their modes.
+    """Creates the directories of a save with a mode in which files can be written. `make_links`
+    sets their final modes.
     """
     with acting_as(owner):
         for item in sorted(items, key=lambda item: item.path.count("/")):
@@ -206,10 +206,10 @@ def make_folders(directory: Path, items: Sequence[SavedItem], owner: int | None)
 
 
 def make_links(directory: Path, items: Sequence[SavedItem], owner: int | None) -> None:
-    """Creates the links of a save, after all else, so that nothing is written through one. Then
-    sets the directories' modes.
+    """Creates the links of a save, and then sets the directories' modes.
 
-    A link may lead anywhere: the agent never follows it.
+    The links are created after the files, so that no file is written through a link. A link may
+    lead anywhere, because the agent never follows it.
     """
     with acting_as(owner):
         for item in items:
@@ -235,10 +235,8 @@ def _found(path: PurePath, status: os.stat_result, link: bytes = b"") -> Found:
 
 
 def _inside(directory: Path, item: SavedItem) -> Path:
-    """Returns the path of a saved item.
-
-    Raises:
-        OSError: it would be outside of the directory. No agent writes such a save.
+    """Returns the path of a saved item. Raises OSError if the path is outside of the directory,
+    which it is in no save of an agent.
     """
     try:
         return directory / path_of(item.path)

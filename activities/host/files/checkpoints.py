@@ -1,10 +1,9 @@
-"""Saves a task's checkpoint directory in the store while its program runs and when it has ended,
-and restores it before.
+"""Saves a task's checkpoint directory in the store, while its program runs and when it has ended.
 
-`iris.model.checkpoint.plan` decides what a save has. A save is a manifest with a name of its own,
-written after the objects of its files. Objects are never overwritten, and each attempt deletes only
-objects of its own and of earlier attempts, after it has saved. So the latest save of the latest
-attempt is complete at any time, whoever dies or wakes up when.
+`iris.model.checkpoint.plan` decides what a save contains. A save is a manifest with a name of its
+own, which is written after the objects of its files. Objects are never overwritten. After a save,
+each attempt deletes only objects of its own and of earlier attempts. So the latest save of the
+latest attempt is complete at any time, whenever an agent dies or continues.
 """
 
 import asyncio
@@ -22,7 +21,6 @@ from typing import BinaryIO, NamedTuple
 
 from pydantic import ValidationError
 
-from iris.activities.host.attempt.lifecycle import Lifecycle
 from iris.activities.host.files.checkpoint_files import (
     Changed,
     Reading,
@@ -54,60 +52,59 @@ logger = logging.getLogger(__name__)
 
 #: The interval between two looks at the directory.
 LOOK_INTERVAL = timedelta(seconds=1)
-#: The pause after a save. It is at least as long as the save took.
+#: The shortest pause after a save. The pause is longer if the save took longer.
 SAVE_PAUSE = timedelta(seconds=10)
-#: An entry that has not changed for this long is whole, in nanoseconds.
+#: An entry that has not changed for this long counts as whole, in nanoseconds.
 SETTLE_NS = 2 * 10**9
-#: The record of the last save in the attempt's directory, for the agent that continues the attempt.
+#: The name of the file in the attempt's directory with the last save, for the agent that continues
+#: the attempt.
 RECORD = "checkpoint.json"
-#: How often the directory is read again at once because a file was replaced meanwhile.
+#: How often the directory is read in a row, if each time a file is replaced before it is opened.
 _LOOKS = 5
-#: The most paths that a line of the log names.
+#: The most paths in a line of the log.
 _NAMED = 3
-#: The most files that are held open to see whether the program replaces them.
+#: The most files that are kept open to find out whether the program replaces them.
 _HELD = 64
 
 
 class End(NamedTuple):
-    """How a program ended."""
+    """The end of a program, as far as it decides which files are whole."""
 
-    #: Whether it ended by itself and says by its exit code that all its files are whole.
+    #: Whether all files are whole: the program ended by itself, and its exit code says so.
     by_itself: bool
-    #: In nanoseconds since 1970; 0: not known.
+    #: The time of the end, in nanoseconds since 1970; 0 if it is not known.
     at: int
 
 
-def end_of(lifecycle: Lifecycle, found: Exit | None) -> End | None:
-    """Returns how a program ended, or None if none was started.
+def end_of(found: Exit | None, *, told_to_stop: bool) -> End:
+    """Returns the end of a program that was started.
 
-    Exit code 0 says that all files are whole. So does any code of a program that was told to stop:
-    it has had the time to write its files. Otherwise, an exit code may be that of a fault, such as
-    a full disk in the middle of a file, and codes above 128 are those of shells for a signal. If
-    processes that the program has left were killed, they may have been writing. Then
-    `iris.model.checkpoint.end_plan` tells what is whole.
+    Exit code 0 says that all files are whole. So does an exit code from 1 to 128 of a program that
+    was told to stop, because the program had the time to write its files. Without that, such an
+    exit code may be that of a fault, for instance a full disk in the middle of a file. Exit codes
+    above 128 are those of shells for a signal. If processes that the program has left were killed,
+    they may have been writing. In all these cases, `iris.model.checkpoint.end_plan` decides which
+    files are whole.
 
     Args:
-        lifecycle: has an outcome if the program was told to stop.
-        found: None: it is not known.
+        found: how the program ended; None if that is not known.
+        told_to_stop: True if the attempt was ended before its program ended.
     """
-    if not lifecycle.launched:
-        return None
     if found is None or found.status is None:
         return End(by_itself=False, at=0)
-    told = lifecycle.outcome is not None
-    # What a program that failed was writing rests from then on, however long others outlive it.
+    # After the first process has failed, its files do not change, however long others outlive it.
     at = found.first_ended_at if found.first_ended_at and found.status != 0 else found.at
-    by_itself = not found.cut and (found.status == 0 or (told and 0 < found.status <= 128))
-    return End(by_itself, int(at * 1e9))
+    code_says_so = found.status == 0 or (told_to_stop and 0 < found.status <= 128)
+    return End(code_says_so and not found.cut, int(at * 1e9))
 
 
 class Saver:
     """Saves the checkpoint directory of one attempt.
 
     Args:
-        prefix: the folder of the task's saves in the store; empty: nothing is saved.
-        directory: the attempt's.
-        gate: limits how many files of all attempts are uploaded at once.
+        prefix: the folder of the task's saves in the store; if it is empty, nothing is saved.
+        directory: the directory of the attempt.
+        gate: limits the number of files that all attempts upload at once.
         limit: the most bytes to save.
         say: writes a line into the log of the attempt.
         taken_over: True if an earlier agent started the attempt.
@@ -130,42 +127,44 @@ class Saver:
         self._store, self._prefix, self._attempt, self._dir = store, prefix, attempt, directory
         self._gate, self._limit, self._say, self._pause = gate, limit, say, pause
         self._changes = Changes(0 if taken_over else time.time_ns() - TICK_NS)
-        #: The last save, and the one before of this attempt.
+        #: The last save; None before this agent has read its record.
         self._last: Save | None = None
+        #: The save before the last one, if it is of this attempt.
         self._before: Save | None = None
-        #: Versions that the program wrote lately, open, with their inodes, by their paths.
+        #: The inodes and the open files of versions that the program has just written, by path.
         self._held: dict[str, tuple[int, BinaryIO]] = {}
-        #: The objects of files that no save has yet.
+        #: The objects of uploaded files that are not in a save yet.
         self._uploaded: dict[Found, SavedItem] = {}
         self._token, self._count = secrets.token_hex(6), 0
-        #: True if the store has no objects of this attempt or an earlier one but those of the last
-        #: two saves.
+        #: True if the store has no other objects of this attempt or an earlier one than those of
+        #: the last two saves.
         self._swept = False
         self._problem = ""
-        #: The most bytes that one try to save the end has read. A try that repeats what another has
-        #: done is no progress.
+        #: The most bytes that one try of the last save has read. A further try is progress only if
+        #: it reads more.
         self.progress = 0
         self._reads, self._finishing = 0, False
         #: Follows the directory from `watch` to the end.
         self._watch: Watch | None = None
-        #: The order of changes, if the program did not end by itself; None: it runs, or did.
+        #: The order of changes, if the program was ended or failed; None if it runs or ended by
+        #: itself.
         self._order: Order | None = None
         #: Set while files that rest may be saved.
         self._may_save = asyncio.Event()
         self._may_save.set()
-        #: The paths of changes that the last save lacks.
+        #: The paths of the changes that are not in the last save.
         self._unfinished: tuple[str, ...] = ()
 
     def watch(self) -> None:
-        """Follows the order of changes from now on, which tells at a program's end what is
+        """Starts to follow the order of changes, which decides at the program's end which files are
         whole.
         """
         if self._prefix and self._watch is None:
             self._watch = Watch(files_of(self._dir))
 
     def program_failed(self) -> None:
-        """Saves nothing more before the end: what the program was writing rests now, but is not
-        whole.
+        """Stops saving until the end. The files that the failed program was writing do not change
+        any more, but are not whole.
         """
         self._may_save.clear()
 
@@ -188,11 +187,12 @@ class Saver:
             await asyncio.sleep(pause)
 
     async def finish(self, end: End | None) -> bool:
-        """Saves the last changes of a program that has ended. Returns False if it has to be tried
+        """Saves the last changes of a program that has ended. Returns False if the caller must try
         again.
 
         Args:
-            end: None: no program was started, and the directory may be half-restored.
+            end: the end of the program; None if no program was started. Then nothing is saved,
+                because the directory may be half-restored.
         """
         if not self._prefix or end is None:
             return True
@@ -214,8 +214,7 @@ class Saver:
             )
         return True
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     async def _try_to_save(self, settled_at: Callable[[], float]) -> "_Result":
         try:
@@ -250,16 +249,12 @@ class Saver:
         return _Result.SAVED if saved else _Result.NOTHING
 
     def _report(self, problem: str) -> None:
-        if problem.partition(":")[0] != self._problem:  # once, however often it is tried again
+        if problem.partition(":")[0] != self._problem:  # each problem is reported once
             self._problem = problem.partition(":")[0]
             self._say(problem)
 
     def _recorded(self) -> Save:
-        """Returns the last save of an earlier agent, or the restored one.
-
-        Raises:
-            links.Replaced: the record was deleted, or is not Iris's.
-        """
+        """Returns the last save of an earlier agent, or the restored save."""
         path = self._dir / RECORD
         try:
             return Save.model_validate_json(links.read(path, MOST_MANIFEST))
@@ -274,8 +269,8 @@ class Saver:
         with contextlib.ExitStack() as opened:
             looked = await asyncio.to_thread(self._look, last, settled_at, opened)
             planned = looked.plan
-            # What came from another job is saved at once, as this task's own: nothing keeps that
-            # job's saves.
+            # A save of another job is saved at once as this task's own, because the other job's
+            # saves may be deleted.
             of_another_job = last.attempt == 0 and bool(last.items)
             if not planned.is_due and not of_another_job:
                 return False
@@ -305,11 +300,8 @@ class Saver:
     def _look(
         self, last: Save, settled_at: Callable[[], float], opened: contextlib.ExitStack
     ) -> "_Look":
-        """Decides what to save, and opens those files that the program may replace before they are
-        uploaded.
-
-        Raises:
-            Changed: the program replaces files faster than they can be opened.
+        """Decides what to save, and opens the files that the program may replace before the upload.
+        Raises `Changed` if the program replaces files faster than they can be opened.
         """
         files, owner = files_of(self._dir), owner_of(self._dir)
         for further in reversed(range(_LOOKS)):
@@ -319,7 +311,7 @@ class Saver:
             self._find_replaced(files, owner, found, settled)
             planned = self._plan(last, found, settled)
             try:
-                # All that can be opened was unchanged from the end of the scan to now.
+                # A file that can be opened has not changed since the end of the scan.
                 taken = {
                     item.path: opened.enter_context(open_found(files, item, owner))
                     for item in planned.new
@@ -342,10 +334,10 @@ class Saver:
     def _find_replaced(
         self, files: Path, owner: int | None, found: Sequence[Found], settled: float
     ) -> None:
-        """Finds the files that the program replaces by renaming: of those, the version of the last
-        look has no name any more.
+        """Finds the files that the program replaces by renaming another file. After that, the
+        version of the last look has no name any more.
 
-        While that version is open, no other file has its inode number.
+        The versions of the last look are kept open, so that no other file gets their inode numbers.
         """
         now = {item.path: item for item in found}
         for path, (inode, file) in self._held.items():
@@ -366,11 +358,7 @@ class Saver:
         self._held.clear()
 
     async def _upload(self, item: Found, file: BinaryIO | None) -> SavedItem:
-        """Stores a new version.
-
-        Raises:
-            Changed: it has changed before it was stored.
-        """
+        """Stores a new version of a file. Raises `Changed` if the file has changed before that."""
         saved = SavedItem(
             path=item.path,
             mode=item.mode,
@@ -400,10 +388,8 @@ class Saver:
         return self._uploaded[item]
 
     async def _own(self, item: SavedItem, found: Found | None) -> SavedItem:
-        """Returns an unchanged item with an object of this attempt: no other attempt deletes it.
-
-        Raises:
-            Changed: the object of an earlier attempt is gone, and so is the file.
+        """Returns an unchanged item with an object of this attempt, which no other attempt deletes.
+        Raises `Changed` if both the object of the earlier attempt and the file are gone.
         """
         if not item.stored_as or item.stored_as.startswith(
             f"{attempt_folder(self._prefix, self._attempt)}/"
@@ -428,11 +414,11 @@ class Saver:
                 name, save.model_dump_json(exclude_defaults=True).encode()
             ):
                 return save
-            number += 1  # of an agent that died before it could record it
+            number += 1  # an agent that died has used this number and could not record it
 
     async def _sweep(self, keep: Sequence[Save], dropped: Save | None, *, listed: bool) -> None:
-        """Deletes the objects that no save needs any more. What cannot be deleted is deleted after
-        the next save.
+        """Deletes the objects that no save needs any more. After an error, the next save deletes
+        them.
         """
         try:
             if not listed:
@@ -452,7 +438,7 @@ class Saver:
             )
 
     def _new_name(self) -> str:
-        """Returns a name that no object has had: the token belongs to this saver."""
+        """Returns a name that no object has ever had, because the token belongs to this saver."""
         self._count += 1
         return f"{attempt_folder(self._prefix, self._attempt)}/files/{self._token}-{self._count}"
 
@@ -462,12 +448,18 @@ class Saver:
 
 
 class _Result(Enum):
+    """The result of a try to save."""
+
     SAVED = auto()
+    #: There was nothing to save, or nothing that can be saved.
     NOTHING = auto()
+    #: The try failed, and a later try may succeed.
     LATER = auto()
 
 
 class _Look(NamedTuple):
+    """The decision what to save."""
+
     plan: Plan
     found: dict[str, Found]
     #: The open files that the program may replace, by their paths.
@@ -480,7 +472,7 @@ def _listed(paths: Sequence[str]) -> str:
 
 
 async def _all(work: Iterable[Awaitable[SavedItem]]) -> list[SavedItem]:
-    """Waits for all, and then raises the first exception, if there is one."""
+    """Waits for all, and then raises the first exception, if any."""
     results = await asyncio.gather(*work, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):

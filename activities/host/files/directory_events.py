@@ -1,9 +1,9 @@
-"""Tells in which order files of checkpoint directories are written, closed and renamed, by Linux's
-inotify(7).
+"""Records the order in which files of checkpoint directories are written, closed and renamed, with
+Linux's inotify(7).
 
-All attempts of an agent share one instance: a user may have 128. Events are read in turns, so that
-a program that writes much costs little. Where there is no inotify, or no more of it, nothing is
-told.
+All attempts of an agent share one inotify instance, because a user may have only 128. Events are
+read at intervals, so that a program that writes much causes little load. If the system has no
+inotify, or allows no further instance or watch, the order is not known.
 """
 
 import asyncio
@@ -31,10 +31,13 @@ logger = logging.getLogger(__name__)
 PAUSE = 0.1
 #: The most directories of one checkpoint that are watched.
 MOST_WATCHED = 1_000
-#: The bytes of one read, the most reads before the event loop does other work, and enough for a
-#: full queue: 16,384 events of 272 bytes.
-_READ, _READS, _ALL = 64 * 1024, 32, 80
-#: From linux/inotify.h.
+#: The bytes of one read.
+_READ = 64 * 1024
+#: The most reads before the event loop does other work.
+_READS = 32
+#: The number of reads for a full queue, which has 16,384 events of 272 bytes.
+_ALL = 80
+#: The flags of linux/inotify.h.
 _MODIFY, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x8, 0x40, 0x80, 0x100, 0x200
 _OVERFLOW, _IGNORED, _ONLY_DIRECTORY, _NOT_UNLINKED, _OF_DIRECTORY = (
     0x4000,
@@ -57,10 +60,10 @@ _HEAD = struct.Struct("iIII")
 
 
 class Watch:
-    """Follows the changes of one checkpoint directory, until it is closed.
+    """Follows the changes of one checkpoint directory until `close`.
 
     Args:
-        files: the directory of the attempt's files, in which the checkpoint directory is.
+        files: the directory of the attempt's files, which contains the checkpoint directory.
     """
 
     def __init__(self, files: Path) -> None:
@@ -71,7 +74,7 @@ class Watch:
         self._watch()
 
     def catch_up(self) -> Order:
-        """Reads all that has happened, and returns the order."""
+        """Reads all events so far, and returns the order of changes."""
         if self._events is not None:
             self._events.read(_ALL)
         return self.order
@@ -80,8 +83,8 @@ class Watch:
         if self._events is not None:
             self._events.remove(self, self._watched)
 
-    def tell(self, event: "_Event", steps: tuple[str, ...]) -> None:
-        """Records an event of the thing with this path."""
+    def record(self, event: "_Event", steps: tuple[str, ...]) -> None:
+        """Records an event of the file or directory with this path."""
         path, kind = object_name(PurePath(*steps)), event.mask
         is_watched = bool(kind & _OF_DIRECTORY and kind & (_CREATE | _MOVED_TO)) and self._watch(
             *steps
@@ -103,15 +106,15 @@ class Watch:
         self._watch()
 
     def _watch(self, *steps: str) -> bool:
-        """Watches a directory and those below it. Returns whether it watches all."""
+        """Watches a directory and those below it. Returns False if it cannot watch all of them."""
         if self._events is None:
             return False
         try:
             with links.directory(self._files, FOLDER, *steps) as top:
                 watched = -1
-                while watched < len(
-                    self._watched
-                ):  # again: directories may be made between a look and its watch
+                # The loop repeats, because the program may make a directory before its parent is
+                # watched.
+                while watched < len(self._watched):
                     watched = len(self._watched)
                     self._watch_below(self._events, top, steps)
         except OSError as error:  # it is gone or replaced already, or there are too many
@@ -122,11 +125,7 @@ class Watch:
         return True
 
     def _watch_below(self, events: "_Events", top: int, steps: tuple[str, ...]) -> None:
-        """Watches a directory and those below it.
-
-        Raises:
-            OSError: not all can be watched.
-        """
+        """Watches a directory and those below it. Raises OSError if it cannot watch all of them."""
         for visit in trees.visits(top):
             if len(self._watched) >= MOST_WATCHED:
                 raise OSError(errno.ENOSPC, f"more than {MOST_WATCHED} directories")
@@ -146,7 +145,8 @@ class _Events:
     def __init__(self, file: int) -> None:
         self._file = file
         self._watches: dict[int, tuple[Watch, tuple[str, ...]]] = {}
-        weakref.finalize(self, os.close, file)  # when its loop is gone, which alone keeps it
+        # The event loop has the only reference, so this closes the file when the loop is gone.
+        weakref.finalize(self, os.close, file)
         self._read_on()
 
     @classmethod
@@ -163,11 +163,7 @@ class _Events:
         return _INSTANCES[loop]
 
     def add(self, watch: Watch, directory: int, steps: tuple[str, ...]) -> int:
-        """Watches an open directory.
-
-        Raises:
-            OSError: the system allows no more.
-        """
+        """Watches an open directory. Raises OSError if the system allows no further watch."""
         number = _libc().inotify_add_watch(self._file, f"/proc/self/fd/{directory}".encode(), _MASK)
         if number < 0:
             raise OSError(ctypes.get_errno(), "inotify_add_watch")
@@ -176,7 +172,8 @@ class _Events:
 
     def remove(self, watch: Watch, numbers: set[int]) -> None:
         for number in numbers:
-            if self._watches.get(number, (None,))[0] is watch:  # otherwise it is another's since
+            # The number may belong to another watch by now.
+            if self._watches.get(number, (None,))[0] is watch:
                 del self._watches[number]
                 _libc().inotify_rm_watch(self._file, number)
 
@@ -195,7 +192,7 @@ class _Events:
                         self._watches.pop(event.watch)[0].is_gone(event.watch)
                 elif event.name and event.watch in self._watches:
                     watch, steps = self._watches[event.watch]
-                    watch.tell(event, (*steps, event.name))
+                    watch.record(event, (*steps, event.name))
 
     def _read_on(self) -> None:
         asyncio.get_running_loop().add_reader(self._file, self._read_and_pause)
@@ -204,8 +201,8 @@ class _Events:
         loop, begun = asyncio.get_running_loop(), time.monotonic()
         loop.remove_reader(self._file)
         self.read()
-        # A twentieth of a core at most: of more events than that, the system drops some, and says
-        # so.
+        # Reading uses at most a twentieth of a core. If there are more events, the system drops
+        # some and reports that.
         loop.call_later(max(PAUSE, 20 * (time.monotonic() - begun)), self._read_on)
 
 

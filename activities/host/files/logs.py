@@ -2,14 +2,14 @@
 runs.
 
 The program's own files are the buffer. While the store is unreachable, no more than one chunk is
-read, so no lines are lost and the memory does not grow. When the files become so large that the
-disk is in danger, the oldest part is dropped, and a line in the log gives the number of missing
+read, so no lines are lost and the memory does not grow. When the files become so large that they
+may fill the disk, the oldest part is dropped, and a line in the log gives the number of missing
 bytes.
 
-A log has a limit. Its last line says so, and later output is read only for the last lines of the
-attempt's outcome.
+A log has a size limit. When it is reached, the last line of the log says so. Later output is read
+only for the last lines in the attempt's outcome.
 
-The stored chunks show how far they reach into the files. So an agent that takes over continues
+The stored chunks show up to which byte of the files they go. So an agent that takes over continues
 exactly behind the last byte in the store, whenever its predecessor died.
 """
 
@@ -36,32 +36,38 @@ from iris.storage.object_store import Store
 
 logger = logging.getLogger(__name__)
 
-#: A chunk is stored as soon as it has this many bytes, …
+#: A chunk is stored as soon as it has this many bytes.
 CHUNK = 64 * 1024
-#: … or this long after the previous chunk. So output that follows a pause is stored at once.
+#: A smaller chunk is stored this long after the previous chunk. So output after a pause is stored
+#: at once.
 FLUSH_EVERY = timedelta(seconds=1)
-#: The most bytes of a stored chunk that is read again: a job may be able to write to the store.
+#: The size limit of a stored chunk that is read again, in bytes. A job may be able to write to the
+#: store, so the chunk may be larger than Iris has stored it.
 MOST_CHUNK = 64 * 1024 * 1024
-#: Bytes read at once from a file. Limits both the memory and the time for which the event loop is
-#: blocked.
+#: The bytes that are read at once from a file. This limits the memory, and the time for which the
+#: event loop is blocked.
 READ = 256 * 1024
-#: The most unread bytes of one file while the store is unreachable. Above this, the oldest are
-#: dropped until half of it is left.
+#: The most unread bytes of one file while the store is unreachable. Above this limit, the oldest
+#: bytes are dropped until half of the limit is left.
 MAX_BACKLOG = 1024 * MIB
-#: The disk space of stored bytes is freed in pieces of this size.
+#: The disk space of stored bytes is freed in pieces of this size, in bytes.
 RELEASE = 8 * MIB
+#: The most lines and bytes of the output's end that the outcome contains.
 LAST_LINES = 10
 LAST_BYTES = 1_000
 _GAP = re.compile(rb"\[iris\] gap: (\d+) bytes of std(out|err) are missing here")
 
 
 class _Position(BaseModel):
-    """The stored position at some time, from which a successor starts to search."""
+    """A position in the log, from which a successor starts to search for the last stored chunk."""
 
+    #: The number of stored chunks.
     stored: int = 0
+    #: The number of bytes of each file that these chunks contain.
     offsets: dict[Stream, int] = Field(default_factory=dict)
-    #: The bytes in the store, and whether the log has reached its limit.
+    #: The size of these chunks, in bytes.
     size: int = 0
+    #: Whether the log has reached its size limit.
     full: bool = False
 
 
@@ -88,8 +94,8 @@ class _Tail:
         return data
 
     def drop(self, most: int) -> int:
-        """Skips the oldest unread bytes if more than `most` bytes are unread; returns how many were
-        skipped.
+        """Skips the oldest unread bytes if more than `most` bytes are unread. Returns the number of
+        skipped bytes.
         """
         waits = self._path.lstat().st_size - self.offset if os.path.lexists(self._path) else 0
         if waits <= most:
@@ -99,9 +105,7 @@ class _Tail:
         return dropped
 
     def release(self, stored: int) -> None:
-        """Frees the disk space of the file up to this offset. Where the system cannot do that, the
-        file keeps the space.
-        """
+        """Frees the disk space of the file up to this offset, if the system supports that."""
         upto = stored // RELEASE * RELEASE
         if upto <= self._released or sys.platform != "linux":
             return
@@ -121,10 +125,10 @@ class LogShipper:
     cannot be read.
 
     Args:
-        prefix: where in the store the chunks go.
-        files: one for each stream; they need not exist yet.
-        state: the file that records the stored position; None: no other shipper ever continues this
-            log.
+        prefix: the folder of the chunks in the store.
+        files: the file of each stream, which need not exist yet.
+        state: the file for the record of the stored position; None if no other shipper ever
+            continues this log.
         taken_over: True if another agent began to ship this log.
         limit: the most bytes of the log in the store.
     """
@@ -151,27 +155,26 @@ class LogShipper:
         #: The number of stored chunks.
         self.stored = 0
         self._buffer = bytearray()
-        #: The chunk to store next, unchanged since the first try; and how far into each file it
-        #: reaches.
+        #: The chunk to store next, which does not change after the first try.
         self._chunk = b""
+        #: The offset in each file up to which the chunk goes.
         self._chunk_upto: dict[Stream, int] = {}
         self._stored_at = float("-inf")
         #: The time of the latest record.
         self._at_ms = 0
         self._last: list[bytes] = []
-        #: True if there is more to read right now; False if the store is unreachable, because then
-        #: there is no hurry.
+        #: True if there is more to read now; False while the store is unreachable.
         self.behind = False
         #: True if `say` has written a line since the files were last read.
         self.said = False
 
     def say(self, text: str) -> None:
-        """Writes a line of the host itself into the log."""
+        """Writes a line of the host itself into the log, unless the disk is full."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         with (
             contextlib.suppress(OSError),
             os.fdopen(links.open_file(self._files[Stream.BUILD], flags), "ab") as file,
-        ):  # the disk may be full
+        ):
             file.write(f"[iris] {text}\n".encode())
         self.said = True
 
@@ -204,16 +207,15 @@ class LogShipper:
         """The end of the output, for the outcome."""
         return b"\n".join(self._last).decode(errors="replace")[-LAST_BYTES:]
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _read(self) -> bool:
         """Reads some output into the buffer; returns True if there is more."""
         more = self.said = False
         for tail in self._tails.values():
-            if (
-                self._allowance.full and not self._chunk
-            ):  # once it is stored that the log ends: a successor reads on from there
+            # Output is skipped only after the line that ends the log is stored, because a successor
+            # continues from there.
+            if self._allowance.full and not self._chunk:
                 self._skip(tail)
             elif len(self._buffer) >= READ:
                 more = True
@@ -225,16 +227,16 @@ class LogShipper:
         return more
 
     def _skip(self, tail: _Tail) -> None:
-        """Leaves only the last part of the output to read, when nothing of it is stored any more,
-        and frees its disk space.
+        """Skips output that is not stored any more, except for its last part, and frees its disk
+        space.
         """
         if tail.drop(2 * READ):
             self._add(tail.stream, tail.lines.flush(ended=False))
         tail.release(tail.offset)
 
     def _admitted(self, chunk: bytes) -> bytes:
-        """Returns the chunk to store: this one or, if it does not fit, its first lines and the line
-        that ends the log.
+        """Returns the chunk, or if it does not fit, its first lines and the line that ends the
+        log.
         """
         if self._allowance.full:
             return chunk
@@ -246,9 +248,8 @@ class LogShipper:
     def _drop(self, tail: _Tail) -> None:
         if tail.stream is Stream.BUILD or not (dropped := tail.drop(self._max_backlog)):
             return
-        self._add(
-            tail.stream, tail.lines.flush(ended=False)
-        )  # the line continues behind the gap: its end was not read
+        # The last line before the gap has no newline, because its end was not read.
+        self._add(tail.stream, tail.lines.flush(ended=False))
         name = {Stream.STDOUT: "stdout", Stream.STDERR: "stderr"}[tail.stream]
         text = (
             f"[iris] gap: {dropped} bytes of {name} are missing here, because the log store was"
@@ -324,8 +325,8 @@ class LogShipper:
         self._buffer += encode(self._now(), stream, pieces, cut=cut)
 
     def _now(self) -> int:
-        """Returns the time for the next record in milliseconds. It never goes back: a log is in the
-        order of its times.
+        """Returns the time for the next record, in milliseconds. The time never goes back, because
+        the lines of a log are in the order of their times.
         """
         self._at_ms = max(self._at_ms, time.time_ns() // 1_000_000)
         return self._at_ms
@@ -337,8 +338,8 @@ class LogShipper:
 
 
 def _go_on(offsets: dict[Stream, int], chunk: bytes) -> None:
-    """Advances the offset of each file by what the chunk has of it: lines with their newlines, and
-    gaps.
+    """Advances the offset of each file by the bytes of the file in the chunk: lines with their
+    newlines, and gaps.
     """
     for line in decode(chunk):
         if line.stream is Stream.BUILD and (gap := _GAP.match(line.data)):

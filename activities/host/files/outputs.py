@@ -9,6 +9,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
+from enum import Enum, auto
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -17,23 +18,24 @@ from iris.model.host.store_limits import MOST_STEPS, OutputFile, select
 from iris.storage.object_store import Store
 from iris.storage.output_names import object_name
 
-#: How many files of one host are uploaded at once. A large file holds several parts of 5 MiB each
-#: in memory.
+#: The number of files of one host that are uploaded at once. The upload of a large file needs the
+#: memory of several parts of 5 MiB each.
 AT_ONCE = 8
-#: A path that follows more links than this leads nowhere, as in Linux.
+#: The most links that a path may follow, as in Linux.
 MOST_LINKS = 40
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Kept(NamedTuple):
-    """The number and the size of the files that were stored, and of those that were left out
-    because of a limit.
-    """
+    """How many output files were stored, and how many were not."""
 
+    #: The number of the stored files.
     files: int
-    #: The total size, in bytes.
+    #: The total size of the stored files, in bytes.
     size: int
+    #: The number of the files that a limit left out.
     left_out: int = 0
+    #: The total size of the files that a limit left out, in bytes.
     left_out_bytes: int = 0
     #: The number of files that the agent may not read.
     unreadable: int = 0
@@ -56,13 +58,13 @@ async def keep(
     open directory, and the system follows no link.
 
     Args:
-        gate: limits the uploads of all attempts together; None: limits the uploads of this call
-            only.
-        owner: skips files of other users, to which a job may have made a hard link; None: stores
-            every user's files.
-        limit: the most bytes to store, by the sizes before the first upload. Files that do not fit
-            are left out, and so are those with longer paths than a store takes, and those that this
-            process may not read.
+        prefix: the folder of the objects in the store.
+        gate: limits the uploads of all attempts together; None for a limit of this call only.
+        owner: the only user whose files are stored, because a job may make hard links to files of
+            other users; None for all users.
+        limit: the most bytes to store, by the sizes before the first upload. Files that do not fit,
+            files whose paths are too long for a store, and files that this process may not read are
+            left out.
 
     Raises:
         links.Replaced: the path is not a directory, or it or its parent directory is a link.
@@ -72,43 +74,64 @@ async def keep(
         root = _open_root(directory)
     except FileNotFoundError:
         return Kept(0, 0)
-    one, unreadable = gate or asyncio.Semaphore(AT_ONCE), 0
-
-    def name_of(path: PurePath) -> str:
-        return f"{prefix}/{object_name(path)}"
-
-    async def put(path: PurePath) -> int | None:
-        async with one:
-            try:
-                found = await asyncio.to_thread(_open_below, root, directory, path)
-            except PermissionError:
-                nonlocal unreadable
-                unreadable += 1
-                return None
-            if found is None:
-                return None
-            with os.fdopen(found, "rb") as file:
-                status = os.fstat(found)
-                if owner not in (None, status.st_uid):
-                    return None
-                size = status.st_size
-                await store.put_file(name_of(path), file)
-                return size
-
+    upload = _Upload(store, root, directory, prefix, gate or asyncio.Semaphore(AT_ONCE), owner)
     try:
         if _is_empty(root):
             return Kept(0, 0)
-        chosen = await asyncio.to_thread(lambda: select(_files(root, directory), limit, name_of))
+        chosen = await asyncio.to_thread(
+            lambda: select(_files(root, directory), limit, upload.name_of)
+        )
         results = await asyncio.gather(
-            *(put(file.path) for file in chosen.stored), return_exceptions=True
+            *(upload.put(file.path) for file in chosen.stored), return_exceptions=True
         )
     finally:
         os.close(root)
     for result in results:
         if isinstance(result, BaseException):
             raise result
-    sizes = [size for size in results if isinstance(size, int)]
+    sizes = [result for result in results if isinstance(result, int)]
+    unreadable = sum(result is _Skipped.UNREADABLE for result in results)
     return Kept(len(sizes), sum(sizes), chosen.left_out, chosen.left_out_bytes, unreadable)
+
+
+class _Skipped(Enum):
+    """Why a file is not stored."""
+
+    #: The file is gone, is no regular file any more, or belongs to another user.
+    NOT_AN_OUTPUT = auto()
+    #: The agent may not read the file.
+    UNREADABLE = auto()
+
+
+class _Upload(NamedTuple):
+    """The upload of one directory."""
+
+    store: Store
+    #: A descriptor of the open directory.
+    root: int
+    directory: Path
+    prefix: str
+    gate: asyncio.Semaphore
+    owner: int | None
+
+    def name_of(self, path: PurePath) -> str:
+        return f"{self.prefix}/{object_name(path)}"
+
+    async def put(self, path: PurePath) -> int | _Skipped:
+        """Stores one file and returns its size."""
+        async with self.gate:
+            try:
+                found = await asyncio.to_thread(_open_below, self.root, self.directory, path)
+            except PermissionError:
+                return _Skipped.UNREADABLE
+            if found is None:
+                return _Skipped.NOT_AN_OUTPUT
+            with os.fdopen(found, "rb") as file:
+                status = os.fstat(found)
+                if self.owner not in (None, status.st_uid):
+                    return _Skipped.NOT_AN_OUTPUT
+                await self.store.put_file(self.name_of(path), file)
+                return status.st_size
 
 
 def _open_root(directory: Path) -> int:
@@ -133,18 +156,16 @@ def _is_empty(root: int) -> bool:
 
 
 def _files(root: int, directory: Path) -> Iterator[OutputFile]:
-    """Yields the regular files below the open directory, and the links there with the size of the
-    file to which they lead.
+    """Yields the regular files below the open directory, and the links to such files. The size of a
+    link is that of its file.
     """
     for visit in trees.visits(root):
         for name in () if visit.left else visit.names:
             with contextlib.suppress(FileNotFoundError):
-                # Deeper files are counted only, so the rest of their paths, which may be very long,
-                # does not matter.
-                status, path = (
-                    os.lstat(name, dir_fd=visit.at),
-                    PurePath(*visit.steps[:MOST_STEPS], name),
-                )
+                # Deeper files are only counted. So the rest of their paths, which may be very long,
+                # is not needed.
+                path = PurePath(*visit.steps[:MOST_STEPS], name)
+                status = os.lstat(name, dir_fd=visit.at)
                 if stat.S_ISREG(status.st_mode):
                     yield OutputFile(path, status.st_size)
                 elif (
@@ -155,8 +176,8 @@ def _files(root: int, directory: Path) -> Iterator[OutputFile]:
 
 
 def _size_below(root: int, directory: Path, path: PurePath) -> int | None:
-    """Returns the size of the file to which a link leads, as `_open_below`; 0: it cannot be opened,
-    which the upload reports.
+    """Returns the size of the file to which a link leads; None if `_open_below` finds no file; 0 if
+    the file cannot be opened, which the upload reports.
     """
     try:
         found = _open_below(root, directory, path)
@@ -216,11 +237,12 @@ def _open_below(root: int, directory: Path, path: PurePath) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
+        # The file was just replaced by something else.
         if error.errno in (
             errno.ELOOP,
             errno.ENXIO,
             errno.ENAMETOOLONG,
-        ):  # the file was just replaced by something else
+        ):
             return None
         raise
     finally:
@@ -229,10 +251,8 @@ def _open_below(root: int, directory: Path, path: PurePath) -> int | None:
 
 
 def _parts_below(directory: Path, target: str) -> list[str] | None:
-    """Returns the steps of a link's target, or None if the target is absolute and not below the
-    directory.
-
-    The steps of an absolute target start in the directory.
+    """Returns the steps of a link's target, or None if the target is an absolute path that is not
+    below the directory. The steps of an absolute path start in the directory.
     """
     if not target.startswith("/"):
         return [part for part in target.split("/") if part not in ("", ".")]

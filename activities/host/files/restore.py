@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
-from iris.activities.host.files.bundles import PAUSES, STORE_FAULT
+from iris.activities.host.files.bundles import PAUSES
 from iris.activities.host.files.caches import DISK_FAULT, is_disk_full
 from iris.activities.host.files.checkpoint_files import FOLDER, Writing, make_folders, make_links
 from iris.activities.host.files.checkpoints import RECORD
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import STORE_FAULT, HostFault, JobFault
 from iris.activities.host.runtimes.cleanup import links, trees
 from iris.model import names
 from iris.model.checkpoint.saves import Save, SavedItem
@@ -23,9 +24,17 @@ AT_ONCE = 8
 
 
 class _Gone(Exception):
-    """An object of a save does not exist: a later save has replaced that save, or somebody has
-    deleted the object.
+    """An object of a save does not exist, because a later save has replaced that save or somebody
+    has deleted the object.
     """
+
+
+class _Found(NamedTuple):
+    """A save that is restored."""
+
+    save: Save
+    #: The attempt or the task of the save, for the user.
+    origin: str
 
 
 async def restore(
@@ -39,57 +48,68 @@ async def restore(
     pauses: Sequence[float] = PAUSES,
     announce: Callable[[str], object] = lambda _: None,
 ) -> str:
-    """Fills the checkpoint directory, which is empty, with the task's last save, and records that
-    for the attempt's saves.
+    """Restores the task's last save into the empty checkpoint directory, and writes a record of it
+    for the saves of this attempt.
 
     Returns:
-        A line for the log of the attempt; empty: there is no save.
+        A line for the log of the attempt; empty if there is no save.
 
     Args:
-        prefix: the folder of the task's saves.
-        directory: the attempt's.
-        files: the directory that has the checkpoint directory.
-        owner: the uid that gets the files; None: the agent's.
-        start_from: the folder of another task's saves, of which the last is restored while this
-            task has none.
-        announce: called with what is restored, before it is.
+        prefix: the folder of the task's saves in the store.
+        directory: the directory of the attempt.
+        files: the directory that contains the checkpoint directory.
+        owner: the uid that gets the files; None for the agent's uid.
+        start_from: the folder of another task's saves. While this task has no save, the last save
+            of the other task is restored.
+        announce: called before the restore with a description of it.
         pauses: the delays before each retry of the store, in seconds.
 
     Raises:
-        HostUnable: the store does not answer, the disk is full, or a save in the store is damaged.
-        CannotStart: neither this task nor the one that it starts from has a save.
+        HostFault: the store does not answer, the disk is full, or a save in the store is damaged.
+        JobFault: neither this task nor the one that it starts from has a save.
     """
     for pause in (*pauses, None):
         try:
-            save, origin = await latest_save(store, prefix), ""
-            if save is None and start_from:
-                origin = names.task_of_checkpoints(start_from)
-                if (other := await latest_save(store, start_from)) is None:
-                    raise CannotStart(
-                        f"the checkpoint of {origin}, which this job starts from, is not in the"
-                        " store any more",
-                        2,
-                    )
-                save = other.model_copy(update={"attempt": 0, "number": 0})  # no save of this task
-            if save is not None:
-                announce(f"restoring the checkpoint: {_size(save)}")
-                await _fill(store, save, files / FOLDER, owner)
-            links.write(directory / RECORD, (save or Save()).model_dump_json())
+            found = await _find(store, prefix, start_from)
+            if found is not None:
+                announce(f"restoring the checkpoint: {_size(found.save)}")
+                await _fill(store, found.save, files / FOLDER, owner)
+            save = Save() if found is None else found.save
+            links.write(directory / RECORD, save.model_dump_json())
         except InvalidValue as error:
-            raise HostUnable(f"the checkpoint cannot be restored: {error}", STORE_FAULT) from None
+            raise HostFault(f"the checkpoint cannot be restored: {error}", STORE_FAULT) from None
         except (*STORE_ERRORS, _Gone) as error:
             if isinstance(error, OSError) and is_disk_full(error):
-                raise HostUnable(
+                raise HostFault(
                     f"the disk of this host is too full for the checkpoint: {files}", DISK_FAULT
                 ) from None
             if pause is None:
-                raise HostUnable(
+                raise HostFault(
                     f"the checkpoint cannot be restored: {first_line(error)}", STORE_FAULT
                 ) from None
             await asyncio.sleep(pause)
         else:
-            return "" if save is None else _line(save, origin or f"attempt {save.attempt}")
+            return "" if found is None else _line(found)
     raise AssertionError("the loop returns or raises")
+
+
+async def _find(store: Store, prefix: str, start_from: str) -> _Found | None:
+    """Returns the task's last save, or that of the task that it starts from; None if the task has
+    no save and starts from no other.
+    """
+    save = await latest_save(store, prefix)
+    if save is not None:
+        return _Found(save, f"attempt {save.attempt}")
+    if not start_from:
+        return None
+    origin = names.task_of_checkpoints(start_from)
+    if (other := await latest_save(store, start_from)) is None:
+        raise JobFault(
+            f"the checkpoint of {origin}, which this job starts from, is not in the store any more",
+            2,
+        )
+    # Attempt 0 says that it is no save of this task.
+    return _Found(other.model_copy(update={"attempt": 0, "number": 0}), origin)
 
 
 async def _fill(store: Store, save: Save, directory: Path, owner: int | None) -> None:
@@ -114,18 +134,16 @@ async def _fill(store: Store, save: Save, directory: Path, owner: int | None) ->
 
 
 def _empty(directory: Path) -> None:
-    """Removes what an earlier try has left."""
+    """Removes the files of an earlier try."""
     for path in directory.iterdir():
         trees.remove(path)
 
 
-def _line(save: Save, origin: str) -> str:
-    ago = (
-        ""
-        if save.saved_at is None
-        else f", saved {format_duration(datetime.now(UTC) - save.saved_at)} ago"
-    )
-    return f"restored the checkpoint of {origin}{ago}: {_size(save)}"
+def _line(found: _Found) -> str:
+    ago = ""
+    if found.save.saved_at is not None:
+        ago = f", saved {format_duration(datetime.now(UTC) - found.save.saved_at)} ago"
+    return f"restored the checkpoint of {found.origin}{ago}: {_size(found.save)}"
 
 
 def _size(save: Save) -> str:

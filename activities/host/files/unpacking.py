@@ -29,16 +29,14 @@ _ENTRIES = (
 )
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-#: The latest modification time of a file, whatever its entry says: file systems cannot store every
-#: number.
+#: The latest modification time that a file gets, in seconds since 1970, because file systems cannot
+#: store every number.
 _LATEST = 2**32
 _BLOCK = 1024 * 1024
 
 
 class NoArchive(Exception):
-    """Data that is not a tar archive, or not one of the plain kind in which workspaces are
-    packed.
-    """
+    """Data that is not a tar archive, or is a kind of tar archive that Iris does not use."""
 
 
 class Unsafe(Exception):
@@ -46,13 +44,13 @@ class Unsafe(Exception):
 
 
 def unpack(archive: IO[bytes], into: Path, stop: threading.Event) -> None:
-    """Writes the archive's files into the directory, which is created if it does not exist, and
-    nothing anywhere else.
+    """Writes the archive's files into the directory, which is created if it does not exist. Writes
+    nothing to any other place.
 
     Raises:
-        NoArchive, Unsafe: nothing is written, unless the archive is truncated in the middle of a
-        file.
-        OSError: a file cannot be written, or one of that name exists already.
+        NoArchive, Unsafe: the archive cannot be unpacked. No file was written, unless the archive
+            is truncated in the middle of a file.
+        OSError: a file cannot be written, or already exists.
         Stopped: `stop` was set.
     """
     members = _members(archive, stop)
@@ -64,13 +62,12 @@ def unpack(archive: IO[bytes], into: Path, stop: threading.Event) -> None:
             _write(archive, member, directory)
 
 
-# -- reading
-# --------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 class _Header(tarfile.TarInfo):
-    """A tar header of the plain kind. Other kinds can make `tarfile` read without end, or block the
-    interpreter for minutes.
+    """A header of the kinds that Iris accepts. Other kinds can make `tarfile` read without end, or
+    block the interpreter for minutes.
     """
 
     @classmethod
@@ -90,7 +87,7 @@ class _Header(tarfile.TarInfo):
 
 
 def _members(archive: IO[bytes], stop: threading.Event) -> list[tarfile.TarInfo]:
-    """Returns all entries, after it has checked them."""
+    """Checks all entries, and returns them."""
     members: list[tarfile.TarInfo] = []
 
     def entries() -> Iterator[Entry]:
@@ -126,8 +123,7 @@ def _kind(member: tarfile.TarInfo) -> Kind:
     return next((kind for holds, kind in kinds if holds()), Kind.SPECIAL)
 
 
-# -- writing
-# --------------------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------
 
 
 class _Directory:
@@ -137,8 +133,8 @@ class _Directory:
 
     def __init__(self, path: Path) -> None:
         self._root = os.open(path, _DIRECTORY)
-        #: The path and the descriptor of the last entry's directory, which the next entry often
-        #: shares: entries come in order.
+        #: The path and the descriptor of the last entry's directory. The next entry is often in the
+        #: same directory.
         self._last: tuple[list[str], int] = ([], os.dup(self._root))
 
     def __enter__(self) -> Self:

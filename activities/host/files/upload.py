@@ -21,24 +21,24 @@ from iris.storage.object_store import Store
 
 logger = logging.getLogger(__name__)
 
-#: The time limit for a hurried attempt, whose host's incarnation is over: to store what it can, and
-#: then to report its outcome.
+#: The time in which a hurried attempt, whose host's incarnation is over, must store its files. The
+#: report of its outcome has the same limit.
 HURRIED_TIMEOUT = timedelta(seconds=4)
-#: The delays between two tries: the first, doubled up to the last.
+#: The first delay between two tries, which is doubled up to the last.
 FIRST_RETRY_DELAY = timedelta(seconds=1)
 LAST_RETRY_DELAY = timedelta(seconds=30)
 
 
 class Delivery:
-    """The log and the outputs that one attempt leaves.
+    """The upload of the log, the checkpoint and the outputs of one attempt.
 
     Args:
-        directory: the attempt's.
-        prefix: where in the store the outputs go; empty: there are none.
-        gate: limits how many output files of all attempts are uploaded at once.
+        directory: the directory of the attempt.
+        prefix: the folder of the outputs in the store; if it is empty, no outputs are stored.
+        gate: limits the number of output files that all attempts upload at once.
         limit: the most bytes of outputs to store.
-        saver: saves the checkpoint; None: there is none.
-        end: returns how the program ended.
+        saver: saves the checkpoint; None if there is no checkpoint.
+        end: returns the end of the program.
     """
 
     def __init__(
@@ -60,22 +60,20 @@ class Delivery:
         self._gate = gate
         self._limit = limit
         self._outputs_stored = not prefix
-        #: The sentence about output files that are not stored because of the limit; empty: none, as
-        #: far as is known.
+        #: The sentence about output files that are not stored; empty if all are stored, or are not
+        #: uploaded yet.
         self.left_out = ""
         #: True if everything is in the store.
         self.complete = False
         self._hurried = asyncio.Event()
 
     def hurry(self) -> None:
-        """Limits the time to `HURRIED_TIMEOUT`, also for a call of `done` that is already
-        running.
-        """
+        """Limits the time to `HURRIED_TIMEOUT`, also for a running call of `done`."""
         self._hurried.set()
 
     async def done(self, patience: timedelta) -> bool:
-        """Stores what is left of an attempt that writes no more. Returns False if the store took
-        nothing for this long.
+        """Stores all files of an attempt that has ended. Returns False if the store accepted
+        nothing for the time `patience`.
         """
         if self.complete:
             return True
@@ -109,7 +107,7 @@ class Delivery:
                     since, delay, stored = time.monotonic(), FIRST_RETRY_DELAY, self._logs.stored
                 if not self._logs.behind:
                     pause = min(delay.total_seconds(), left)
-                    if hurried.done():  # waiting for it would not pause at all
+                    if hurried.done():  # waiting for `hurried` would return at once
                         await asyncio.sleep(pause)
                     else:
                         await asyncio.wait({hurried}, timeout=pause)
@@ -138,9 +136,8 @@ class Delivery:
         if not self._outputs_stored:
             try:
                 files = files_of(self._dir)
-                owner = (
-                    owner_of(self._dir) if files.exists() else None
-                )  # a dead agent may have removed them already
+                # An agent that died may have removed the files before.
+                owner = owner_of(self._dir) if files.exists() else None
                 outputs_dir = files / "outputs"
                 kept = await outputs.keep(
                     self._store,

@@ -1,8 +1,8 @@
-"""Measures the disk that attempts use, whatever their programs do meanwhile.
+"""Measures the disk space that attempts use, even if their programs change files meanwhile.
 
-A program that moves its directories while they are read can hide what is in them. So if an attempt
-has changed its directories, they are read again while its processes are stopped. A program with the
-agent's own user is not stopped: it could end the agent.
+A program that moves its directories while they are read can hide their contents. So if an attempt
+has changed its directories, they are read again while its processes are stopped. A program that
+runs as the agent's own user is not stopped, because such a program could end the agent.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.container import engine
 from iris.activities.host.runtimes.process import job_users
@@ -26,13 +26,13 @@ from iris.activities.host.runtimes.process import job_users
 logger = logging.getLogger(__name__)
 
 #: How often the directories of an attempt are read before its processes are stopped. Most programs
-#: seldom change them.
+#: seldom change their directories.
 TRIES = 2
-#: The most seconds for which an attempt is stopped. Tasks of a job that wait for it count it as
-#: lost after more than this.
+#: The longest time for which an attempt is stopped, in seconds. After more than this, other tasks
+#: of its job might count it as lost.
 MOST_STOPPED = 30.0
-#: The delays before each further try to continue an attempt, in seconds: the engine may be starting
-#: again, or the machine may have no process left.
+#: The delays before each further try to continue an attempt, in seconds. A try fails while the
+#: container engine restarts, or if the machine can start no process.
 RESUME_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: A change has the time of the system's last tick, so it may seem to be this much older than it is.
 TICK_NS = 10_000_000
@@ -43,29 +43,30 @@ _IN_MEMORY = (Path("/dev"), Path("/run"))
 class Occupant(NamedTuple):
     """An attempt that may use the disk."""
 
-    #: Its own directory on the host.
+    #: The attempt's own directory on the host.
     directory: Path
-    #: The disk that its job requested, in bytes.
+    #: The disk space that its job requested, in bytes.
     requested: int
     in_container: bool
+    #: True if the attempt ends anyway.
     ending: bool
-    #: Whether its program has been told to end by now. While it is stopped it could not do so, and
-    #: its grace passes.
+    #: Returns True once the program must end. From then on it is not stopped, because it could not
+    #: use its grace.
     told_to_end: Callable[[], bool]
 
 
 class Usage(NamedTuple):
-    """What an attempt uses."""
+    """The disk space that an attempt uses."""
 
-    #: Bytes by file system.
+    #: The bytes by file system.
     used: Counter[int]
-    #: False if the program changed its directories while they were read, so that more may be in
-    #: them.
+    #: False if the program changed its directories while they were read. The attempt may then use
+    #: more.
     complete: bool
 
 
 def measure(occupants: Mapping[str, Occupant], stop: threading.Event) -> dict[str, Usage]:
-    """Returns what the attempts use, by their keys.
+    """Returns the disk space that the attempts use, by their keys.
 
     Args:
         stop: ends the measurement early.
@@ -95,7 +96,7 @@ def resume(key: str, occupant: Occupant) -> None:
 
 
 def _resume(key: str, uid: int | None) -> None:
-    """Continues the processes of the attempt's user; None: those of its containers."""
+    """Continues the processes of the attempt's user; if `uid` is None, those of its containers."""
     for pause in (*RESUME_PAUSES, None):
         problem = _try_to_resume(key, uid)
         if not problem:
@@ -107,12 +108,12 @@ def _resume(key: str, uid: int | None) -> None:
 
 
 def _try_to_resume(key: str, uid: int | None) -> str:
-    """Returns the remedy if the attempt may still be stopped."""
+    """Tries to continue the attempt. Returns the remedy if the attempt may still be stopped."""
     if uid is not None:
         return "" if job_users.signal_all(uid, signal.SIGCONT) else f"run pkill -CONT -U {uid}"
     try:
         engine.pause(key, paused=False)
-    except HostUnable as error:
+    except HostFault as error:
         return f"run docker unpause: {error}"
     return ""
 
@@ -141,11 +142,11 @@ def _usage(key: str, occupant: Occupant, stop: threading.Event) -> Usage:
         )
         return _largest([*looks, look]) if occupant.told_to_end() else look
     finally:
-        _resume(key, uid)  # also if it seems not to have been stopped
+        _resume(key, uid)  # even after an error, which does not show whether it was stopped
 
 
 def _largest(looks: Sequence[Usage]) -> Usage:
-    """Returns what is known of an attempt that cannot be stopped, or not any more."""
+    """Returns the largest measured usage of an attempt that cannot be stopped."""
     return max(looks, key=lambda each: each.used.total())._replace(complete=True)
 
 
@@ -157,7 +158,7 @@ def _stop(key: str, uid: int | None) -> bool:
         return job_users.signal_all(uid, signal.SIGSTOP)
     try:
         return engine.pause(key, paused=True)
-    except HostUnable as error:
+    except HostFault as error:
         logger.warning("attempt %s cannot be stopped to measure its disk: %s", key, error)
         return False
 
@@ -166,9 +167,9 @@ def _look(occupant: Occupant, over: Callable[[], bool], deadline: float = math.i
     """Reads the attempt's directories once.
 
     Args:
-        over: whether to give up.
-        deadline: when to give up, by the steady clock. If it is finite, the attempt is stopped and
-            changes nothing.
+        over: returns True if the caller does not need the result any more.
+        deadline: the time at which to give up, on the monotonic clock. If it is finite, the attempt
+            is stopped, so it changes nothing.
     """
     since = time.time_ns() - TICK_NS
     used: Counter[int] = Counter()
@@ -179,10 +180,11 @@ def _look(occupant: Occupant, over: Callable[[], bool], deadline: float = math.i
 
 
 def _places(directory: Path) -> list[tuple[Path, bool]]:
-    """Returns the attempt's files and directories: its own, and what its user has in the
-    directories of all users.
+    """Returns the attempt's directories, and the files and directories of its user in the
+    directories that all users share.
 
-    Each comes with True if the job can move it.
+    Returns:
+        Pairs of a path and whether the job can move it.
     """
     files = job_users.files_of(directory)
     found = [(each, False) for each in dict.fromkeys((directory, files))]
@@ -209,19 +211,19 @@ def _add(
     *,
     is_jobs: bool,
 ) -> bool:
-    """Adds the bytes that a file, or a directory with all below it, takes, by file system.
+    """Adds the disk usage of a file or of a directory tree to `used`.
 
-    A file with several names counts at each of them for its share: a table of the files would be as
-    large as the directory.
+    A file with several hard links counts at each of them for its share. To count it only once, a
+    table of all files would be needed, which might be as large as the directory.
 
     Args:
-        since: when the measurement began, in nanoseconds.
-        is_jobs: True if the job can change the directory itself, and not only what is in its
-            directories.
+        since: the time at which the measurement began, in nanoseconds.
+        is_jobs: True if the job can change the top directory itself, and not only the directories
+            below it.
 
     Returns:
-        False if the job changed a directory since then. What it moves in the meantime from a
-        directory that has not been read to another one leaves such a change in the first one.
+        False if the job changed a directory since then. A file that the job moves out of a
+        directory before that is read leaves such a change in the directory.
     """
 
     def add(status: os.stat_result) -> None:
@@ -244,7 +246,7 @@ def _add(
             for name in (*visit.names, *visit.folders):
                 with contextlib.suppress(OSError):
                     add(os.stat(name, dir_fd=visit.at, follow_symlinks=False))
-    except OSError:  # it was moved or removed: what was seen counts
+    except OSError:  # a directory was moved or removed; the files that were seen count
         return False
     return complete and not expected
 
@@ -260,6 +262,6 @@ def _container_layers() -> dict[str, int]:
                 all=True, size=True, filters={"label": [f"{engine.LABEL_MANAGED}=true"]}
             ):
                 found[each["Labels"].get(engine.LABEL_KEY, "")] += each.get("SizeRw") or 0
-    except HostUnable as error:
+    except HostFault as error:
         logger.warning("the disk that containers use cannot be measured: %s", error)
     return found

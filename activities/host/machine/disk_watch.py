@@ -1,6 +1,6 @@
 """Ends attempts that use too much of their host's disks. `iris.model.host.disk_limits` decides.
 
-Free space is looked at often, which costs nothing. The attempts' directories are read only if an
+The free space is read often, because that is cheap. The attempts' directories are read only if an
 attempt may have exceeded its limit since the last time, or if a disk is low.
 """
 
@@ -19,7 +19,7 @@ from iris.model.host.disk_limits import Disk, Holding, Measured, in_use, is_due,
 
 logger = logging.getLogger(__name__)
 
-#: The interval between two looks at the free space.
+#: The interval between two reads of the free space.
 LOOK_INTERVAL = timedelta(seconds=1)
 
 
@@ -31,15 +31,15 @@ async def watch(
     *,
     make_room: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Ends attempts that use too much, until this is cancelled.
+    """Ends attempts that use too much disk space, until this is cancelled.
 
     Args:
         occupants: returns the host's attempts by their keys.
-        end: ends an attempt, for a reason.
-        places: the directories in which the attempts' directories are.
+        end: ends the attempt with the given key, for the given reason.
+        places: the directories that contain the attempts' directories.
         limit: the most bytes that an attempt may use.
-        make_room: called while a disk is low, before any attempt ends for that. Returns True if it
-            removed something.
+        make_room: removes files that are not needed. It is called while a disk is low, before an
+            attempt ends for that, and returns True if it removed something.
     """
     last: Measured | None = None
     while True:
@@ -57,9 +57,8 @@ async def watch(
             begun = time.monotonic()
             used = await in_thread(partial(measure, there))
             now, current = time.monotonic(), occupants()
-            disks = await asyncio.to_thread(
-                _disks, places
-            )  # again: an attempt that is gone by now has left space
+            # The free space is read again, because an attempt may have ended meanwhile.
+            disks = await asyncio.to_thread(_disks, places)
         except OSError as error:
             logger.warning("the disk that attempts use cannot be measured: %s", error)
             continue
@@ -79,7 +78,7 @@ def _disks(places: Iterable[Path]) -> dict[int, Disk]:
     found = {}
     for place in places:
         status = os.statvfs(place)
-        # The space that programs can use: without what the system keeps for root.
+        # `f_bavail` does not include the space that the system keeps for root.
         free = status.f_frsize * status.f_bavail
         found[place.stat().st_dev] = Disk(
             status.f_frsize * (status.f_blocks - status.f_bfree) + free, free

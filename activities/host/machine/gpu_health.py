@@ -1,7 +1,7 @@
-"""Watches the GPUs of this host, and says what is wrong with them.
+"""Watches the GPUs of this host, and reports their faults.
 
-A fault quarantines the host: the scheduler places nothing new on it. What runs there goes on,
-because it may use other GPUs.
+A fault quarantines the host: the scheduler places nothing new on it. The running tasks continue,
+because they may use other GPUs.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from iris.model.host.resources import Device
 #: The interval between two checks.
 CHECK_INTERVAL = timedelta(seconds=30)
 LEAST_INTERVAL = timedelta(seconds=1)
-#: The pause before a fault that may be one of `nvidia-smi` itself is checked again. It counts if it
-#: is there both times.
+#: The pause between two checks of a fault that may be a fault of `nvidia-smi` itself. The fault
+#: counts if both checks find it.
 CONFIRM_DELAY = timedelta(seconds=2)
 #: The kernel's log; only root may read it, and only if the agent is not in a container.
 KERNEL_LOG = Path("/dev/kmsg")
@@ -29,13 +29,14 @@ class GpuHealth:
     """The health of a host's GPUs during one incarnation.
 
     Args:
-        expected: the GPUs that the host had when its incarnation began; none: there is nothing to
+        expected: the GPUs that the host had when its incarnation began; empty if there is nothing
+        to
             check.
         lasting: a fault that an earlier agent of the incarnation found in the kernel's log. Only a
             new incarnation ends it: the machine was restarted, or an operator has repaired the GPU
             and restarted the agent.
-        incomplete: the fault with which the incarnation began, and the device that the operator
-            says the machine has.
+        incomplete: the fault with which the incarnation began, and the device of the machine
+            according to its operator; None if the incarnation began without a fault.
         on_lasting: stores a lasting fault.
         patience: how long one call of `nvidia-smi` may take.
     """
@@ -58,10 +59,10 @@ class GpuHealth:
         self._log = _open_log(kernel_log) if self.watches else None
         self._checking: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
-        #: What is wrong with the GPUs; empty: nothing.
+        #: The fault of the GPUs; empty if they have no fault.
         self.fault = incomplete[0] if incomplete is not None else lasting
-        #: Whether the GPUs that were missing at the start are there now, so that a new incarnation
-        #: can offer them.
+        #: True if the GPUs that were missing at the start are available now. A new incarnation can
+        #: offer them.
         self.completed = False
 
     @property
@@ -130,11 +131,11 @@ class GpuHealth:
         while True:
             try:
                 record = os.read(self._log, 1 << 16)
-            except (
-                BrokenPipeError
-            ):  # the kernel has overwritten what was not read yet; the next read goes on after it
+            except BrokenPipeError:
+                # The kernel has overwritten lines before they were read. The next read returns the
+                # lines after them.
                 continue
-            except OSError:  # there is nothing new, for now
+            except OSError:  # there are no new lines
                 return lines
             if not record:
                 return lines
@@ -146,7 +147,7 @@ def _is_certain(reading: Reading | None) -> bool:
 
 
 def _open_log(path: Path) -> int | None:
-    """Opens the kernel's log at its end; None: this process may not read it."""
+    """Opens the kernel's log at its end. Returns None if this process may not read the log."""
     try:
         log = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

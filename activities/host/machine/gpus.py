@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from iris.model.host.gpus import NVIDIA_SMI, NVIDIA_SMI_LIST, Reading, read
 
-#: A driver that is not loaded yet needs time. One that hangs must not keep the host from reporting.
+#: The time limit of one call. A driver that is not loaded yet needs time, but a driver that hangs
+#: must not keep the host from reporting.
 NVIDIA_PATIENCE = timedelta(seconds=30)
 
 #: The calls of the program that were killed and have not ended. A process that hangs in the kernel
@@ -16,11 +17,10 @@ _killed: set[asyncio.Task[tuple[bytes, bytes]]] = set()
 
 
 async def read_gpus(patience: timedelta = NVIDIA_PATIENCE) -> Reading | None:
-    """Returns the GPUs of this machine; None: it has no driver.
+    """Returns the GPUs of this machine; None if it has no driver.
 
     Args:
-        patience: how long one call of the program may take, and how long a killed call may take to
-            end.
+        patience: the time limit of one call of the program, and of the end of a killed call.
     """
     if _killed:
         _, hanging = await asyncio.wait(_killed, timeout=patience.total_seconds())

@@ -1,4 +1,4 @@
-"""Asks agents whether they take work, through the task queues from which they take it.
+"""Checks whether agents take work, through the task queues from which they take it.
 
 No other check is both fast and reliable: an agent's first report takes ten seconds, and the server
 lists the poll of a frozen agent for a minute. The activity `ping` is standalone (it belongs to no
@@ -20,7 +20,8 @@ from iris.autoscaling.liveness import PING_TIMEOUT, Silent
 from iris.model import names
 from iris.model.host.hosts import Host
 
-#: How long one try may take. The open poll of an agent that was cut off may swallow the first try.
+#: The time limit of one try. If an agent was cut off, the first try may go to its open poll and be
+#: lost.
 TRY = timedelta(seconds=1.5)
 TRIES = RetryPolicy(
     initial_interval=timedelta(milliseconds=100), backoff_coefficient=1, maximum_attempts=3
@@ -44,12 +45,12 @@ class Ping:
 async def ask(
     client: Client, cluster: str, hosts: Iterable[Silent]
 ) -> dict[tuple[str, str], bool | None]:
-    """Pings hosts. Returns, by (host, incarnation), whether each host that was pinged has answered.
+    """Pings hosts. Returns for each pinged (host, incarnation) whether it has answered.
 
-    The value is None where the service cannot ask: before 1.32 it has no standalone activities.
+    The value is None if the service cannot ping: before 1.32 it has no standalone activities.
 
     Raises:
-        RPCError: the service does not answer, so nothing is known of the hosts.
+        RPCError: the service does not answer, so nothing is known about the hosts.
     """
     pinged = list(hosts)[:MAX_PINGED]
     answers = await asyncio.gather(*(_answers(client, cluster, host) for host in pinged))

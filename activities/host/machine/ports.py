@@ -1,8 +1,8 @@
 """Allocates ports and single GPUs, which the attempts on one machine must not share.
 
-Each has a lock file, which all agents of one user on the machine share. The lock is held through
-open file descriptors, which the program's shim inherits. So a port or GPU becomes free when the
-program is gone and not before, even if the agent dies.
+Each port and each GPU has a lock file, which all agents of one user on the machine share. The lock
+is held through open file descriptors, which the program's shim inherits. So a port or GPU becomes
+free when the program is gone and not before, even if the agent dies.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 
-#: The coordinators of gangs get ports from 30000 on (`placement.FIRST_PORT`): the first thousand
-#: are left to them. Linux gives ports from 32768 on to outgoing connections, so those are used
-#: last.
+#: The ports that attempts get. The thousand ports from 30000 on (`placement.FIRST_PORT`) are for
+#: the coordinators of gangs. Linux gives ports from 32768 on to outgoing connections, so these
+#: ports are used last.
 PORTS, LAST_RESORT = range(31_000, 32_768), range(32_768, 40_000)
 #: The fault of a host on which the port of a gang's coordinator is in use.
 COORDINATOR_FAULT = "coordinator-port"
@@ -64,10 +64,10 @@ class Ports:
         it.
 
         Raises:
-            HostUnable: too few ports are free.
+            HostFault: too few ports are free.
         """
-        # In random order: a client that still calls the previous program of a port should not reach
-        # this one.
+        # The order is random, so that a client that still calls the previous program of a port
+        # seldom reaches this program.
         numbers = (
             [number for group in self._numbers for number in random.sample(group, len(group))]
             if names
@@ -79,17 +79,17 @@ class Ports:
         )
 
     def hold(self, port: int) -> tuple[int, ...]:
-        """Locks the port on which a gang's coordinator will listen; returns the descriptors of the
+        """Locks the port on which a gang's coordinator will listen. Returns the descriptors of the
         lock, as in `TakenPorts`.
 
         Raises:
-            HostUnable: another attempt has the port, or a process listens on it. The gang's next
-                attempt gets another one.
+            HostFault: another attempt has the port, or a process listens on it. The gang's next
+                attempt gets another port.
         """
         try:
             return _all(self._locks.take([(port,)], 1, _is_free).values())
-        except HostUnable as error:
-            raise HostUnable(
+        except HostFault as error:
+            raise HostFault(
                 f"port {port} of the gang's coordinator is in use on this host: {error}",
                 COORDINATOR_FAULT,
             ) from None
@@ -109,19 +109,19 @@ class Gpus:
         """Allocates `count` of the machine's GPUs.
 
         Args:
-            of: the names of each GPU, the first of which is returned. One that is locked by any of
-                its names is in use.
+            of: the names of each GPU, of which the first is returned. A GPU is in use if any of its
+                names is locked.
 
         Raises:
-            HostUnable: other attempts, or processes that they left, hold too many of them.
+            HostFault: other attempts, or processes that they left, hold too many GPUs.
         """
         taken = self._locks.take(of, count, lambda _: True)
         return TakenGpus(tuple(names[0] for names in taken), _all(taken.values()))
 
 
 class _Locks:
-    """Locks on things that have one or several names. An attempt holds a thing until every process
-    that has its descriptors has closed them.
+    """Locks on resources that have one or several names. An attempt holds a resource until every
+    process with its descriptors has closed them.
     """
 
     def __init__(self, kind: str, directory: Path | None) -> None:
@@ -131,11 +131,12 @@ class _Locks:
     def take(
         self, things: Iterable[tuple[Name, ...]], count: int, usable: Callable[[Name], bool]
     ) -> dict[tuple[Name, ...], tuple[int, ...]]:
-        """Locks `count` of the things that are free and usable, by all their names; returns each
-        with the descriptors.
+        """Locks `count` of the resources that are free and usable, by all their names. Returns the
+        descriptors of each.
 
         Raises:
-            HostUnable: too few are free, or the lock files cannot be used. No lock is held then.
+            HostFault: too few resources are free, or the lock files cannot be used. No lock is held
+                then.
         """
         taken: dict[tuple[Name, ...], tuple[int, ...]] = {}
         with contextlib.ExitStack() as undo:
@@ -151,11 +152,11 @@ class _Locks:
                             undo.callback(os.close, fd)
                         taken[thing] = fds
             except OSError as error:
-                raise HostUnable(
+                raise HostFault(
                     f"the locks in {self._dir} cannot be used: {error}", self._kind
                 ) from None
             if len(taken) < count:
-                raise HostUnable(
+                raise HostFault(
                     f"{count} {self._kind} are requested and {len(taken)} are free on this host",
                     self._kind,
                 )
@@ -163,7 +164,9 @@ class _Locks:
         return taken
 
     def _lock_all(self, thing: tuple[Name, ...], usable: Callable[[Name], bool]) -> tuple[int, ...]:
-        """Returns the descriptors of the locks on all names of the thing; none: it is in use."""
+        """Returns the descriptors of the locks on all names of the resource; empty if it is in
+        use.
+        """
         fds: list[int] = []
         with contextlib.ExitStack() as undo:
             for name in thing:
@@ -175,9 +178,8 @@ class _Locks:
         return tuple(fds)
 
     def _lock(self, name: Name, usable: Callable[[Name], bool]) -> int | None:
-        file = self._dir / f"{self._kind}-{name}".replace(
-            "/", "_"
-        )  # of MIG instances, before driver 470
+        # Before driver 470, the names of MIG instances contain slashes.
+        file = self._dir / f"{self._kind}-{name}".replace("/", "_")
         fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -194,8 +196,8 @@ def _all(descriptors: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
 def _shared_directory() -> Path:
     """Returns the directory of the locks of all agents of this user on this machine.
 
-    That of root is where no job can create it first: in the directories for temporary files, every
-    user can take its name.
+    The directory of root is in /run, where no job can create it first. In the directories for
+    temporary files, every user could take its name.
     """
     if os.getuid() == 0 and os.access("/run", os.W_OK):
         return Path("/run/iris-ports")
@@ -203,7 +205,7 @@ def _shared_directory() -> Path:
 
 
 def _is_free(port: int) -> bool:
-    """Returns True if no process listens on the port, on any address of the machine."""
+    """Returns True if no process listens on the port on any address of the machine."""
     dual = socket.has_dualstack_ipv6()
     with (
         socket.socket(socket.AF_INET6 if dual else socket.AF_INET) as trial,

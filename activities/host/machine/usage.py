@@ -12,11 +12,11 @@ import psutil
 class Use(NamedTuple):
     """The current resource usage of a process tree."""
 
-    #: Percent of one core since the previous sample; 0 in the first sample. Never more than the
-    #: machine has: the system counts in ticks of 10 ms, which can be longer than the time between
-    #: two samples.
+    #: The CPU usage since the previous sample, in percent of one core; 0 in the first sample. It is
+    #: limited to what the machine has, because the system counts in ticks of 10 ms, which can be
+    #: longer than the time between two samples.
     cpu_percent: float = 0.0
-    #: Resident memory. Memory that several processes share counts for each of them.
+    #: The resident memory. Memory that several processes share counts for each of them.
     memory_bytes: int = 0
     processes: int = 0
 
@@ -26,18 +26,18 @@ class Meter:
 
     def __init__(self) -> None:
         self._looked_at: float | None = None
-        #: CPU seconds so far, by process id and creation time: another process may have the id at
-        #: the next sample.
+        #: The CPU seconds so far, by process id and creation time. The id alone is not enough,
+        #: because another process may have it at the next sample.
         self._computed: dict[tuple[int, float], float] = {}
         self._most = 100.0 * (psutil.cpu_count() or 1)
 
     def sample(self, programs: Iterable[int] = (), shims: Iterable[int] = ()) -> dict[int, Use]:
-        """Returns the usage by the process id that was given. A process that is gone uses nothing.
+        """Returns the usage of each given process. A process that is gone uses nothing.
 
         Args:
             programs: processes that count together with all their descendants, such as a
                 container's first process.
-            shims: processes that do not count themselves; only their descendants do.
+            shims: processes of which only the descendants count.
         """
         now, wall = time.monotonic(), time.time()
         since = now - self._looked_at if self._looked_at is not None else 0.0

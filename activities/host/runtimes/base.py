@@ -11,8 +11,8 @@ from pydantic import Field
 
 from iris.model.frozen import Frozen
 
-#: The system's errors for a lack of resources or a broken disk, which do not depend on a job's
-#: files or commands.
+#: The system's errors for a lack of resources or a broken disk. A job's files and commands do not
+#: cause them.
 OF_THE_MACHINE = {
     errno.EAGAIN,
     errno.ENOMEM,
@@ -23,11 +23,17 @@ OF_THE_MACHINE = {
     errno.EIO,
     errno.EROFS,
 }
+#: The fault when something outside the cluster does not answer, such as a package index or Google.
+NETWORK_FAULT = "network"
+#: The fault when the cluster's object store does not answer.
+STORE_FAULT = "store"
 
 
-class CannotStart(Exception):
-    """The attempt cannot be started, neither here nor on another host. The exit code is the one
-    that a shell gives for the case.
+class JobFault(Exception):
+    """The job cannot be started on any host, because of a mistake in the job.
+
+    Args:
+        exit_code: the exit code that a shell gives in this case.
     """
 
     def __init__(self, reason: str, exit_code: int) -> None:
@@ -35,12 +41,12 @@ class CannotStart(Exception):
         self.exit_code = exit_code
 
 
-class HostUnable(Exception):
-    """This host cannot start the attempt, or not now, and the program is not the cause. Another
-    host may start it.
+class HostFault(Exception):
+    """This host cannot start the attempt, at least not now. The job is not the cause, so another
+    host may start the attempt.
 
     Args:
-        fault: a name for the kind of fault, as in `iris.model.host.faults`.
+        fault: the name of the kind of fault, as in `iris.model.host.faults`.
     """
 
     def __init__(self, reason: str, fault: str) -> None:
@@ -56,25 +62,27 @@ class Launch(Frozen):
     cwd: str = ""
     #: The directories of the cgroups that the process joins, one for each hierarchy.
     cgroups: tuple[str, ...] = ()
-    #: The umask of the process; -1: the agent's.
+    #: The umask of the process; -1 for the agent's umask.
     umask: int = -1
-    #: The uid and gid of the process, which is not the agent's user then; -1: the agent's.
+    #: The uid and gid of the process, if it has a user of its own; -1 for the agent's user.
     uid: int = -1
-    #: The groups of such a process besides its own, for the host's devices.
+    #: The further groups of a process with a user of its own, for the host's devices.
     groups: tuple[int, ...] = ()
-    #: The id of the container; empty: the program is a process.
+    #: The id of the container; empty if the program is a process.
     container: str = ""
     #: The socket of the container engine.
     docker_socket: str = ""
-    #: The time for processes that the program leaves when it ends by itself, in seconds.
+    #: The time that processes have to end after the program has ended by itself and left them, in
+    #: seconds.
     grace: float = 0.0
 
 
 class Runtime(Protocol):
     """Runs the commands of one attempt.
 
-    Every command gets the same files under the same paths as on the host: the working directory,
-    the attempt's directory, and what the caller lists of the cache of environments.
+    Every command gets some of the host's files under the same paths as on the host: the working
+    directory, the attempt's directory, and the parts of the cache of environments that the caller
+    lists.
     """
 
     @property
@@ -85,22 +93,22 @@ class Runtime(Protocol):
 
     @property
     def owner(self) -> int | None:
-        """The uid of the commands, for the agent's access to what they write; None: the agent's
-        user, or a container's.
+        """The uid of the commands, if they have a user of their own; None if they run as the
+        agent's user or in a container.
         """
 
     @property
     def apart(self) -> bool:
-        """True if the commands have another user or a container: of the agent's files, they reach
-        only what it lends to them.
+        """True if the commands run as another user or in a container. They then reach only the
+        files that the agent lends to them.
         """
 
     async def prepare(self) -> None:
-        """Gets what must exist before any command runs, such as the container image.
+        """Gets everything that must exist before a command runs, such as the container image.
 
         Raises:
-            CannotStart: no host can get it.
-            HostUnable: this host cannot get it.
+            JobFault: no host can get the image.
+            HostFault: this host cannot get the image.
         """
 
     async def step(
@@ -119,14 +127,13 @@ class Runtime(Protocol):
         A cancellation kills the command and everything that it started.
 
         Args:
-            written: existing directories beside the attempt's files that the command may write, and
-                …
-            read: … that it may only read. A runtime in which commands see the host's files may
-                ignore both.
+            written: existing directories to which the command may write, besides the attempt's
+                files. A runtime in which commands see the host's files may ignore them.
+            read: existing directories that the command may only read.
 
         Raises:
-            CannotStart: there is no such command.
-            HostUnable: this host cannot run it.
+            JobFault: the command does not exist.
+            HostFault: this host cannot run the command.
         """
 
     async def launch(
@@ -143,14 +150,14 @@ class Runtime(Protocol):
             read: as in `step`.
 
         Raises:
-            CannotStart: the working directory or the image cannot be used.
-            HostUnable: the host cannot create the container.
+            JobFault: the working directory or the image cannot be used.
+            HostFault: the host cannot create the container.
         """
 
     async def clear(self, *, swept: bool = False) -> None:
-        """Kills and removes everything that is left of this attempt, including what another agent
-        created. Safe to repeat; raises nothing.
+        """Kills the processes of this attempt and removes its containers and cgroups, including
+        those that another agent created. Can be repeated; raises nothing.
 
         Args:
-            swept: the shim saw the program and everything below it end, so no process is left.
+            swept: True if the shim saw the end of the program and of all processes below it.
         """

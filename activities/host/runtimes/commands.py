@@ -19,20 +19,20 @@ class Command(Protocol):
         """Starts the command.
 
         Raises:
-            CannotStart: there is no such command, or it is not executable.
-            HostUnable: this host cannot start any command.
+            JobFault: the command does not exist, or is not executable.
+            HostFault: this host cannot start any command.
         """
 
     async def run(self, tell: Tell) -> int:
-        """Passes the output to `tell` until the command and all that it started have ended. Returns
-        the exit status of its first process, negative for a signal.
+        """Passes the output to `tell` until all processes of the command have ended. Returns the
+        exit status of the first process, negative for a signal.
 
         A cancellation ends the command at once.
         """
 
     async def feed(self, data: bytes) -> None:
-        """Writes input to the command, and waits until it accepts it. The command may have closed
-        its input or ended.
+        """Writes input to the command, and waits until the command accepts it. Does nothing if the
+        command has closed its input or ended.
         """
 
     async def end_input(self) -> None:

@@ -1,10 +1,10 @@
 """The agent's view of a program under its shim, both for programs that this agent started and for
 those that it found.
 
-A program can stop its shim, because both have the same user. A stopped shim carries out no order.
-Therefore the agent sends SIGCONT to the shim with every order and every report. If the program
-still runs some seconds after it should have been killed, the agent itself kills everything below
-the shim, and then the shim.
+A program can stop its shim, because both have the same user, and a stopped shim carries out no
+order. Therefore the agent sends SIGCONT to the shim with every order and every extension of the
+lease. If the program still runs some seconds after it should have been killed, the agent itself
+kills the processes below the shim, and then the shim.
 """
 
 import asyncio
@@ -39,57 +39,59 @@ logger = logging.getLogger(__name__)
 POLL = timedelta(milliseconds=100)
 #: The time after which the agent itself kills a program that should be dead, in seconds.
 OVERDUE = 5.0
-#: The time that a shim has to record the exit of its dead program, in seconds; True: a container,
-#: whose shim first asks the engine.
+#: The time in which a shim must record the end of its program, in seconds, by whether the program
+#: is a container. The shim of a container first asks the engine.
 LAST_WORD = {False: 1.0, True: 8.0}
 #: The interval between log messages about a program that cannot be killed, in seconds.
 STILL_THERE = 30.0
-#: The most bytes of the launch file: arguments and an environment may be large.
+#: The size limit of the launch file, in bytes. Arguments and an environment may be large.
 MOST_LAUNCH = 64 * 1024**2
 
-
-#: Seconds since 1970, limited to times that a calendar has, because a job may have written the
-#: value.
+#: A time in seconds since 1970. It is limited to times that `datetime` supports, because a job may
+#: have written the value.
 Moment = Annotated[float, Field(ge=0, le=10**11)]
 
 
 class Exit(Frozen):
     """The end of a program, as its shim recorded it."""
 
-    #: The exit code of its first process; negative: the signal that killed it; None: not known,
-    #: because the shim itself was killed or failed.
+    #: The exit code of the program's first process, or the negative number of the signal that
+    #: killed it. None if it is not known, because the shim itself was killed or failed.
     status: int | None = None
-    #: True if processes that its first process left were killed, or ended by SIGTERM, which may
-    #: have been writing.
+    #: True if processes that the first process left were killed or ended by SIGTERM. They may have
+    #: been writing.
     cut: bool = False
-    #: The reason why it could not be started; empty: it was started.
+    #: The reason why the program could not be started; empty if it was started.
     error: str = ""
-    #: It was killed because its lease ran out: no agent with contact to the cluster extended it.
+    #: True if the program was killed because its lease ran out: no agent with contact to the
+    #: cluster extended the lease.
     fenced: bool = False
     out_of_memory: bool = False
     peak_memory_bytes: int = 0
-    #: The bytes of output for which the disk had no space.
+    #: The number of bytes of output for which the disk had no space.
     lost_output: int = 0
-    #: The time at which its last process ended or was killed, in seconds since 1970.
+    #: The time at which the program's last process ended or was killed; 0 if it is not known.
     at: Moment = 0.0
-    #: When its first process ended by itself and left others; 0: it did not.
+    #: The time at which the first process ended by itself and left others; 0 if it did not.
     first_ended_at: Moment = 0.0
 
 
 class FirstEnd(Frozen):
-    """The end of a program's first process by itself, while others that it has started are left."""
+    """The end of a program's first process by itself, while other processes of the program are
+    left.
+    """
 
-    #: The exit code; negative: the signal that killed it.
+    #: The exit code, or the negative number of the signal that killed the process.
     status: int
     at: Moment
-    #: When what is left is killed, on the clock of `shim.now`.
+    #: The time at which the processes that are left are killed, on the clock of `shim.now`.
     until: Moment
 
 
 class Started(Frozen):
     """The processes of a started program."""
 
-    #: The program's pid on the host; None: its engine does not report it.
+    #: The program's pid on the host; None if the container engine does not report it.
     pid: Annotated[int, Field(gt=1)] | None
     shim: int = Field(gt=1)
     at: Moment
@@ -97,6 +99,28 @@ class Started(Frozen):
     @property
     def started_at(self) -> datetime:
         return datetime.fromtimestamp(self.at, UTC)
+
+
+class Running(NamedTuple):
+    """The running program of an attempt, for commands and profilers that run beside it."""
+
+    #: The key of the attempt.
+    key: str
+    attempt: int
+    directory: Path
+    launch: Launch
+    #: The program's pid on the host; None if the container engine does not report it.
+    pid: int | None
+    #: The pid of the shim.
+    shim: int
+
+
+class Root(NamedTuple):
+    """The root of a program's process tree."""
+
+    pid: int
+    #: True if the root is the program's first process; False if it is the shim.
+    own: bool
 
 
 class Program:
@@ -110,13 +134,12 @@ class Program:
         #: The time on the clock of `shim.now` at which the program should be dead, because of an
         #: order to stop it.
         self._kill_at = math.inf
-        #: The shim's lock file, open until `close` or the end of this object. The process that
-        #: holds the lock is the shim, even if the file is replaced.
+        #: The descriptor of the shim's lock file, open until `close` or the end of this object. The
+        #: process that holds the lock is the shim, even if the file is replaced.
         self._lock: int | None = None
         self._close_lock: Callable[[], object] = lambda: None
         self._launch: Launch | None = None
-        #: Set when the shim ends, and when an order makes the program due to be dead earlier than
-        #: before.
+        #: Set when the shim ends, and when an order makes `_kill_at` earlier.
         self._news = asyncio.Event()
         with suppress(OSError, ValueError):  # the orders of an earlier agent
             lease, grace = links.read(directory / shim.ORDERS).split()
@@ -131,13 +154,13 @@ class Program:
         keep: Sequence[int] = (),
         secrets: Mapping[str, str] = {},
     ) -> None:
-        """Has a shim start the program. `started` and `exit` give the result.
+        """Starts a shim, which starts the program. `started` and `exit` show the result.
 
         Args:
             lease: the time until which the cluster counts the program as running, on the clock of
                 `shim.now`.
             keep: file descriptors, for instance locks, that stay open as long as the program lives.
-            secrets: the values of further variables of the program. No record has them.
+            secrets: the values of further variables of the program, which are in no record.
         """
         self._lease = lease
         self._order()
@@ -148,8 +171,8 @@ class Program:
 
     @property
     def lease(self) -> float:
-        """The time until which the program may live without another order, on the clock of
-        `shim.now`; 0: there is no lease.
+        """The time until which the program may run without a further extension, on the clock of
+        `shim.now`; 0 if there is no lease.
         """
         return self._lease
 
@@ -163,7 +186,7 @@ class Program:
         """The order to start the program.
 
         Raises:
-            OSError: there is no order, or it is gone.
+            OSError: the order does not exist, or was deleted.
         """
         if self._launch is None:
             self._launch = Launch.model_validate_json(
@@ -173,17 +196,16 @@ class Program:
 
     @property
     def started(self) -> Started | None:
-        """The processes that run or ran; None: the program has not been started yet, or could not
-        be.
+        """The program's first process and its shim; None if the program was not started yet, or
+        could not be started.
         """
         with suppress(OSError, ValidationError):
             return Started.model_validate_json(links.read(self._dir / shim.STARTED))
         return None
 
     def first_end(self) -> FirstEnd | None:
-        """Returns how the first process ended by itself, if others may be left; None: it has not,
-        as far as is known. From then on, the program should be dead at the time that the result
-        gives.
+        """Returns the end of the first process, if it ended by itself and others may be left. From
+        then on, the program should be dead at the time `until` of the result.
         """
         with suppress(OSError, ValidationError):
             found = FirstEnd.model_validate_json(links.read(self._dir / shim.FIRST_END))
@@ -195,15 +217,15 @@ class Program:
 
     @property
     def exit(self) -> Exit | None:
-        """The end of the program; None: it has not ended, as far as is known. Ignores an exit file
-        while the shim lives: the shim did not write it.
+        """The end of the program; None if no end is recorded. A record is ignored while the shim
+        lives, because the shim did not write it.
         """
         with suppress(OSError), self._shim_away() as away:
             return self._written_exit() if away else None
         return None
 
     async def wait(self) -> Exit:
-        """Waits for the end of the program and returns it. Kills a program that runs on after it
+        """Waits for the end of the program and returns it. Kills a program that still runs when it
         should be dead.
         """
         while True:
@@ -227,8 +249,8 @@ class Program:
         """Checks that the files beside the program are there and unchanged.
 
         Raises:
-            FileNotFoundError: some of them were deleted.
-            links.Replaced: something else is in the place of one.
+            FileNotFoundError: a file was deleted.
+            links.Replaced: a file was replaced.
         """
         for name in (shim.LAUNCH, shim.ORDERS, shim.LOCK):
             status = (self._dir / name).lstat()
@@ -249,7 +271,7 @@ class Program:
         self._kill_at = min(self._kill_at, shim.now() + grace.total_seconds())
         written = self._order()
         self._wake(signal.SIGUSR1)
-        if not written:  # the order was not written, so the shim cannot read it
+        if not written:  # the shim cannot read the order, so the agent kills the program at once
             self._kill_at = -math.inf
         self._news.set()
 
@@ -260,11 +282,11 @@ class Program:
         self._wake()
 
     def kill(self, stop: threading.Event | None = None) -> None:
-        """Kills everything below the shim, then the shim if it does not end by itself in time.
-        Returns when all are gone.
+        """Kills all processes below the shim, and then the shim if it does not end by itself in
+        time. Returns when all are gone.
 
-        For a program whose shim does not obey. The processes below a shim stay there while it
-        lives, whatever session they move to.
+        This is for a program whose shim does not carry out its orders. A process cannot leave its
+        shim, even if it moves to another session.
 
         Args:
             stop: ends the work early, because the caller no longer waits.
@@ -277,7 +299,7 @@ class Program:
                     process.kill()
             now = time.monotonic()
             dead_since = None if living else dead_since or now
-            # A shim that continues records the true end.
+            # The shim gets some time to record the end of the program.
             over = dead_since is not None and now - dead_since >= LAST_WORD[bool(self._container())]
             for pid in shims:
                 with suppress(ProcessLookupError, PermissionError):
@@ -288,14 +310,13 @@ class Program:
             time.sleep(0.02 if living else 0.1)
 
     def close(self) -> None:
-        """Closes the lock file of a program that is gone. The garbage collector would do so only
+        """Closes the lock file of a program that is gone. The garbage collector would close it only
         after hundreds of attempts.
         """
         self._lock = None
         self._close_lock()
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     @property
     def _overdue_at(self) -> float:
@@ -307,11 +328,10 @@ class Program:
     def _order(self) -> bool:
         """Writes the orders file and returns True if that succeeded.
 
-        The text always has the same length and overwrites the last one, so that a full disk does
-        not prevent an order.
+        The text always has the same length and overwrites the last text, so it can be written when
+        the disk is full.
         """
-        # The directory may be gone, or something else may be in the file's place. The agent that
-        # watches the attempt notices that.
+        # If the directory is gone or the file was replaced, `check` will find out.
         with (
             suppress(OSError),
             os.fdopen(
@@ -335,7 +355,7 @@ class Program:
 
     @contextmanager
     def _shim_away(self) -> Iterator[bool]:
-        """Yields True if no shim runs; no shim can start inside the block then."""
+        """Yields True if no shim runs. Then no shim can start inside the block."""
         lock = self._lock_file()
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -348,8 +368,8 @@ class Program:
             fcntl.flock(lock, fcntl.LOCK_UN)
 
     def _shim_pid(self) -> int | None:
-        """Returns the pid of a living shim, and never of another process that has the same pid
-        since.
+        """Returns the pid of the shim if it lives. The lock shows that, because another process may
+        have the pid of a shim that has ended.
         """
         with self._shim_away() as away:
             if away:
@@ -357,15 +377,15 @@ class Program:
         return self._shim or (started.shim if (started := self.started) is not None else None)
 
     def _wake(self, *signals: signal.Signals) -> None:
-        """Continues the shim, which a job may have stopped, and sends it these signals."""
+        """Sends these signals and SIGCONT to the shim, which a job may have stopped."""
         with suppress(OSError):
             if (pid := self._shim_pid()) is not None:
                 for number in (*signals, signal.SIGCONT):
                     os.kill(pid, number)
 
     def _shims(self) -> list[int]:
-        """Returns the processes that hold the lock: the shim, even if its files name another
-        process; none, when it is gone.
+        """Returns the processes that hold the lock: the shim, whatever its files say; empty if the
+        shim is gone.
         """
         with self._shim_away() as away:
             if away:
@@ -388,9 +408,8 @@ class Program:
             and started.pid is not None
         ):
             with suppress(psutil.Error, OSError):
-                if (
-                    container in Path(f"/proc/{started.pid}/cgroup").read_text()
-                ):  # a container ends with its first process
+                # A container ends with its first process, so the others need not be listed.
+                if container in Path(f"/proc/{started.pid}/cgroup").read_text():
                     found.append(psutil.Process(started.pid))
         return [each for each in found if _lives(each)]
 
@@ -400,8 +419,8 @@ class Program:
         return ""
 
     async def _shim_ends(self, patience: float) -> None:
-        """Waits until the shim ends, an order moves the due time, or `patience` seconds pass;
-        without a pidfd, for `POLL` at most.
+        """Waits until the shim ends, or an order changes the time to kill the program, or
+        `patience` seconds have passed. Without a pidfd, waits no longer than `POLL`.
         """
         pid = self._shim_pid()
         if pid is None or not hasattr(os, "pidfd_open"):
@@ -441,24 +460,3 @@ def _lives(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         return bool(process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD))
     return False
-
-
-class Running(NamedTuple):
-    """The running program of an attempt, for commands and profilers that run beside it."""
-
-    key: str
-    attempt: int
-    directory: Path
-    launch: Launch
-    #: The program's process id on the host; None: the container engine does not report it.
-    pid: int | None
-    shim: int
-
-
-class Root(NamedTuple):
-    """The root of a program's process tree: its shim, or the program's first process itself if
-    `own` is True.
-    """
-
-    pid: int
-    own: bool

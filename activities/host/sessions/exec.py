@@ -1,10 +1,10 @@
 """Implements `exec_task`, which runs a command beside a task of this host and exchanges its input
 and output through the store.
 
-The activity is standalone (it belongs to no workflow): its client starts it on the host's own task
-queue, so there is one hop. It ends when the command ends, when the attempt ends, when its client is
-silent for too long, or when it is cancelled. Every process that the command has started ends with
-it, or is killed when a grace is over.
+The activity is standalone (it belongs to no workflow): its client starts it directly on the host's
+own task queue. It ends when the command or the attempt ends, when its client is silent for too
+long, or when it is cancelled. Processes that the command has started and left are killed after a
+grace.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from datetime import timedelta
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.commands import Command
 from iris.activities.host.runtimes.container.exec import ContainerCommand
 from iris.activities.host.runtimes.process.exec import ProcessCommand
@@ -39,13 +39,14 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 logger = logging.getLogger(__name__)
 
-#: Delay between SIGHUP and SIGKILL, and the time for processes that the command's first process
-#: leaves.
+#: The delay between SIGHUP and SIGKILL, and the time that processes have to end after the command's
+#: first process has ended.
 GRACE = timedelta(seconds=2)
-#: How long to wait after SIGKILL for a command that does not end, before it is given up.
+#: How long the activity waits for the end of a command after SIGKILL.
 KILL_PATIENCE = timedelta(seconds=15)
 
-#: The reason why a command was ended, and the exit code to report; None: the command's own.
+#: The reason why a command was ended, and the exit code to report; None for the command's own exit
+#: code.
 _Ended = tuple[str, int | None]
 _INPUTS = (FrameKind.INPUT, FrameKind.END_OF_INPUT)
 
@@ -55,8 +56,7 @@ class Execs:
 
     Args:
         silence: a client that has sent nothing for this long is gone.
-        grace: the delay between SIGHUP and SIGKILL, and the time for processes that the command's
-            first process leaves.
+        grace: as `GRACE`.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Execs:
 
     @activity.defn
     async def exec_task(self, request: ExecRequest) -> ExecEnd:
-        """Runs the command until it ends or is ended; returns its exit code and the reason."""
+        """Runs the command until it ends or must end. Returns its exit code and the reason."""
         running = find(self._tasks, request.job, request.index)
         command: Command
         if running.launch.container:
@@ -82,9 +82,9 @@ class Execs:
             command = ProcessCommand(request, running.launch, self._grace)
         try:
             await command.start()
-        except CannotStart as error:
+        except JobFault as error:
             return ExecEnd(exit_code=error.exit_code, reason=str(error))
-        except HostUnable as error:
+        except HostFault as error:
             raise ApplicationError(str(error), type=CANNOT, non_retryable=True) from None
         logger.info("%r runs beside attempt %s", request.argv[0], running.key)
 
@@ -118,11 +118,11 @@ class _Session:
         self._silence = silence
         self._grace = grace.total_seconds()
         self._abandoned = False
-        #: The number of each chunk that was received, and its input frames.
+        #: The received chunks: the number of each chunk and its input frames.
         self._inputs: asyncio.Queue[tuple[int, list[Frame]]] = asyncio.Queue()
 
     async def run(self) -> ExecEnd:
-        """Follows the command until it ends or is ended, and brings all its output to the store."""
+        """Waits until the command ends or must end, and stores all its output."""
         writing = asyncio.create_task(self._stream.write())
         others = [asyncio.create_task(each) for each in (self._feed(), beat())]
         running = asyncio.create_task(self._command.run(self._stream.send_in_turn))
@@ -139,26 +139,24 @@ class _Session:
             else:
                 status = running.result()
             self._stream.finish()
-            with contextlib.suppress(
-                TimeoutError, *STORE_ERRORS
-            ):  # the result is returned even if output is missing
+            # If the store does not take the rest of the output, the result is returned without it.
+            with contextlib.suppress(TimeoutError, *STORE_ERRORS):
                 await asyncio.wait_for(writing, self._silence.total_seconds())
             ended = code if code is not None else status if status >= 0 else 128 - status
             return ExecEnd(exit_code=ended, reason=reason, chunks=self._stream.sent)
         finally:
             for each in (running, writing, *others, *enders):
                 each.cancel()
-            # The cancellation ends the command at once, with every process that it has started.
+            # The cancellation kills all processes of the command.
             await asyncio.gather(running, writing, *others, *enders, return_exceptions=True)
             if self._abandoned:
                 await self._stream.remove()
 
     async def _stop(self, running: "asyncio.Task[int]") -> int:
-        """Sends SIGHUP, waits for the grace, sends SIGKILL to all processes of the command; returns
-        its exit status.
+        """Sends SIGHUP, waits for the grace, and sends SIGKILL to all processes of the command.
+        Returns the command's exit status.
 
-        An agent that may not kill processes in a container leaves them running; they end with the
-        container.
+        If the agent may not kill processes in a container, they end with the container.
         """
         await self._command.signal(signal.SIGHUP)
         await asyncio.wait([running], timeout=self._grace)
@@ -172,8 +170,8 @@ class _Session:
         return -signal.SIGKILL
 
     async def _listen(self) -> _Ended:
-        """Carries out what the client sends; returns when the client has hung up or cannot be
-        understood any more.
+        """Carries out the client's frames. Returns when the client has disconnected or its frames
+        cannot be read.
         """
         try:
             while (frames := await self._stream.receive()) is not None:
@@ -189,14 +187,14 @@ class _Session:
                             await self._command.signal(int(data))
                         case FrameKind.HANG_UP:
                             return HUNG_UP, None
-        except (ValueError, HostUnable, *STORE_ERRORS) as error:
+        except (ValueError, HostFault, *STORE_ERRORS) as error:
             logger.warning("session %s: %s", self._request.session, error)
             return f"the client's input could not be read: {error}", None
         return HUNG_UP, None
 
     async def _feed(self) -> None:
-        """Feeds the command as fast as it takes its input. The number of chunks that a client may
-        be ahead limits the queue.
+        """Passes the input to the command as fast as the command reads it. The queue stays small,
+        because a client waits while too many of its chunks are not acknowledged.
         """
         while True:
             chunk, frames = await self._inputs.get()
@@ -208,8 +206,8 @@ class _Session:
             self._stream.acknowledge(chunk)
 
     async def _watch(self) -> _Ended:
-        """Returns when the attempt has ended, the client is silent for too long, or the command's
-        timeout is over.
+        """Waits until the attempt has ended, the client is silent for too long, or the command's
+        timeout is over. Returns the reason.
         """
         timeout = self._request.timeout
         try:
@@ -221,5 +219,5 @@ class _Session:
         return reason, None
 
     async def _store_fails(self, writing: "asyncio.Task[None]") -> _Ended:
-        """Returns when the command's output cannot be stored."""
+        """Waits until the command's output cannot be stored. Returns the reason."""
         return await store_fails(writing), None

@@ -2,8 +2,8 @@
 (`iris port-forward`).
 
 Like `exec_task`, the activity is standalone, and ends with the attempt, with its client, and when
-it is cancelled. Tasks and their containers use the host's network, so the agent makes the
-connections: to the addresses on which a program can listen.
+it is cancelled. Tasks and their containers use the host's network, so the agent itself connects to
+the addresses on which a program can listen.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 logger = logging.getLogger(__name__)
 
-#: How long the last chunks may take.
+#: The time limit for writing the last chunks.
 LAST_CHUNKS = timedelta(seconds=10)
 
 
@@ -62,9 +62,7 @@ class PortForwards:
 
     @activity.defn
     async def forward_ports(self, request: ForwardRequest) -> ForwardEnd:
-        """Connects the client to the ports until it needs them no more; returns the reason for the
-        end.
-        """
+        """Connects the client to the ports until the session ends. Returns the reason."""
         running = find(self._tasks, request.job, request.index)
         ports = tuple(_number(port, running.launch.env) for port in request.ports)
         logger.info(
@@ -125,8 +123,8 @@ class _Session:
                 await self._stream.remove()
 
     async def _listen(self) -> str:
-        """Carries out what the client sends; returns when the client has hung up or cannot be
-        understood any more.
+        """Carries out the client's frames. Returns when the client has disconnected or its frames
+        cannot be read.
         """
         try:
             while (frames := await self._stream.receive()) is not None:
@@ -157,10 +155,8 @@ class _Session:
 
 
 async def _open(addresses: list[str], port: int) -> Streams:
-    """Connects to the first of the addresses on which a program listens.
-
-    Raises:
-        OSError: none does.
+    """Connects to the first of the addresses on which a program listens. Raises OSError if no
+    program listens.
     """
     failed: OSError | None = None
     for address in addresses:
@@ -175,10 +171,8 @@ async def _open(addresses: list[str], port: int) -> Streams:
 
 
 def _number(port: str, env: Mapping[str, str]) -> int:
-    """Returns the number of a port that a client names by its number or its name.
-
-    Raises:
-        ApplicationError: the job has no port of this name.
+    """Returns the number of a port that a client names by its number or its name. Raises
+    `ApplicationError` if the job has no port of this name.
     """
     if port.isdecimal():
         return int(port)

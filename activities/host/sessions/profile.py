@@ -1,5 +1,5 @@
-"""Implements `profile_task`, which shows what the Python processes of a task do. py-spy reads them
-from outside.
+"""Implements `profile_task`, which profiles the Python processes of a task with py-spy, from
+outside.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ def _is_python(process: psutil.Process) -> bool:
 
 
 async def _py_spy(*arguments: str) -> bytes:
-    """Runs py-spy and returns what it prints."""
+    """Runs py-spy and returns its output."""
     beside = Path(sys.executable).with_name("py-spy")
     program = str(beside) if beside.exists() else shutil.which("py-spy")
     if program is None:
@@ -107,7 +107,7 @@ async def _py_spy(*arguments: str) -> bytes:
 
 async def _beating(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
     """Returns the process's output when it has ended. Sends heartbeats until then, so that the
-    server can cancel this.
+    server can cancel the activity.
     """
     communicating = asyncio.create_task(process.communicate())
     try:

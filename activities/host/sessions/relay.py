@@ -1,8 +1,8 @@
 """Carries TCP connections between two sides that exchange frames. Both sides of `iris port-forward`
 use it.
 
-Each direction of a connection ends by itself, as with TCP. A connection that breaks on one side is
-reset on the other one.
+The two directions of a connection end independently, as with TCP. A connection that breaks on one
+side is reset on the other side.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from iris.messages.port_forward import BLOCK, WINDOW, connection_frame, parse
 from iris.model.errors import first_line
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-#: How much is consumed before the other side gets credit for it.
+#: The number of consumed bytes after which the other side gets new credit.
 _CREDIT = WINDOW // 4
 
 
 def this_machine() -> str:
-    """Returns an identifier of this machine's network: equal for two processes that can have the
-    same loopback ports.
+    """Returns an identifier of this machine's network. It is equal for two processes that share
+    their loopback ports.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -36,8 +36,8 @@ class Relay:
     Args:
         send: sends a frame, and waits while the other side is behind.
         say: sends a small frame without waiting.
-        broken: called with the reason that the other side gave for the end of a connection, if it
-            gave one.
+        broken: called when a connection ends for a reason that the other side has sent, with that
+            reason.
     """
 
     def __init__(
@@ -56,15 +56,18 @@ class Relay:
         return len(self._connections)
 
     def add(self, number: int, connect: Callable[[], Awaitable[Streams]]) -> None:
-        """Carries a connection from now on. Its number must be new. `connect` opens this side of
-        it, and may raise OSError.
+        """Starts to carry a connection.
+
+        Args:
+            number: a number that no other connection has had.
+            connect: opens this side of the connection, and may raise OSError.
         """
         made = _Connection(number, connect, self._send, self._say)
         self._connections[number] = made
         made.task.add_done_callback(lambda _: self._connections.pop(number, None))
 
     def take(self, frame: Frame) -> None:
-        """Passes a frame of the other side to its connection, unless that has ended.
+        """Passes a frame of the other side to its connection, unless the connection has ended.
 
         Raises:
             ValueError: the frame is malformed, or exceeds the credit of the other side.
@@ -98,7 +101,7 @@ class _Connection:
         self._credit = WINDOW
         self._has_credit = asyncio.Event()
         self._has_credit.set()
-        #: What the other side has sent; b"": the end of its data.
+        #: The data that the other side has sent; an empty item is the end of its data.
         self._arrived: asyncio.Queue[bytes] = asyncio.Queue()
         self._waiting = self._consumed = 0
         self.task = asyncio.create_task(self._run())

@@ -1,5 +1,5 @@
-"""Decides when a session beside a task ends, and keeps its activity alive. Commands and connections
-to ports are sessions.
+"""Decides when a session beside a task ends, and keeps its activity alive. A session is a command
+or a forwarding of ports.
 """
 
 import asyncio
@@ -20,9 +20,10 @@ from iris.model import names
 #: A client that has sent nothing for this long is gone. A client sends something at least every ten
 #: seconds.
 SILENCE = timedelta(seconds=60)
-#: Delay between two checks of the attempt, the client and the timeout. Also the interval of the
+#: The delay between two checks of the attempt, the client and the timeout, and the interval of the
 #: activity's heartbeats.
 CANCEL_CHECK_INTERVAL = timedelta(milliseconds=500)
+#: The reasons for the end of a session.
 CLIENT_GONE = "the client sent nothing for too long"
 HUNG_UP = "the client disconnected"
 
@@ -40,7 +41,7 @@ class RunningAttempt(Protocol):
     def launch(self) -> Launch: ...
     @property
     def pid(self) -> int | None:
-        """The program's process id on this host; None: the container engine does not report it."""
+        """The program's pid on this host; None if the container engine does not report it."""
 
 
 class AttemptSource(Protocol):
@@ -79,8 +80,8 @@ def runs_still(tasks: AttemptSource, job: str, index: int, key: str) -> Callable
 async def needed_no_more(
     is_running: Callable[[], bool], stream: StoreStream, silence: timedelta
 ) -> str:
-    """Returns why the session ends, when the attempt has ended or the client has sent nothing for
-    too long.
+    """Waits until the attempt has ended, or the client has sent nothing for too long. Returns the
+    reason.
     """
     while is_running():
         if monotonic() - stream.received_at > silence.total_seconds():
@@ -97,6 +98,6 @@ async def beat() -> None:
 
 
 async def store_fails(writing: "asyncio.Task[None]") -> str:
-    """Returns why the session ends, when what is sent to the client cannot be stored."""
+    """Waits until the data for the client cannot be stored. Returns the reason."""
     await asyncio.wait([writing])
     return f"its output could not be stored: {writing.exception()}"

@@ -1,9 +1,9 @@
-"""Exchanges data between two sides through the object store: each writes numbered chunks and polls
-for the other's next chunk.
+"""Exchanges data between two sides through the object store: each side writes numbered chunks and
+polls for the next chunk of the other side.
 
 Neither side needs a connection to the other, and no data goes into a workflow history. Each side
-acknowledges what it has processed. So if one side is slow or does not read, the other one waits and
-does not fill the store.
+acknowledges the chunks that it has processed. So if one side is slow or does not read, the other
+side waits and does not fill the store.
 """
 
 import asyncio
@@ -19,20 +19,20 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 Direction = Literal["in", "out"]
 
-#: Delay between two polls for the next chunk: while data is exchanged, and the longest one when
-#: there is none. In between, it is a share of the time since the last data, so that an answer is
-#: late by little of the time that it took.
+#: The shortest and the longest delay between two polls for the next chunk. The delay grows with the
+#: time since the last data: it is that time divided by `POLLS_PER_WAIT`.
 POLL_INTERVAL_MIN = timedelta(milliseconds=10)
 POLL_INTERVAL_MAX = timedelta(milliseconds=500)
 POLLS_PER_WAIT = 50
-#: How many bytes can wait to be written before the sender must wait.
+#: The most bytes that wait to be written. With more, the sender must wait.
 MOST_WAITING = 512 * KIB
-#: The most bytes of a chunk that is read. No side writes larger ones.
+#: The size limit of a chunk that is read, in bytes. No side writes larger chunks.
 MOST_CHUNK = 16 * MIB
-#: How many chunks may be unacknowledged, and after how many chunks the other side acknowledges
-#: them.
-WINDOW, ACKNOWLEDGE_EVERY = 32, 8
-#: How long the store may be unreachable.
+#: The most chunks that may be unacknowledged.
+WINDOW = 32
+#: The number of chunks after which a side acknowledges them.
+ACKNOWLEDGE_EVERY = 8
+#: How long the store may be unreachable before the exchange fails.
 STORE_TIMEOUT = timedelta(seconds=60)
 RETRY_EVERY = timedelta(seconds=1)
 
@@ -41,8 +41,9 @@ class StoreStream:
     """One side of the exchange. `write` must run concurrently with the code that uses this object.
 
     Args:
-        writes: the direction in which this side writes; it reads the other one.
-        alive_every: after this long without data, an empty chunk is written; None: never.
+        writes: the direction in which this side writes. It reads the other direction.
+        alive_every: the time without data after which an empty chunk is written; None to write no
+            empty chunks.
     """
 
     def __init__(
@@ -63,12 +64,12 @@ class StoreStream:
             asyncio.Event(),
         )
         self._may_send.set()
-        #: How many chunks the other side has written in total, once that is known.
+        #: The total number of chunks of the other side; None while it is not known.
         self._last: int | None = None
         self._active_at = time.monotonic()
         self._deleted = 0
         self._deleting: set[asyncio.Task[None]] = set()
-        #: When the last chunk was read, on this machine's monotonic clock.
+        #: The time at which the last chunk was read, on this machine's monotonic clock.
         self.received_at = time.monotonic()
 
     def send(self, frame: Frame) -> None:
@@ -128,7 +129,7 @@ class StoreStream:
 
         Raises:
             OSError, obstore.exceptions.BaseError: the store was unreachable for too long, or has
-            lost a chunk.
+                lost a chunk.
             ValueError: the chunk is malformed.
         """
         missing_since = time.monotonic()
@@ -154,9 +155,7 @@ class StoreStream:
         return self._received
 
     def acknowledge(self, chunks: int) -> None:
-        """Acknowledges that the first `chunks` chunks are processed; the other side may then write
-        as many more.
-        """
+        """Acknowledges the first `chunks` chunks, so that the other side may write more."""
         if chunks - self._acknowledged >= ACKNOWLEDGE_EVERY and not self._finished:
             self._acknowledged = chunks
             self.send(Frame(FrameKind.ACKNOWLEDGED, b"%d" % chunks))
@@ -177,8 +176,7 @@ class StoreStream:
             ]
             await self._store.delete(paths)
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _take(self, chunk: bytes) -> list[Frame]:
         self._received += 1
@@ -213,8 +211,8 @@ class StoreStream:
         return min(POLL_INTERVAL_MAX.total_seconds(), max(POLL_INTERVAL_MIN.total_seconds(), share))
 
     async def _delete_acknowledged(self) -> None:
-        """Deletes the own chunks that the other side has processed. A long session must not fill
-        the store.
+        """Deletes this side's chunks that the other side has processed, so that a long session does
+        not fill the store.
         """
         chunks = range(self._deleted, self._acknowledged_by_other)
         self._deleted = chunks.stop

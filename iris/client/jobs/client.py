@@ -27,8 +27,8 @@ from iris.client.views import (
     Explanation,
     JobRow,
     LogSource,
-    Refused,
     Submitted,
+    TrialAnswer,
     cancelling_of,
     check_task,
     described,
@@ -359,7 +359,9 @@ class JobsClient:
             Unreachable: no control plane answers.
         """
         return (
-            await self._connection.query(self._connection.scheduler, "never", Refused, _trial(spec))
+            await self._connection.query(
+                self._connection.scheduler, "never", TrialAnswer, _trial(spec)
+            )
         ).refusal
 
     async def usage(self, status: JobStatus) -> "Sequence[InUse]":

@@ -1,15 +1,20 @@
 """What the notifier does with an owner that it cannot signal, and with a server that is away."""
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from iris.activities.control.notifier import PATIENT_ATTEMPTS, Notifier
-from iris.messages.scheduler import EvictionNotices, Signalled
+from iris.messages.scheduler import EvictionNotices, Owner, Owners, Signalled, SnapshotPage
+from iris.messages.wire import RepeatedCheck
+from iris.model import names
 from iris.scheduling.placement.preemption import Eviction
 
 ENDED = RPCError("workflow not found", RPCStatusCode.NOT_FOUND, b"")
@@ -17,6 +22,9 @@ FULL = RPCError(
     "exceeded workflow execution limit for signal events", RPCStatusCode.INVALID_ARGUMENT, b""
 )
 BUSY = RPCError("namespace rate limit exceeded", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+RUN = "01890000-0000-7000-8000-000000000000"
 
 
 class Server:
@@ -68,3 +76,54 @@ async def test_the_activity_fails_while_the_server_takes_no_signal_at_all() -> N
     assert await evict(dict.fromkeys("abc", BUSY), attempt=PATIENT_ATTEMPTS + 1) == Signalled(
         unsent=("A", "B", "C")
     )
+
+
+class Terminated:
+    """A server with one owner, which was terminated and still has a placement.
+
+    Args:
+        ago: how long ago the owner was terminated.
+        lease: the lease of the cluster's hosts.
+    """
+
+    def __init__(self, ago: timedelta, lease: timedelta) -> None:
+        self._closed, self._lease = NOW - ago, lease
+
+    def get_workflow_handle(self, workflow_id: str) -> "Terminated":
+        return self
+
+    async def query(self, name: str, page: SnapshotPage, result_type: type[Owners]) -> Owners:
+        owner = Owner(key=f"ada/train/{names.short_run(RUN)}", owner="a")
+        return Owners(owners=(owner,), total=1, lease=self._lease)
+
+    async def list_workflows(self, query: str) -> AsyncIterator[SimpleNamespace]:
+        return
+        yield
+
+    async def describe(self) -> SimpleNamespace:
+        return SimpleNamespace(
+            status=WorkflowExecutionStatus.TERMINATED,
+            run_id=RUN,
+            start_time=NOW - timedelta(hours=1),
+            close_time=self._closed,
+            raw_description=SimpleNamespace(
+                workflow_execution_info=SimpleNamespace(first_run_id=RUN)
+            ),
+        )
+
+
+@pytest.mark.parametrize(
+    ("lease", "minutes", "is_free"),
+    [(50, 0.9, False), (50, 1.1, True), (300, 4, False), (300, 5, False), (300, 5.5, True)],
+)
+async def test_the_hosts_of_a_terminated_job_are_free_only_after_their_lease(
+    lease: int, minutes: float, is_free: bool
+) -> None:
+    """Until then, its programs may still run on hosts that have no contact."""
+    server = Terminated(timedelta(minutes=minutes), timedelta(seconds=lease))
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, current_attempt_scheduled_time=NOW)
+    check = Notifier(cast(Client, server)).check_jobs
+    gone = await environment.run(check, RepeatedCheck(cluster="lab"))
+
+    assert bool(gone.keys) is is_free

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from iris.activities.host.environment.secret_values import HostSecrets, SealedValues
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.rpc import Connection
 from iris.client.connect.secret_keys import (
@@ -59,7 +59,7 @@ class Lab(NamedTuple):
 
     async def refusal(self, spec: JobSpec, job: str = "", **env: str) -> str:
         """Why a host does not give them."""
-        with pytest.raises(CannotStart) as caught:
+        with pytest.raises(JobFault) as caught:
             await self.values(spec, job, **env)
         assert VALUE not in str(caught.value)
         return str(caught.value)
@@ -259,7 +259,7 @@ async def test_what_is_gone_or_changed_in_the_store_is_said(
             "lab", Store(f"{lab.store.url}-away"), {names.ENV_SECRET_KEYS: str(lab.keys)}
         )
     )
-    with pytest.raises(HostUnable, match=r"secret TOKEN \(its submitter\) could not be read"):
+    with pytest.raises(HostFault, match=r"secret TOKEN \(its submitter\) could not be read"):
         await away.values(spec.secrets, spec.id)
 
 

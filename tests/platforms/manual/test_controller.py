@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from iris.platforms.manual import controller_ops, leases
-from iris.platforms.manual.connections import HostFault, HostRefusal
+from iris.platforms.manual.connections import MachineFault, UnusableMachine
 from iris.platforms.manual.controller_ops import ControllerHost, SeenController
 from iris.platforms.manual.runtime import PYTHON, Runtime
 from iris.platforms.manual.settings import HostAccess, ManualSettings
@@ -60,7 +60,7 @@ async def test_a_port_that_another_program_has_is_named_with_its_setting(machine
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(
-            HostRefusal, match=f"port {port} is in use there; set controller.manual.port"
+            UnusableMachine, match=f"port {port} is in use there; set controller.manual.port"
         ):
             await controller(machine).claim(port)
 
@@ -102,7 +102,7 @@ async def test_a_machine_that_cannot_run_a_control_plane_is_refused_before_anyth
     """
     monkeypatch.setattr(controller_ops, needed, value)
 
-    with pytest.raises(HostRefusal, match=reason):
+    with pytest.raises(UnusableMachine, match=reason):
         await controller(machine).claim(free_port)
 
 
@@ -111,7 +111,7 @@ async def test_a_key_of_the_hosts_that_is_not_on_the_machine_is_refused_and_neve
 ) -> None:
     """A private key goes to another machine only by its owner's hand."""
     with pytest.raises(
-        HostRefusal, match=r"the key .*/.ssh/lab is not there.*Iris copies no private key"
+        UnusableMachine, match=r"the key .*/.ssh/lab is not there.*Iris copies no private key"
     ):
         await controller(machine, key=Path("~/.ssh/lab")).claim(free_port)
 
@@ -123,7 +123,7 @@ async def test_another_cluster_with_the_name_keeps_its_control_plane(
     await controller(machine, "one").claim(free_port)
 
     with pytest.raises(
-        HostRefusal,
+        UnusableMachine,
         match="another cluster lab has its control plane there; give this one another name",
     ):
         await controller(machine, "two").look()
@@ -241,7 +241,7 @@ async def test_a_control_plane_whose_python_is_gone_is_not_removed_before_it_gav
 
     assert (await ours.look()).runtime == ""
     with pytest.raises(
-        HostRefusal,
+        UnusableMachine,
         match=r"was removed or replaced there.*with: iris cluster restart lab, and stop it then",
     ):
         await ours.remove()
@@ -252,7 +252,7 @@ async def test_a_machine_that_is_down_is_named(machine: Machine) -> None:
     """Nothing hangs, and the reader learns which machine it is."""
     machine.stop()
     with pytest.raises(
-        HostFault,
+        MachineFault,
         match=rf"{machine.address}: port {machine.port} is not reached: Connection refused",
     ):
         await controller(machine).look()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from iris.platforms.base import StockOut
-from iris.platforms.manual.connections import Connections, HostFault
+from iris.platforms.manual.connections import Connections, MachineFault
 from iris.platforms.manual.platform import ManualPlatform
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 from iris.platforms.manual.survey import survey
@@ -85,7 +85,7 @@ async def test_a_login_shell_that_hangs_is_given_up_within_a_limit_that_is_named
     (lab[0].home / ".bashrc").write_text("sleep 1000\n")
     connections = Connections(ManualWorld(lab, tmp_path / "known_hosts").settings())
 
-    with pytest.raises(HostFault) as given_up:
+    with pytest.raises(MachineFault) as given_up:
         await connections.script(lab[0].access, "true", limit=timedelta(seconds=1), what="asking")
 
     assert "its login shell did not run a command within 1 s; look at the start files" in str(
@@ -280,7 +280,7 @@ async def test_no_connection_to_a_jump_host_outlives_the_one_through_it(
         await until(lambda: not connected())
 
     inner.stop()
-    with pytest.raises(HostFault, match="Connection refused"):
+    with pytest.raises(MachineFault, match="Connection refused"):
         await Connections(settings).run(
             behind, "true", b"", limit=timedelta(seconds=30), what="asking"
         )

@@ -1,5 +1,5 @@
-"""Kills what a dead agent left running, and the record by which another agent continues an
-attempt.
+"""Kills the processes that a dead agent left, and defines the record by which another agent
+continues an attempt.
 """
 
 import base64
@@ -14,7 +14,7 @@ from typing import Self
 import psutil
 from pydantic import BaseModel, Field, ValidationError
 
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.container import engine
 from iris.activities.host.runtimes.program import Program
@@ -23,6 +23,7 @@ from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.job.attempts import TaskOutcome
 
+#: The name of the record in an attempt's directory.
 STATE = "state.json"
 #: The directory of attempts whose records cannot be read, beside the directory of the host's
 #: attempts (`remains`).
@@ -32,20 +33,21 @@ KILL_WAIT = timedelta(seconds=10)
 
 
 class AttemptFile(BaseModel):
-    """The state file in an attempt's directory: everything that another agent needs to continue an
-    attempt that it finds.
+    """The record in an attempt's directory. It has everything that another agent needs to continue
+    the attempt.
     """
 
     task: RunTask
-    #: The activity's task token, in base64. Anyone who has it can complete the attempt.
+    #: The activity's task token, in base64. The token is a secret: it is enough to complete the
+    #: attempt.
     token: str
     taken_at: datetime
-    #: The attempt's ports, by their names.
+    #: The attempt's ports, by name.
     ports: dict[str, int] = Field(default_factory=dict)
     #: The outcome that was decided before the program ended.
     verdict: TaskOutcome | None = None
-    #: The server has the outcome or does not want it. Only the upload of logs and outputs to the
-    #: store is left.
+    #: True if the server has the outcome or does not want it. Then only the upload of logs and
+    #: outputs is left.
     told: bool = False
 
     @classmethod
@@ -67,16 +69,16 @@ class AttemptFile(BaseModel):
 
 
 def kill_on(hosts: Collection[str], directory: Path) -> None:
-    """Kills every program of an attempt on these hosts, in any session or group: the hosts'
-    machines are gone.
+    """Kills all programs of the attempts on hosts that do not exist any more.
 
     Args:
+        hosts: the ids of the hosts.
         directory: the directory that contains the directories of these hosts' attempts.
     """
     attempts = list(_attempts(directory))
     for attempt in attempts:
         with contextlib.suppress(OSError):
-            Program(attempt).kill()  # also kills the shim and what hides from the search below
+            Program(attempt).kill()  # also kills processes that the search below does not find
     killed = _kill(
         lambda environment: (
             names.ENV_ATTEMPT_KEY in environment and environment.get(names.ENV_HOST_ID) in hosts
@@ -85,13 +87,13 @@ def kill_on(hosts: Collection[str], directory: Path) -> None:
     psutil.wait_procs(killed, KILL_WAIT.total_seconds())
     if any(map(_had_container, attempts)):
         for host in hosts:
-            with contextlib.suppress(HostUnable):  # without an engine there are no containers
+            with contextlib.suppress(HostFault):  # without an engine there are no containers
                 engine.sweep([f"{engine.LABEL_HOST}={host}"])
 
 
 def _attempts(directory: Path) -> Iterator[Path]:
-    """Yields the attempts' directories below this one. Skips those inside attempts, also
-    quarantined ones, and caches: jobs may have created them.
+    """Yields the attempts' directories below this directory. Does not search the directories of
+    attempts, quarantined attempts and caches, because jobs may have created directories there.
     """
     for folder, folders, _ in os.walk(directory):
         if Path(folder).name == "attempts":
@@ -112,15 +114,15 @@ def _had_container(attempt: Path) -> bool:
 
 
 def kill(keys: set[str]) -> int:
-    """Kills every process that carries one of these attempt keys, in any session or group. Returns
-    the number of killed processes.
+    """Kills every process whose environment has one of these attempt keys. Returns the number of
+    killed processes.
     """
     return len(_kill(lambda environment: environment.get(names.ENV_ATTEMPT_KEY) in keys))
 
 
 def end(keys: set[str]) -> None:
-    """Repeats `kill` until no such process is left, or until the wait ends because the rest hang in
-    the kernel.
+    """Repeats `kill` until no such process is left, but not longer than `KILL_WAIT`: the others
+    then hang in the kernel.
     """
     deadline = time.monotonic() + KILL_WAIT.total_seconds()
     while killed := _kill(lambda environment: environment.get(names.ENV_ATTEMPT_KEY) in keys):

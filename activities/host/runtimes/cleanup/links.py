@@ -1,5 +1,5 @@
-"""Opens files in directories that a job can write to, and never through a link or a pipe that the
-job put in their place.
+"""Opens files in directories to which a job can write. Never follows a link or opens a pipe that
+the job put in the place of a file.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from pathlib import Path
 
 #: The system's errors for a link, a pipe, a socket or a directory in the place of a file.
 _OTHER_THINGS = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EMLINK}
-#: The most bytes of a file that is read as a whole.
+#: The default size limit of a file that is read as a whole, in bytes.
 MOST = 64 * 1024
 
 
@@ -56,7 +56,7 @@ def open_directory(path: Path) -> int:
     """Opens a directory that is not a link, and returns the descriptor.
 
     Raises:
-        OSError: it is not a directory, or does not exist.
+        OSError: the path is not a directory, or does not exist.
     """
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
@@ -91,11 +91,11 @@ def directory(top: Path, *steps: str) -> Iterator[int]:
 
 
 def place(name: str, text: str, at: int, *, mode: int = 0o644, replace: bool = False) -> None:
-    """Makes a file in an open directory. Opens nothing that is there already, such as a link or a
+    """Creates a file in an open directory. Never opens an existing entry, which may be a link or a
     pipe.
 
     Args:
-        replace: removes what has this name; otherwise leaves it as it is.
+        replace: True to remove an existing entry of this name first; False to leave it as it is.
 
     Raises:
         OSError: the disk is full, or a directory has this name.
@@ -114,7 +114,7 @@ def read(path: Path, most: int = MOST) -> bytes:
     """Returns the contents of a file.
 
     Raises:
-        Replaced: as in `open_file`, or the file is larger than Iris writes it.
+        Replaced: as in `open_file`, or the file is larger than `most` bytes.
         OSError: the file cannot be read or does not exist.
     """
     data = read_from(path, 0, most + 1)
@@ -124,9 +124,9 @@ def read(path: Path, most: int = MOST) -> bytes:
 
 
 def read_from(path: Path, offset: int, most: int) -> bytes:
-    """Returns the bytes of a file from this offset, to its end or as many as `most`.
+    """Returns up to `most` bytes of a file from this offset.
 
-    Without a file object of Python, which asks the system four more things about each file.
+    Does not use a file object of Python, which makes four more system calls for each file.
 
     Raises:
         Replaced: as in `open_file`.
@@ -144,13 +144,13 @@ def read_from(path: Path, offset: int, most: int) -> bytes:
 
 
 def _create(name: str, at: int) -> int:
-    """Creates a private file in an open directory, instead of what has this name, and returns the
+    """Creates a private file in an open directory, replaces an entry of this name, and returns the
     descriptor.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.open(name, flags, 0o600, dir_fd=at)
-    except FileExistsError:  # a writer that was killed, or the job, has left it
+    except FileExistsError:  # from a writer that was killed, or from the job
         os.unlink(name, dir_fd=at)
         return os.open(name, flags, 0o600, dir_fd=at)
 
@@ -160,7 +160,7 @@ def write(path: Path, text: str) -> None:
     place of its temporary file.
 
     Raises:
-        Replaced: its directory is a link.
+        Replaced: the directory of the file is a link.
         OSError: the disk is full, or the directory is gone.
     """
     draft = f".{path.name}.new"

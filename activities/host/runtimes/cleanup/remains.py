@@ -1,11 +1,11 @@
-"""Finds what earlier agents left: attempts that this agent continues, and attempts whose records it
-cannot read.
+"""Finds the attempts of earlier agents: attempts that this agent continues, and attempts whose
+records it cannot read.
 
-A record that cannot be read, for instance one of another version of Iris, does not tell whether its
-attempt is still wanted. So its program is killed, its job is told that the attempt is lost, and its
-directory is moved to the host's quarantine, where people find its logs and outputs. Only the newest
-few stay there, and none while the disk is low. If the attempt had a user of its own, its uid stays
-reserved as long.
+If a record cannot be read, for instance because another version of Iris wrote it, the agent does
+not know whether the server still waits for the attempt. So it kills the program, reports the
+attempt as lost, and moves its directory to the host's quarantine, where people find its logs and
+outputs. Only the newest few directories stay there, and none while the disk is low. If the attempt
+had a user of its own, its uid stays reserved as long as the directory exists.
 """
 
 import base64
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.cleanup import leftover_processes, links
 from iris.activities.host.runtimes.cleanup.leftover_processes import (
     KILL_WAIT,
@@ -36,14 +36,14 @@ from iris.storage.files import make_private
 
 logger = logging.getLogger(__name__)
 
-#: How many attempts stay in quarantine.
+#: The number of attempts that stay in quarantine.
 MOST_KEPT = 5
 
 
 class LostAttempt(NamedTuple):
     """An attempt in quarantine."""
 
-    #: The activity's task token, with which its job is told.
+    #: The activity's task token, with which the attempt is reported as lost.
     token: bytes
     directory: Path
 
@@ -56,9 +56,10 @@ class Remains(NamedTuple):
 
 
 def find(attempts: Path) -> Remains:
-    """Returns the attempts whose directories still exist. Kills everything of an attempt whose
-    record cannot be read, and moves it to the quarantine; removes it if there is no record, because
-    then it never had a program.
+    """Returns the attempts whose directories still exist.
+
+    Kills the processes of an attempt whose record cannot be read, and moves its directory to the
+    quarantine. Removes a directory without a record, because no program was started there.
     """
     found = Remains([], [])
     for directory in sorted(attempts.glob("*")):
@@ -66,9 +67,8 @@ def find(attempts: Path) -> Remains:
             state = AttemptFile.model_validate_json(links.read(directory / STATE, MOST_LAUNCH))
             found.attempts.append((directory, state))
         except FileNotFoundError:
-            _kill(
-                directory, _key(directory, {})
-            )  # it has a program only if the job removed the record
+            # The attempt has a program only if its job removed the record.
+            _kill(directory, _key(directory, {}))
             _remove(directory)
         except (OSError, ValidationError) as error:
             found.lost.extend(_set_aside(directory, error))
@@ -76,11 +76,11 @@ def find(attempts: Path) -> Remains:
 
 
 def empty_quarantine(attempts: Path, keep: int = 0) -> bool:
-    """Removes all quarantined attempts but the newest.
+    """Removes all quarantined attempts except the newest.
 
     Args:
         attempts: the directory of the host's attempts.
-        keep: how many stay.
+        keep: the number of attempts that stay.
 
     Returns:
         True if anything was removed.
@@ -97,8 +97,8 @@ def empty_quarantine(attempts: Path, keep: int = 0) -> bool:
 
 
 def _set_aside(directory: Path, error: OSError | ValidationError) -> list[LostAttempt]:
-    """Kills everything of the attempt and moves it to the quarantine. Returns the attempt if its
-    token is known.
+    """Kills the processes of the attempt and moves its directory to the quarantine. Returns the
+    attempt if its token is known.
     """
     record = _parsed(directory / STATE)
     _kill(directory, _key(directory, record))
@@ -126,8 +126,8 @@ def _set_aside(directory: Path, error: OSError | ValidationError) -> list[LostAt
 
 
 def _kill(directory: Path, key: str) -> None:
-    """Kills everything of the attempt that can be found: below its shim, by its key, in its
-    containers, and by its user.
+    """Kills the processes of the attempt: those below its shim, with its key, in its containers,
+    and of its user.
     """
     stop = threading.Event()
     patience = threading.Timer(KILL_WAIT.total_seconds(), stop.set)
@@ -155,17 +155,17 @@ def _kill(directory: Path, key: str) -> None:
 
     try:
         engine.sweep([f"{engine.LABEL_MANAGED}=true"], belongs)
-    except HostUnable as error:  # without an engine there are no containers
+    except HostFault as error:  # without an engine there are no containers
         if launch.get("container"):
             logger.error("the container of the attempt in %s may still run: %s", directory, error)
-    with suppress(OSError):  # its files are gone
+    with suppress(OSError):  # the attempt's files are gone
         if (owner := job_users.owner_of(directory)) is not None:
             job_users.end_user(owner)
 
 
 def _key(directory: Path, record: dict[str, Any]) -> str:
-    """Returns the attempt's key from its record or from the environment of its program; empty:
-    neither has it.
+    """Returns the attempt's key from its record or from the environment of its program; empty if
+    neither contains the key.
     """
     match record:
         case {"task": {"key": str(key)}}:
@@ -177,7 +177,7 @@ def _key(directory: Path, record: dict[str, Any]) -> str:
 
 
 def _parsed(file: Path) -> dict[str, Any]:
-    """Returns the JSON object in the file; an empty one if there is none."""
+    """Returns the JSON object in the file; an empty object if the file has none."""
     with suppress(OSError, ValueError, RecursionError):
         found = json.loads(links.read(file, MOST_LAUNCH))
         return found if isinstance(found, dict) else {}
@@ -185,7 +185,7 @@ def _parsed(file: Path) -> dict[str, Any]:
 
 
 def _problem(error: OSError | ValidationError) -> str:
-    """Returns what is wrong with the record, without its values: it has secrets."""
+    """Returns the problem with the record, without the record's values, which may be secrets."""
     if isinstance(error, OSError):
         return str(error)
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
@@ -195,5 +195,5 @@ def _problem(error: OSError | ValidationError) -> str:
 def _remove(directory: Path) -> None:
     try:
         job_users.remove(directory)
-    except Exception:  # it stays, and the attempts of others are found
+    except Exception:  # the directory stays, and the search continues
         logger.exception("the remains of an attempt in %s could not be removed", directory)

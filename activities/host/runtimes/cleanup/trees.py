@@ -1,4 +1,4 @@
-"""Visits and removes directories that a job has filled: nested to any depth, and full of links.
+"""Visits and removes directory trees of a job, which may have any depth and any links.
 
 The functions of `os` and `shutil` call themselves for each level, so a job could make them fail
 with a RecursionError.
@@ -16,17 +16,19 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Visit(NamedTuple):
-    """A visit to a directory: one before its directories are visited, and one after that."""
+    """A visit to a directory. Each directory is visited twice: before and after the directories in
+    it.
+    """
 
     #: The steps from the top to this directory. The list changes after the visit.
     steps: Sequence[str]
-    #: The names of its directories, …
+    #: The sorted names of the directories in this directory.
     folders: list[str]
-    #: … and of everything else in it, links to directories also. Both are sorted.
+    #: The sorted names of all other entries, including links to directories.
     names: list[str]
     #: A descriptor of the directory, valid during this visit only.
     at: int
-    #: True: its directories have been visited.
+    #: True in the second visit.
     left: bool
 
 
@@ -39,9 +41,9 @@ class _Level(NamedTuple):
 
 
 def visits(top: int | Path, *, widen: bool = False) -> Iterator[Visit]:
-    """Visits a directory and all below it, in the order of their names. Follows no link, and needs
-    two descriptors at any depth. Directories below it that disappear or that cannot be opened are
-    skipped.
+    """Visits a directory and all directories below it, in the order of their names. Follows no
+    link, and needs two descriptors at any depth. Skips directories that disappear or cannot be
+    opened.
 
     Args:
         top: the directory, open or as a path, which must not be a link.
@@ -82,8 +84,8 @@ def visits(top: int | Path, *, widen: bool = False) -> Iterator[Visit]:
 
 
 def remove(path: Path) -> bool:
-    """Removes a directory and everything in it, or a link. Raises nothing. Returns True if nothing
-    is left at this path.
+    """Removes a directory tree, a file or a link. Raises nothing. Returns True if nothing is left
+    at this path.
     """
     with contextlib.suppress(OSError):
         if path.is_symlink() or not path.is_dir():
@@ -118,7 +120,7 @@ def _look(at: int) -> _Level:
 
 
 def _open(name: str, at: int | None, *, widen: bool) -> int | None:
-    """Returns a descriptor of the directory, or None if it is none or cannot be opened."""
+    """Returns a descriptor of the directory; None if it is not a directory or cannot be opened."""
     with contextlib.suppress(OSError):
         if widen and os.geteuid() != 0 and not stat.S_ISLNK(os.lstat(name, dir_fd=at).st_mode):
             os.chmod(name, 0o700, dir_fd=at)

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.shim import start_errors
 from iris.activities.host.runtimes.shim.container import of_the_job
 from iris.activities.host.runtimes.threads import in_thread
@@ -40,12 +40,12 @@ LABEL_JOB, LABEL_TASK, LABEL_KEY, LABEL_DIRECTORY = (
     "iris.directory",
 )
 
-#: The `PATH` of an image that sets none.
+#: The PATH in a container whose image sets no PATH.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: The timeout of one answer of the engine, in seconds. It creates a container in well under one
-#: second unless it is busy.
+#: The timeout of one answer of the engine, in seconds. An engine that is not busy creates a
+#: container in less than a second.
 REQUEST_TIMEOUT_S = 60.0
-#: The timeout of the check that an engine is there, in seconds.
+#: The timeout of the check that an engine answers, in seconds.
 GREETING = 5.0
 #: The time that an engine may be away for a restart, in seconds.
 AWAY = 60.0
@@ -54,9 +54,9 @@ POLL_INTERVAL_S = 0.2
 #: The number of attempts to remove containers while the engine is away, and the seconds between
 #: attempts.
 CLEAR_TRIES, CLEAR_EVERY = 5, 1.0
-#: The most bytes of a file of a container whose first line is read: scripts are smaller.
+#: The size limit of a file in a container whose first line is read, in bytes. Scripts are smaller.
 MOST_SCRIPT = 1024**2
-#: The bits of a file's mode in the engine's answers, which are those of Go.
+#: Bits of a file's mode in the engine's answers, which are Go's bits.
 _DIRECTORY, _LINK = 1 << 31, 1 << 27
 
 
@@ -64,12 +64,12 @@ def docker_socket() -> str:
     """Returns the socket of this machine's engine.
 
     Raises:
-        HostUnable: the environment names an engine elsewhere, whose containers would not have this
-            machine's files.
+        HostFault: the environment names an engine on another machine, whose containers would not
+            have this machine's files.
     """
     address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     if not address.startswith("unix://"):
-        raise HostUnable(
+        raise HostFault(
             f"DOCKER_HOST is {address!r}, which is not a socket on this host; use"
             " unix:///path/to/socket",
             FAULT,
@@ -78,10 +78,10 @@ def docker_socket() -> str:
 
 
 async def available() -> str:
-    """Returns the reason why no engine answers on this host; empty: one answers."""
+    """Returns the reason why no engine answers on this host; empty if an engine answers."""
     try:
         await asyncio.to_thread(_greet)
-    except HostUnable as error:
+    except HostFault as error:
         return str(error)
     return ""
 
@@ -99,31 +99,34 @@ def engine(patience: float = REQUEST_TIMEOUT_S) -> Iterator["DockerClient"]:
         patience: the timeout of one answer, in seconds.
 
     Raises:
-        HostUnable: there is no engine, it does not answer, or it refuses. The block's own calls
-            raise it, too.
+        HostFault: there is no engine, or it does not answer, or it refuses a request. The block's
+            own calls raise it, too.
     """
     try:
         import docker
         from requests import RequestException
     except ImportError:
-        raise HostUnable(
+        raise HostFault(
             "the Python package docker is not installed: pip install 'iris-temporal[docker]'", FAULT
         ) from None
     path = docker_socket()
     _knock(path)
     try:
         # The timeout keeps an engine that hangs from blocking the caller for ever.
-        client = docker.DockerClient(base_url=f"unix://{path}", timeout=patience)  # type: ignore[arg-type]
+        client = docker.DockerClient(
+            base_url=f"unix://{path}",
+            timeout=patience,  # type: ignore[arg-type]
+        )
         try:
             yield client
         finally:
             client.close()
     except docker.errors.APIError as error:
-        raise HostUnable(
+        raise HostFault(
             f"the container engine refused a request: {error.explanation or error}", FAULT
         ) from None
     except (docker.errors.DockerException, RequestException) as error:
-        raise HostUnable(f"the container engine gave an invalid answer: {error}", FAULT) from None
+        raise HostFault(f"the container engine gave an invalid answer: {error}", FAULT) from None
 
 
 def _knock(path: str) -> None:
@@ -135,21 +138,21 @@ def _knock(path: str) -> None:
         try:
             knocking.connect(path)
         except (FileNotFoundError, ConnectionRefusedError):
-            raise HostUnable(f"nothing listens at {path}", FAULT) from None
+            raise HostFault(f"nothing listens at {path}", FAULT) from None
         except PermissionError:
-            raise HostUnable(
+            raise HostFault(
                 f"the agent's user may not use {path}: it is not in the group of that socket", FAULT
             ) from None
         except OSError as error:
-            raise HostUnable(f"{path} does not answer: {error}", FAULT) from None
+            raise HostFault(f"{path} does not answer: {error}", FAULT) from None
 
 
 def run(container: str, stop: threading.Event) -> dict[str, Any]:
     """Starts the container, waits until it ends or `stop` is set, and returns its state.
 
     Raises:
-        CannotStart: no host can start the container, because of the image or of what the job names.
-        HostUnable: the container could not be started, or the engine was away for too long or ended
+        JobFault: no host can start the container, because of the image or the job's options.
+        HostFault: the container could not be started, or the engine was away for too long or ended
             the container.
     """
     with engine() as found:
@@ -159,7 +162,7 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
             found.api.start(container)
         except APIError as error:
             if of_the_job(str(error.explanation)):
-                raise CannotStart(
+                raise JobFault(
                     f"the container could not be started: {error.explanation}", 126
                 ) from None
             raise
@@ -169,13 +172,13 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
             with engine(GREETING) as found:
                 state: dict[str, Any] = found.api.inspect_container(container)["State"]
             last_contact = time.monotonic()
-        except HostUnable as error:
+        except HostFault as error:
             away = str(error)
             if time.monotonic() - last_contact > AWAY:
                 raise
         else:
             if away and not state["Running"] and state["ExitCode"]:
-                raise HostUnable(
+                raise HostFault(
                     f"the container engine stopped while it ran a command: {away}", FAULT
                 )
             if not state["Running"] or stop.is_set():
@@ -184,11 +187,11 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
 
 
 def pause(key: str, *, paused: bool) -> bool:
-    """Pauses the running containers of an attempt, or continues those that are paused. Returns True
+    """Pauses the running containers of an attempt, or continues its paused containers. Returns True
     if there were any.
 
     Raises:
-        HostUnable: the engine does not answer, or refuses.
+        HostFault: the engine does not answer, or refuses.
     """
     states = ["running"] if paused else ["paused"]
     with engine() as found:
@@ -212,11 +215,14 @@ def remove(found: "DockerClient", container: str) -> None:
 def sweep(
     labels: Sequence[str], matches: Callable[[dict[str, str]], bool] = lambda _: True
 ) -> None:
-    """Kills and removes all containers that have these labels, `name=value`, and for which
-    `matches` returns True.
+    """Kills and removes all containers that have these labels and for which `matches` returns True.
+
+    Args:
+        labels: labels in the form `name=value`.
+        matches: gets all labels of a container.
 
     Raises:
-        HostUnable: the engine does not answer.
+        HostFault: the engine does not answer.
     """
     with engine() as found:
         for each in found.api.containers(all=True, filters={"label": list(labels)}):
@@ -229,10 +235,10 @@ async def clear(
 ) -> None:
     """Does the same as `sweep`, with retries. Raises nothing."""
     try:
-        await retry(HostUnable, every=CLEAR_EVERY, tries=CLEAR_TRIES)(in_thread)(
+        await retry(HostFault, every=CLEAR_EVERY, tries=CLEAR_TRIES)(in_thread)(
             lambda _: sweep(labels, matches)
         )
-    except HostUnable as error:
+    except HostFault as error:
         logger.warning("the containers with %s could not be removed: %s", " ".join(labels), error)
 
 
@@ -243,8 +249,8 @@ async def clear_strays(
     Raises nothing.
 
     Args:
-        attempts: removes only containers whose attempt's directory is in this one. Several clusters
-            of one name may share a machine.
+        attempts: the directory of the host's attempts; if it is given, only the containers of
+            attempts in it are removed. Several clusters of one name may share a machine.
     """
 
     def matches(labels: dict[str, str]) -> bool:
@@ -253,7 +259,7 @@ async def clear_strays(
             attempts is None or directory.parent == attempts
         )
 
-    with suppress(HostUnable):  # without an engine there are no containers
+    with suppress(HostFault):  # without an engine there are no containers
         await asyncio.to_thread(_greet)
         await clear(
             [f"{LABEL_MANAGED}=true", f"{LABEL_CLUSTER}={cluster}", f"{LABEL_HOST}={host_id}"],
@@ -262,20 +268,19 @@ async def clear_strays(
 
 
 def executable(found: "DockerClient", container: str, path: Path) -> bool | None:
-    """Returns True if a file of the container is executable, as far as its mode shows; None if
-    there is no such file.
+    """Returns True if a file of the container is executable according to its mode; None if the file
+    does not exist.
     """
     stat = _stat(found, container, path)
-    if (
-        not stat
-    ):  # there is none, or the engine does not tell; the start of the program will show it
+    # If the engine does not report the mode, the start of the program will show whether it works.
+    if not stat:
         return None if stat is None else True
     return not stat["mode"] & _DIRECTORY and bool(stat["mode"] & _LINK or stat["mode"] & 0o111)
 
 
 def head(found: "DockerClient", container: str, path: Path) -> bytes:
-    """Returns the first bytes of a small regular file of the container; empty: it is none, or the
-    engine does not tell.
+    """Returns the first bytes of a small regular file of the container; empty if it is not such a
+    file, or the engine does not report it.
     """
     stat = _stat(found, container, path)
     if not stat or stat["mode"] & (_DIRECTORY | _LINK) or stat["size"] > MOST_SCRIPT:
@@ -290,8 +295,8 @@ def head(found: "DockerClient", container: str, path: Path) -> bytes:
 
 
 def _stat(found: "DockerClient", container: str, path: Path) -> dict[str, Any] | None:
-    """Returns the status of a file of the container; None: there is none; empty: the engine does
-    not tell.
+    """Returns the status of a file of the container: None if the file does not exist, and empty if
+    the engine does not report the status.
 
     The status of a link is its own, not that of its target.
     """
@@ -311,8 +316,8 @@ def _archive(found: "DockerClient", container: str) -> str:
 
 
 def existed(found: "DockerClient", container: str, directory: Path) -> bool:
-    """Returns True if the image has that directory. The engine creates a container's working
-    directory if it is missing.
+    """Returns True if the image contains the directory. The engine creates the working directory of
+    a container if the image does not contain it.
     """
     changes = found.api.diff(container) or ()
     made = any(change["Path"] == str(directory) and change["Kind"] == 1 for change in changes)

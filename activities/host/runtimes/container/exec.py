@@ -1,6 +1,4 @@
-"""Runs a command beside a program that is a container: in that container, through the engine, as
-`docker exec` does.
-"""
+"""Runs a command in the container of a program, through the engine, as `docker exec` does."""
 
 import asyncio
 import contextlib
@@ -16,15 +14,15 @@ from urllib.parse import urlencode
 
 import psutil
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.base import HostFault, JobFault, Launch
 from iris.activities.host.runtimes.commands import BLOCK, Tell, pump
 from iris.activities.host.runtimes.container.programs import fault_beside
 from iris.messages.exec import ExecRequest, Frame, FrameKind
 
 #: The name of the fault when the engine fails.
 FAULT = "docker"
-#: The time that the engine has to report the exit code after the command closed its output, in
-#: seconds.
+#: The time in which the engine must report the exit code after the command has closed its output,
+#: in seconds.
 EXIT_CODE_TIMEOUT_S = 5.0
 _STREAMS = {1: FrameKind.OUT, 2: FrameKind.ERR}
 
@@ -33,11 +31,11 @@ class ContainerCommand:
     """Implements `Command` in a container. The environment, directory and limits are the
     container's own.
 
-    The engine ends no process of a command, and reports only the first one. So this class looks for
-    the others, among the host's processes.
+    The engine does not end the processes of a command, and reports only the first of them. So this
+    class looks for the others among the host's processes.
 
     Args:
-        grace: for processes that the command's first process leaves.
+        grace: the time that processes have to end after the command's first process has ended.
     """
 
     def __init__(
@@ -64,15 +62,15 @@ class ContainerCommand:
             },
         )
         if status == 404 or status == 409:
-            raise CannotStart(f"the container does not run: {made.get('message', status)}", 126)
+            raise JobFault(f"the container does not run: {made.get('message', status)}", 126)
         if status != 201:
-            raise HostUnable(
+            raise HostFault(
                 f"the container engine did not run the command: {made.get('message', status)}",
                 FAULT,
             )
         self._id = made["Id"]
         if fault := await self._fault():
-            raise CannotStart(*fault)
+            raise JobFault(*fault)
         try:
             self._reader, self._writer = await asyncio.open_unix_connection(self._socket)
             how = {"Detach": False, "Tty": request.tty}
@@ -86,13 +84,11 @@ class ContainerCommand:
             )
             status = _status(await self._reader.readuntil(b"\r\n\r\n"))
         except (OSError, asyncio.IncompleteReadError) as error:
-            raise HostUnable(
-                f"the container engine closed the connection: {error}", FAULT
-            ) from None
+            raise HostFault(f"the container engine closed the connection: {error}", FAULT) from None
         if status not in (101, 200):
             output = (await self._reader.read(BLOCK)).decode(errors="replace")
             self._writer.close()
-            raise CannotStart(f"the command could not be started in the container: {output}", 126)
+            raise JobFault(f"the command could not be started in the container: {output}", 126)
         await self.resize(request.rows, request.columns)
 
     async def run(self, tell: Tell) -> int:
@@ -123,18 +119,17 @@ class ContainerCommand:
                 self._writer.write_eof()
 
     async def resize(self, rows: int, columns: int) -> None:
-        if (
-            self._request.tty
-        ):  # the engine refuses before the start and after the end, when the size does not matter
+        # The engine refuses this before the start and after the end. The size does not matter then.
+        if self._request.tty:
             await self._call(
                 "POST", f"/exec/{self._id}/resize?{urlencode({'h': rows, 'w': columns})}"
             )
 
     async def signal(self, number: int) -> None:
-        """Sends the signal directly to the host's processes of the container, where that is
-        permitted. The engine cannot signal a command.
+        """Sends the signal directly to the command's processes, if this agent may do that. The
+        engine cannot send a signal to a command.
         """
-        with contextlib.suppress(HostUnable):
+        with contextlib.suppress(HostFault):
             if not (pid := (await self._inspect()).get("Pid")):
                 return
             everything = await asyncio.to_thread(self._processes, pid)
@@ -146,12 +141,11 @@ class ContainerCommand:
             else:
                 _send(number, everything)
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     async def _demultiplex(self, tell: Tell) -> None:
-        """Reads the stream of a command without a terminal. A head with the stream's number and the
-        length precedes every block.
+        """Reads the output of a command without a terminal. Before each block, there is a head with
+        the number of the stream and the length of the block.
         """
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
@@ -170,13 +164,13 @@ class ContainerCommand:
                     if not state.get("Running") and state.get("ExitCode") is not None:
                         return int(state["ExitCode"])
                     await asyncio.sleep(0.05)
-        # The output is closed but the command runs on: it made itself a daemon.
+        # The command has closed its output and still runs, as daemons do.
         await self.signal(signal.SIGKILL)
         return -signal.SIGKILL
 
     async def _end_rest(self) -> None:
-        """Waits for what the first process has left, and kills what still runs after the grace."""
-        with contextlib.suppress(HostUnable):
+        """Waits for the processes that the first process left, and kills them after the grace."""
+        with contextlib.suppress(HostFault):
             if not (pid := (await self._inspect()).get("Pid")):
                 return
             until = time.monotonic() + self._grace
@@ -187,8 +181,8 @@ class ContainerCommand:
             _send(signal.SIGKILL, left)
 
     def _processes(self, first: int) -> set[int]:
-        """Returns the living processes of the command: its first one with all below it, and all of
-        their session.
+        """Returns the living processes of the command: its first process, all processes below it,
+        and all processes of its session.
         """
         found = set[int]()
         with contextlib.suppress(psutil.Error):
@@ -200,8 +194,8 @@ class ContainerCommand:
         return {pid for pid in found if self._runs_here(pid)}
 
     def _runs_here(self, pid: int) -> bool:
-        """Returns True if it is a living process of this container. Another one may have the number
-        of one that has ended.
+        """Returns True if the process is alive and in this container. The pid of a process that has
+        ended may belong to another process.
         """
         with contextlib.suppress(OSError, psutil.Error):
             here = self._container in Path(f"/proc/{pid}/cgroup").read_text()
@@ -209,10 +203,10 @@ class ContainerCommand:
         return False
 
     async def _fault(self) -> tuple[str, int] | None:
-        """Returns why the command cannot start. The engine would report it as output of the
-        command.
+        """Returns why the command cannot start, and the exit code; None if it may start. The engine
+        would report the reason as output of the command.
         """
-        with contextlib.suppress(HostUnable):  # the engine may still be able to start it
+        with contextlib.suppress(HostFault):  # the engine may still be able to start the command
             return await asyncio.to_thread(fault_beside, self._container, self._request.argv)
         return None
 
@@ -223,10 +217,8 @@ class ContainerCommand:
     async def _call(
         self, method: str, path: str, body: dict[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Sends one request to the engine and returns the status and the body.
-
-        Raises:
-            HostUnable: the engine does not answer.
+        """Sends one request to the engine and returns the status and the body. Raises `HostFault`
+        if the engine does not answer.
         """
         try:
             reader, writer = await asyncio.open_unix_connection(self._socket)
@@ -239,7 +231,7 @@ class ContainerCommand:
             finally:
                 writer.close()
         except (OSError, ValueError, IndexError) as error:
-            raise HostUnable(f"the container engine does not answer: {error}", FAULT) from None
+            raise HostFault(f"the container engine does not answer: {error}", FAULT) from None
 
 
 def _send(number: int, pids: Collection[int]) -> None:
@@ -249,8 +241,8 @@ def _send(number: int, pids: Collection[int]) -> None:
 
 
 def _request(method: str, path: str, body: dict[str, Any] | None, headers: str = "") -> bytes:
-    """Formats a request. HTTP/1.0 makes an answer end with the connection; HTTP/1.1 requests a
-    connection that stays open.
+    """Formats a request. With HTTP/1.0, the answer ends with the connection. With HTTP/1.1, which
+    is used if there are further headers, the connection stays open.
     """
     text = json.dumps(body).encode() if body is not None else b""
     version = "1.1" if headers else "1.0"

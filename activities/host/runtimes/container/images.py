@@ -5,14 +5,14 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 
 if TYPE_CHECKING:
     from docker import DockerClient
     from docker.models.images import Image
 
-#: Returns a new access token of the machine's own Google service account; None: it has none. Blocks
-#: for seconds.
+#: A function that returns a new access token of the machine's own Google service account, or None
+#: if the machine has no such account. It blocks for seconds.
 Token = Callable[[], str | None]
 
 #: The name of the fault when an image could not be fetched, as in `iris.model.host.faults`.
@@ -33,7 +33,7 @@ _ABSENT = re.compile(
     r"|[^:]: not found$",
     re.IGNORECASE,
 )
-#: The same for an image that the machines of the cluster cannot run.
+#: The errors of registries and engines for an image that this kind of machine cannot run.
 _FOREIGN = re.compile(
     r"cannot be used on this platform|does not (match|provide) the specified"
     r" platform|unsupported os",
@@ -58,14 +58,14 @@ def get(
     the registry has a newer one.
 
     Args:
-        output: gets the progress of a pull, one line for each step.
-        stop: ends the pull once it is set; the function then returns None.
-        token: is called before a pull from Google's registries. If it returns None, the login of
-            the agent's user applies.
+        output: the file for the progress of a pull, with one line for each step.
+        stop: when it is set, the pull ends and the function returns None.
+        token: called before a pull from Google's registries. If it returns None, the login of the
+            agent's user applies.
 
     Raises:
-        CannotStart: no registry has the image, or the name is not valid.
-        HostUnable: this host could not fetch it.
+        JobFault: no registry has the image, or the name is not valid.
+        HostFault: this host could not fetch it.
     """
     from docker.errors import APIError, DockerException
     from docker.utils import parse_repository_tag
@@ -75,7 +75,7 @@ def get(
         return engine.images.get(name)
     except APIError as error:
         if error.status_code != 404:
-            raise _refused(name, str(error.explanation or error)) from None
+            raise _fault_of(name, str(error.explanation or error)) from None
     print(f"fetching the image {name}", file=output, flush=True)
     repository, tag = parse_repository_tag(name)
     shown = token() if _GOOGLES.match(name) else None
@@ -87,25 +87,23 @@ def get(
             if stop.is_set():
                 return None
             if "error" in progress:
-                raise _refused(name, progress["error"])
+                raise _fault_of(name, progress["error"])
             line = f"{progress.get('id', '')} {progress.get('status', '')}".strip()
             if _SHOWN.search(line):
                 print(line, file=output, flush=True)
         return engine.images.get(name)
     except APIError as error:
-        raise _refused(name, str(error.explanation or error)) from None
+        raise _fault_of(name, str(error.explanation or error)) from None
     except (DockerException, RequestException) as error:
-        raise HostUnable(f"the image {name!r} could not be fetched: {error}", FAULT) from None
+        raise HostFault(f"the image {name!r} could not be fetched: {error}", FAULT) from None
 
 
-def _refused(name: str, message: str) -> CannotStart | HostUnable:
+def _fault_of(name: str, message: str) -> JobFault | HostFault:
     if _ABSENT.search(message):
-        return CannotStart(
+        return JobFault(
             f"the image {name!r} does not exist, or this cluster may not read it: {message}",
             EXIT_CODE,
         )
     if _FOREIGN.search(message):
-        return CannotStart(
-            f"the image {name!r} is for another kind of machine: {message}", EXIT_CODE
-        )
-    return HostUnable(f"the image {name!r} could not be fetched: {message}", FAULT)
+        return JobFault(f"the image {name!r} is for another kind of machine: {message}", EXIT_CODE)
+    return HostFault(f"the image {name!r} could not be fetched: {message}", FAULT)

@@ -1,42 +1,45 @@
 """The shell scripts that start a program in its container and keep the container until the
 program's last process has ended.
 
-A container ends with its first process, and the kernel then kills all others. The engine's init,
-which is the first process, ends with its child. If the program were this child, a wrapper that
-SIGTERM ends at once would take the grace of the program behind it. So the child is `SUPERVISE`,
-which waits for all processes of the program:
+A container ends with its first process, and the kernel then kills all others. The first process is
+the engine's init, which ends with its child. If this child were a wrapper around the program,
+SIGTERM would end the wrapper, the init and the program at once, without the program's grace. So the
+child is `SUPERVISE`, which waits for all processes of the program:
 
     init ── SUPERVISE ── init ── BECOME, then the program ── …
 
 The second init makes the program the leader of a process group, as it is outside of a container,
 and passes signals on to this group. When the program's first process has ended and others are left,
-the script writes the exit code into the pipe `CODE`, and looks again whenever a line comes from the
-pipe `LOOK`: not every image has a `sleep`. The shim sends the lines, and it ends the container when
-the time of what is left is over.
+the script writes the exit code into the pipe `CODE`. It then looks for processes whenever a line
+comes from the pipe `LOOK`, because not every image has a `sleep`. The shim writes these lines, and
+ends the container when the time of the processes that are left is over.
 
-The scripts use only what every POSIX shell has built in. Processes of `iris exec` do not count: the
-first process of their session has a parent outside of the container.
+The scripts use only the built-in commands of a POSIX shell. Processes of `iris exec` do not count.
+They are recognised because the first process of their session has a parent outside of the
+container.
 """
 
 from collections.abc import Sequence
 
+#: The shell in which the scripts run.
 SHELL = "/bin/sh"
-
-#: Opens the output pipes, and reads the secrets from their pipe if there are any. Tells `SUPERVISE`
-#: the program's process group by `LOOK`, and the shim by an empty line in `CODE` that signals reach
-#: the program from now on. Then executes the program in its own place. The user's arguments are
-#: parameters of the script: the shell never parses them.
+#: The script that becomes the program. It opens the output pipes, and reads the secrets from their
+#: pipe if there are any. It writes the program's process group into `LOOK`, for `SUPERVISE`, and an
+#: empty line into `CODE`, which says to the shim that signals reach the program from now on. Then
+#: it executes the program. The user's arguments are parameters of the script, so the shell does not
+#: parse them.
 BECOME = (
     'unset TINI_KILL_PROCESS_GROUP TINI_SUBREAPER; exec 2>>"$1"; [ ! -p "$2" ] || . "$2"; '
     '[ ! -p "$3" ] || echo $$ >"$3"; [ ! -p "$4" ] || echo >"$4"; shift 4; exec "$@" >>"$0"'
 )
 
-#: Makes the engine's init pass signals on to the whole process group of its child.
+#: The variable with which the engine's init passes signals on to the whole process group of its
+#: child.
 TO_ALL = {"TINI_KILL_PROCESS_GROUP": "1"}
 
-#: Runs `BECOME` as $1, with the pipe `CODE` as $0, and waits until no process of the program is
-#: left. A variable that it sets before would change one of that name that the job has, so these
-#: begin as none of a job does.
+#: The script that runs `BECOME` and waits until no process of the program is left. $0 is the pipe
+#: `CODE`, and $1 is `BECOME`. The program would inherit changes of the job's own variables. So
+#: variables that are set before the program starts begin with IRIS_, as no variable of a job does.
 SUPERVISE = r"""
 look() {
   all= strays=
@@ -78,10 +81,13 @@ def command(
     """Returns the arguments of the shell that starts the program.
 
     Args:
-        out: where the output goes, and `err`: the errors.
-        secrets: the pipe with the secrets; it may be missing, as `code` and `look` may be.
-        waits: keep the container until the program's last process has ended. That needs the
-            engine's init.
+        out: the file or pipe for the standard output.
+        err: the file or pipe for the standard error.
+        secrets: the path of the pipe with the secrets. This pipe, `code` and `look` may not exist.
+        code: the path of the pipe `CODE`.
+        look: the path of the pipe `LOOK`.
+        waits: True to keep the container until the program's last process has ended. That needs
+            the engine's init.
     """
     become = [BECOME, out, err, secrets, look, code, *argv]
     return ["-c", SUPERVISE, code, *become] if waits else ["-c", *become]

@@ -1,4 +1,4 @@
-"""Says why a program cannot be started in a container, before the engine tries it.
+"""Finds out why a program cannot be started in a container, before the engine tries it.
 
 The engine reports such an error as output and exit code of the program, or not at all.
 """
@@ -21,10 +21,10 @@ class Files(Protocol):
     """The files of a container."""
 
     def at(self, path: Path) -> bool | None:
-        """Returns True if the file is executable, False if not, None if there is none."""
+        """Returns whether the file is executable; None if it does not exist."""
 
     def head(self, path: Path) -> bytes:
-        """Returns the first bytes of a regular file; empty: it is none, or cannot be read."""
+        """Returns the first bytes of a regular file; empty if it is not one, or cannot be read."""
 
 
 class EngineFiles:
@@ -45,11 +45,13 @@ class EngineFiles:
 def fault_of(
     argv: Sequence[str], path: str, workdir: Path, files: Files, where: str
 ) -> tuple[str, int] | None:
-    """Returns why a program would not start, and the shell's exit code; None: it may start.
+    """Returns why a program would not start, and the shell's exit code; None if it may start.
 
     Args:
-        argv, path, workdir: of the program; `path` is its `PATH`.
-        where: the container's files, as in "which WHERE does not have".
+        argv: the words of the program.
+        path: the PATH of the program.
+        workdir: the working directory of the program.
+        where: a name of the container for the text, as in "which WHERE does not have".
     """
 
     def find(name: str) -> tuple[Path, bool] | None:
@@ -78,10 +80,11 @@ def fault_of(
 
 
 def fault_beside(container: str, argv: Sequence[str]) -> tuple[str, int] | None:
-    """Returns why a command would not start beside the program of a running container.
+    """Returns why a command would not start in a running container, and the shell's exit code; None
+    if it may start.
 
     Raises:
-        HostUnable: the engine does not answer, or refuses.
+        HostFault: the engine does not answer, or refuses.
     """
     with engine.engine() as docker:
         config = docker.api.inspect_container(container)["Config"]

@@ -1,9 +1,9 @@
 """Runs programs in containers of this machine's Docker engine.
 
 The agent fetches the image and creates the container. The shim then starts the container and waits
-for its end. The program's output goes through the shim's named pipes into the attempt's files,
-never through the engine: a shell in the image opens the pipes and then executes the program in its
-own place (`container_init`).
+for its end. The program's output does not go through the engine: a shell in the container opens the
+shim's named pipes and then executes the program (`container/init.py`), and the shim writes the
+output into the attempt's files.
 """
 
 import os
@@ -13,18 +13,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.base import HostFault, JobFault, Launch
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.container import engine, images
 from iris.activities.host.runtimes.container import init as container_init
-from iris.activities.host.runtimes.container import rights as container_mounts
 from iris.activities.host.runtimes.container.engine import available, clear_strays, docker_socket
 from iris.activities.host.runtimes.container.programs import fault_of
-from iris.activities.host.runtimes.container.rights import rights
-from iris.activities.host.runtimes.environment import base_env
+from iris.activities.host.runtimes.container.rights import places_of, rights
 from iris.activities.host.runtimes.shim import shim, start_errors
 from iris.activities.host.runtimes.shim.container import of_the_job
 from iris.activities.host.runtimes.threads import in_thread
+from iris.activities.host.runtimes.variables import base_env
 from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.host.resources import DeviceKind
@@ -35,9 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DockerRuntime", "available", "clear_strays", "docker_socket"]
 
-#: The attempt's directories that a container can read and write, and the one that it can only read.
-#: No container gets the files that the agent and the shim keep beside them: those files decide what
-#: runs on the host with the agent's rights.
+#: The attempt's directories that a container can read and write, and the directory that it can only
+#: read. No container gets the other files of the attempt, because with them a program could run
+#: commands on the host with the agent's rights.
 _FILES, _GIVEN = ("work", "call", "outputs", "checkpoint", "environment", "home"), "given"
 #: The engine's error text for a mount of a missing host directory; the path follows it.
 _NO_SOURCE = "bind source path does not exist: "
@@ -47,30 +46,32 @@ _CUDA = "CUDA_VISIBLE_DEVICES"
 
 #: The smallest memory limit that the engine accepts.
 _LEAST_MEMORY = 6 * 1024**2
-#: The size of /dev/shm. What is used there counts as the task's memory. The engine's default of 64
-#: MiB breaks data loaders and libtpu.
+#: The size of /dev/shm, whose used part counts as memory of the task. The engine's default of 64
+#: MiB is too small for data loaders and libtpu.
 _SHM = "100g"
 
 
 class DockerRuntime:
     """Runs the commands of one attempt in containers of an image, on the host's network.
 
-    The container has the attempt's files, the host's directories that the configuration lists, and
-    what its command needs of the cache of environments, all under their own paths. It has nothing
-    else of the host, and in particular none of the files that the agent and the shim keep of the
-    attempt. The variables that the agent passes on from the host's environment describe the host,
-    so the container does not get them. Two are exceptions: `PATH` keeps the entries that precede
-    the host's own, and the image's entries follow; `SSL_CERT_FILE` names a copy. Memory is limited
-    to the request. Cores are not limited, as with
-    processes: when cores are scarce, each container gets a share in proportion to its request.
-    `container_rights` limits what its root may do.
+    The container contains the attempt's files, the host's directories that the configuration lists,
+    and the parts of the cache of environments that its command needs, all under the same paths as
+    on the host. It contains no other file of the host, and none of the files that the agent and the
+    shim keep about the attempt.
+
+    The variables that the agent passes on from the host's environment describe the host, so the
+    container does not get them. There are two exceptions: the entries of PATH before the host's own
+    entries are kept, and the image's entries follow; SSL_CERT_FILE names a copy of the host's file.
+
+    Memory is limited to the request. Cores are not limited: when cores are scarce, each container
+    gets a share in proportion to its request. `rights` limits the rights of root in the container.
 
     Args:
         mounts: directories of the host that the cluster's configuration gives to every container.
-        own: the agent's own directories and files. No container gets one by `mounts`.
+        own: the agent's own directories and files, which `mounts` may not include.
         host_env: the variables that every environment has from the host.
         devices: the directory with the host's accelerators.
-        token: gets an access token, as `iris.activities.host.runtimes.container.images.Token`.
+        token: returns an access token for images in Google's registries.
     """
 
     def __init__(
@@ -100,12 +101,12 @@ class DockerRuntime:
             engine.LABEL_KEY: task.key,
             engine.LABEL_DIRECTORY: str(directory),
         }
-        #: Known after `prepare`: the image's id and environment, and whether the engine has an init
-        #: for its containers.
+        #: The image's id and environment, which `prepare` sets.
         self._image_id = ""
         self._image_env: dict[str, str] = {}
+        #: True if the engine has an init for its containers, which `prepare` finds out.
         self._init = False
-        #: False once the host is known to have no engine.
+        #: False after `prepare` has found no engine on the host.
         self._engine = True
 
     @property
@@ -132,7 +133,7 @@ class DockerRuntime:
                 f"this host has no container engine: {why}; start docker there, or submit without"
                 " --image"
             )
-            raise HostUnable(reason, engine.FAULT)
+            raise HostFault(reason, engine.FAULT)
         await in_thread(self._prepare)
 
     def _prepare(self, stop: threading.Event) -> None:
@@ -190,14 +191,15 @@ class DockerRuntime:
         *,
         read: Sequence[Path] = (),
     ) -> Launch:
+        # The shim makes these pipes before it starts the container.
         out, err = (
             self._dir / shim.PIPES[0],
             self._dir / shim.PIPES[1],
-        )  # the shim makes them before it starts the container
+        )
         container = await in_thread(
             lambda _: self._make(argv, env, workdir, out, err, read=read, waits=True)
         )
-        # For the shim, which needs only the variables by which it is recognised. The container has
+        # The launch contains only the variables that identify the shim's process. The container has
         # its own environment.
         recognised = {
             name: value for name, value in env.items() if name.startswith(names.RESERVED_PREFIX)
@@ -211,8 +213,7 @@ class DockerRuntime:
         if self._engine:
             await engine.clear(labels)
 
-    # -- the container
-    # ----------------------------------------------------------------------------------------------
+    # -- the container -----------------------------------------------------------------------------
 
     def _make(
         self,
@@ -229,11 +230,15 @@ class DockerRuntime:
         """Creates a container that can run the command, and returns its id.
 
         Args:
-            waits: the container ends with the last process of the command, not with the first.
-            written: what the container may write besides the attempt's files, and …
-            read: … what it may only read.
+            out: the file or pipe for the standard output.
+            err: the file or pipe for the standard error.
+            written: files and directories to which the container may write, besides the attempt's
+                files.
+            read: files and directories that the container may only read.
+            waits: True if the container ends with the last process of the command, and not with the
+                first.
         """
-        places = container_mounts.places(self._configured, self._own)
+        places = places_of(self._configured, self._own)
         inside = self._env(env)
         files = [
             path
@@ -275,12 +280,9 @@ class DockerRuntime:
         places: Mapping[Path, Path],
         **what: Any,
     ) -> str:
-        """Creates a container in the engine.
-
-        Raises:
-            CannotStart: no engine would create it, because of the image or the working directory.
-            HostUnable: the engine refuses, or this host lacks a directory that the configuration
-                lists.
+        """Creates a container in the engine. Raises `JobFault` if no engine would create it,
+        because of the image or the working directory. Raises `HostFault` if the engine refuses, or
+        this host lacks a directory that the configuration lists.
         """
         from docker.errors import APIError
         from docker.types import LogConfig, Mount
@@ -313,13 +315,13 @@ class DockerRuntime:
                     f"this host has no directory {path!r}; create it, or remove it from"
                     " bootstrap.mounts"
                 )
-                raise HostUnable(reason, engine.FAULT) from None
+                raise HostFault(reason, engine.FAULT) from None
             if of_the_job(str(error.explanation)):
                 where = (
                     f"the image {self._image!r} cannot run in the working directory"
                     f" {what['working_dir']!r}"
                 )
-                raise CannotStart(f"{where}: {error.explanation}", 126) from None
+                raise JobFault(f"{where}: {error.explanation}", 126) from None
             raise
         return str(made["Id"])
 
@@ -341,19 +343,19 @@ class DockerRuntime:
             certificates.chmod(0o644)
             inside[_CERTIFICATES] = str(certificates)
         gpus = _gpus(env)
-        if gpus and not any(
-            gpu.startswith("MIG-") for gpu in gpus
-        ):  # the container sees only these, numbered from 0
+        # The container sees only these GPUs, with numbers from 0 on.
+        if gpus and not any(gpu.startswith("MIG-") for gpu in gpus):
             inside[_CUDA] = ",".join(map(str, range(len(gpus))))
-        if os.getuid() != 0 and "HOME" not in inside:  # the image's HOME, if any, is root's
+        if os.getuid() != 0 and "HOME" not in inside:  # HOME of the image belongs to root
             home = self._dir / "home"
             home.mkdir(exist_ok=True)
             inside["HOME"] = str(home)
         return inside
 
     def _given(self) -> Path:
-        """The directory of files that the agent gives the container. The program can read them as
-        any user. Other users of the host cannot, because the attempt's directory is private.
+        """Returns the directory of files that the agent gives to the container. Every user of the
+        container can read them. Other users of the host cannot, because the attempt's directory is
+        private.
         """
         directory = self._dir / _GIVEN
         directory.mkdir(exist_ok=True)
@@ -397,14 +399,11 @@ class DockerRuntime:
         return {"devices": [f"{path}:/dev/{path.relative_to(self._devices)}:rw" for path in found]}
 
     def _check(self, look: "_Look", argv: Sequence[str], path: str, workdir: Path) -> None:
-        """Checks that the program, its interpreter and its directory exist. The exit code of a
-        container does not tell.
-
-        Raises:
-            CannotStart: one of them does not exist or cannot be used.
+        """Checks that the program, its interpreter and its directory exist, because the exit code
+        of a container does not show that. Raises `JobFault` if one of them cannot be used.
         """
         if not look.has_directory(workdir):
-            raise CannotStart(
+            raise JobFault(
                 f"the working directory {str(workdir)!r} is not in the image {self._image!r}, and"
                 " containers get no directory of the host that bootstrap.mounts does not list;"
                 " take your files along with --workspace, or leave out --workdir",
@@ -413,11 +412,11 @@ class DockerRuntime:
         shell = container_init.SHELL
         if not (runs := look.at(Path(shell))):
             has = f"has no {shell}" if runs is None else f"has a {shell} that is not executable"
-            raise CannotStart(
+            raise JobFault(
                 f"the image {self._image!r} {has}, which is needed to start a program in it", 126
             )
         if fault := fault_of(argv, path, workdir, look, f"the image {self._image!r}"):
-            raise CannotStart(*fault)
+            raise JobFault(*fault)
 
 
 def _appended(file: Path) -> TextIO:
@@ -425,7 +424,7 @@ def _appended(file: Path) -> TextIO:
 
 
 def _gpus(env: Mapping[str, str]) -> list[str]:
-    """Returns the UUIDs or numbers of the task's GPUs; none: any GPUs will do."""
+    """Returns the UUIDs or numbers of the task's GPUs; empty if the task may have any GPUs."""
     gpus = env.get(_CUDA, "").split(",")
     return gpus if all(gpu.isdecimal() or gpu.startswith(("GPU-", "MIG-")) for gpu in gpus) else []
 
@@ -434,9 +433,9 @@ class _Look:
     """Examines the files of a container that has not been started.
 
     Args:
-        mounted: Iris' own directories that the container has.
-        configured: other directories of the host that the container has. The agent may run in a
-            container without them.
+        mounted: Iris's own directories in the container.
+        configured: other directories of the host in the container. If the agent itself runs in a
+            container, it may not see them.
     """
 
     def __init__(
@@ -463,15 +462,15 @@ class _Look:
         return engine.existed(self._docker, self._container, path)
 
     def at(self, path: Path) -> bool | None:
-        """Returns True if the file is executable, False if not, None if there is none."""
+        """Implements `Files.at`."""
         path = Path(os.path.normpath(path))
         if any(path.is_relative_to(mount) for mount in self._mounted):
-            # A link may have a target that exists only in the image.
+            # The target of a link may exist only in the image.
             return os.access(path, os.X_OK) or path.is_symlink() if os.path.lexists(path) else None
         return engine.executable(self._docker, self._container, path)
 
     def head(self, path: Path) -> bytes:
-        """Returns the first bytes of a regular file; empty: it is none, or cannot be read."""
+        """Implements `Files.head`."""
         path = Path(os.path.normpath(path))
         if any(path.is_relative_to(mount) for mount in self._mounted):
             return start_errors.head_of(str(path), links=False)

@@ -1,11 +1,11 @@
 """Creates the cgroups of an attempt, with which the kernel limits the memory and the number of
 processes of the program, and shares the cores in proportion.
 
-Cgroups are optional. Where the system does not permit them, a program runs without them, and
-`why_not` gives the reason. Version 1 is used where it has the memory controller; the attempt's
-group is then a child of this process's group. In version 2, a group that enables controllers for
-its children may not contain processes, and the agent is in its own group. Therefore the attempts'
-groups are siblings of the agent's group. Moving the agent into a child group would not help: no
+Cgroups are optional. If the system does not permit them, a program runs without them, and `why_not`
+returns the reason. Version 1 is used if it has the memory controller; the attempt's group is then a
+child of this process's group. In version 2, a group that enables controllers for its children may
+not contain processes, and the agent's group contains the agent. Therefore the attempts' groups are
+siblings of the agent's group. It would not help to move the agent into a child group, because no
 process could be started in its former group any more.
 """
 
@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+from iris.activities.host.runtimes.process_limit import most_processes
 from iris.model.host.resources import Resources
 
 SELF = Path("/proc/self")
@@ -39,15 +40,16 @@ class _NoCgroups(Exception):
 
 
 def make(key: str, resources: Resources, proc: Path = SELF) -> tuple[str, ...]:
-    """Creates the attempt's groups, one in each hierarchy, and returns their directories; none
-    where the system does not permit it.
+    """Creates the attempt's groups, one in each hierarchy, and returns their directories; empty if
+    the system does not permit cgroups.
 
     Groups that exist already are reused with these limits.
 
     Args:
-        resources: memory of zero bytes is not limited. Cores are not a limit but a share, which
-            counts when cores are scarce. The number of processes is limited to `most_processes`,
-            whatever the resources are.
+        resources: the limits. Memory of zero bytes means no limit. Cores are not a limit but a
+        share,
+            which counts when cores are scarce. The number of processes is always limited to
+            `most_processes`.
         proc: the directory in which the system lists this process's groups.
     """
     try:
@@ -58,12 +60,12 @@ def make(key: str, resources: Resources, proc: Path = SELF) -> tuple[str, ...]:
 
 
 def remove(key: str, *known: str, proc: Path = SELF) -> None:
-    """Kills the processes in the attempt's groups and removes the groups. Safe to repeat; a group
+    """Kills the processes in the attempt's groups and removes the groups. Can be repeated. A group
     that cannot be removed stays.
 
     Args:
-        known: the directories that `make` returned, possibly to an agent that was in other groups
-            itself.
+        known: the directories that `make` has returned, perhaps to an earlier agent that was in
+            other groups itself.
     """
     name = _name(key)
     groups = {Path(group) for group in known if Path(group).name == name}
@@ -77,8 +79,8 @@ def remove(key: str, *known: str, proc: Path = SELF) -> None:
 
 
 def why_not(proc: Path = SELF) -> str:
-    """Returns, for the host's log, which limits this host cannot enforce, the reason and a remedy;
-    empty: it enforces all.
+    """Returns a text for the host's log: the limits that this host cannot enforce, the reason and a
+    remedy. It is empty if the host enforces all limits.
     """
     trial = f"trial of {os.getpid()}"
     try:
@@ -140,9 +142,9 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
     controllers = _words(parent / "cgroup.controllers")
     if "memory" not in controllers:
         raise _NoCgroups(f"the memory controller is not given to {parent}")
-    if not os.access(
-        parent / "cgroup.procs", os.W_OK
-    ):  # common parent of both groups, cgroup-v2.html#delegation-containment
+    # The agent needs this right in the common parent of both groups:
+    # cgroup-v2.html#delegation-containment.
+    if not os.access(parent / "cgroup.procs", os.W_OK):
         raise _NoCgroups(f"processes may not be moved within {parent}")
     missing = {"memory", "cpu", "pids"} & controllers - _words(parent / "cgroup.subtree_control")
     for controller in sorted(missing, reverse=True):
@@ -160,8 +162,8 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
         raise _NoCgroups(f"below {parent} only threads are possible ({' '.join(sorted(kind))})")
     if resources.memory_bytes:
         _write(group / "memory.max", resources.memory_bytes)
-        # The kernel kills the whole group when memory runs out. If it killed one process, half of
-        # the program would live on.
+        # When memory runs out, the kernel kills the whole group. If it killed only one process, the
+        # rest of the program would continue.
         _write(group / "memory.oom.group", 1)
         with contextlib.suppress(FileNotFoundError):  # the kernel has no swap
             _write(group / "memory.swap.max", 0)
@@ -169,9 +171,8 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
         _write(group / _PIDS, most_processes())
     if resources.cpu_millis:
         with contextlib.suppress(OSError):
-            _write(
-                group / "cpu.weight", _within(resources.cpu_millis // 10, _WEIGHTS)
-            )  # one core gives the default weight
+            # One core gives the default weight.
+            _write(group / "cpu.weight", _within(resources.cpu_millis // 10, _WEIGHTS))
     return group
 
 
@@ -234,24 +235,24 @@ def _unescaped(path: str) -> str:
 
 
 def _below(point: Path, root: str, path: str) -> Path:
-    """Returns the directory of a group; the mount point if the group is outside the mounted part of
-    its hierarchy.
+    """Returns the directory of a group, or the mount point if the group is outside of the mounted
+    part of its hierarchy.
     """
     relative = os.path.relpath(path, root)
     return point if relative.startswith("..") else point / relative
 
 
 def _still_in_use(group: Path) -> bool:
-    """Kills the processes in the group and removes it with the groups below it. Returns True if a
-    retry may help.
+    """Kills the processes in the group, and removes it and the groups below it. Returns True if a
+    further try may succeed.
     """
     with contextlib.suppress(OSError):
-        _write(
-            group / _PIDS, 0
-        )  # no process in the group can start another one before it is killed
+        # No process in the group can start another one before it is killed.
+        _write(group / _PIDS, 0)
     in_use = False
     groups = [group]
-    for each in groups:  # which grows; a job may nest groups deeper than a recursion can go
+    # The list grows in the loop. A recursion could fail, because a job may nest groups deeply.
+    for each in groups:
         with contextlib.suppress(OSError):
             groups += [path for path in each.iterdir() if path.is_dir() and not path.is_symlink()]
     for path in reversed(groups):
@@ -266,7 +267,7 @@ def _still_in_use(group: Path) -> bool:
 
 
 def _words(file: Path) -> set[str]:
-    """Returns the words in a file; none if it cannot be read."""
+    """Returns the words in a file; empty if it cannot be read."""
     try:
         return set(file.read_text().split())
     except OSError:
@@ -281,31 +282,3 @@ def _write(file: Path, value: int | str) -> None:
 
 def _within(value: int, limits: tuple[int, int]) -> int:
     return max(limits[0], min(limits[1], value))
-
-
-#: The most processes and threads of one task. JAX and data loaders start a few threads for each
-#: core, on a machine of 200 cores some thousands.
-MOST = 32_768
-#: A task gets at most this part of what the machine has. Where the kernel numbers only 32,768
-#: processes, that is 8,192.
-PART = 4
-_KERNEL = Path("/proc/sys/kernel")
-
-
-def most_processes(kernel: Path = _KERNEL) -> int:
-    """Returns how many processes and threads a task may have at a time. Each thread counts.
-
-    Args:
-        kernel: the directory of the kernel's settings. A setting that cannot be read does not
-            count.
-    """
-    return min(MOST, *(limit // PART for limit in _machines(kernel)))
-
-
-def _machines(kernel: Path) -> list[int]:
-    """Returns the limits of the whole machine."""
-    found = []
-    for name in ("pid_max", "threads-max"):
-        with contextlib.suppress(OSError, ValueError):
-            found.append(int((kernel / name).read_text()))
-    return found or [PART * MOST]

@@ -1,4 +1,4 @@
-"""Runs a command beside a program that is a process: with its environment, in its directory and
+"""Runs a command beside a program that is a process, with the program's environment, directory and
 cgroups.
 """
 
@@ -16,7 +16,7 @@ import termios
 from datetime import timedelta
 from typing import Any
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.base import HostFault, JobFault, Launch
 from iris.activities.host.runtimes.commands import Tell, pump
 from iris.activities.host.runtimes.shim import shim
 from iris.messages.exec import ExecRequest, Frame, FrameKind
@@ -31,11 +31,11 @@ async def _drop(_: Frame) -> None:
 
 
 class ProcessCommand:
-    """Implements `Command` under a shim of its own, which ends all of the command's processes, also
-    when this agent is killed.
+    """Implements `Command` with a shim of its own, which ends all of the command's processes, even
+    if this agent is killed.
 
     Args:
-        grace: for processes that the command's first process leaves.
+        grace: the time that processes have to end after the command's first process has ended.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class ProcessCommand:
             except OSError as error:
                 mine.close()
                 self._close()
-                raise HostUnable(f"no process could be started: {error}", FAULT) from None
-        # The shim's answers are short lines. The order may be long, because it holds an
-        # environment, so no line limit applies to it.
+                raise HostFault(f"no process could be started: {error}", FAULT) from None
+        # The shim's answers are short lines. The order may be a long line, because it contains an
+        # environment; the reader's limit does not concern it.
         self._answers, self._orders = await asyncio.open_connection(sock=mine)
         try:
             self._orders.write(self._order)
             started = await self._answer()
             if "pid" not in started:
-                raise CannotStart(
+                raise JobFault(
                     started.get("error", "the shim of the command ended"),
                     started.get("status", 126),
                 )
@@ -91,9 +91,8 @@ class ProcessCommand:
         pumps = [asyncio.create_task(pump(reader, kind, tell)) for reader, kind in self._outputs]
         try:
             status = (await self._answer()).get("status", -signal.SIGKILL)
-            await asyncio.gather(
-                *pumps
-            )  # no process of the command is left that could hold the other ends
+            # No process of the command is left, so the other ends of the pipes are closed.
+            await asyncio.gather(*pumps)
             return int(status)
         finally:
             for each in pumps:
@@ -103,9 +102,8 @@ class ProcessCommand:
     async def feed(self, data: bytes) -> None:
         if self._input is not None:
             self._input.write(data)
-            with contextlib.suppress(
-                ConnectionError
-            ):  # the command closed its input; the reader of a pipe may do so
+            # The command may have closed its input.
+            with contextlib.suppress(ConnectionError):
                 await self._input.drain()
 
     async def end_input(self) -> None:
@@ -124,8 +122,7 @@ class ProcessCommand:
         with contextlib.suppress(ConnectionError, RuntimeError):  # the command ended
             self._orders.write(bytes([number]))
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     async def _start_shim(self, its: int) -> None:
         request = self._request
@@ -141,8 +138,8 @@ class ProcessCommand:
         try:
             self._shim = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-m", "iris.activities.host.runtimes.shim.exec", str(its)),
-                # These identify processes that are left behind. Other variables of the job could
-                # run its code in the shim.
+                # These variables identify processes that are left behind. Others are left out,
+                # because with some variables the job could run its code in the shim.
                 env={
                     name: self._env[name]
                     for name in (names.ENV_ATTEMPT_KEY, names.ENV_HOST_ID)
@@ -181,18 +178,16 @@ class ProcessCommand:
         return asyncio.StreamWriter(transport, protocol, None, loop)
 
     async def _answer(self) -> dict[str, Any]:
-        """Returns the shim's next answer; empty, when the shim is gone."""
+        """Returns the shim's next answer; empty if the shim is gone."""
         line = await self._answers.readline()
         return dict(json.loads(line)) if line.endswith(b"\n") else {}
 
     async def _end(self) -> None:
-        """Closes everything. A shim that still waits for the agent then ends, and its command with
-        it.
-        """
+        """Closes all connections. If the shim still runs, it then ends itself and the command."""
         self._orders.close()
         self._close()
-        # asyncio reports the end of the shim only when all output is read, also from readers that
-        # flow control paused.
+        # asyncio reports the end of the shim only after all output was read, including that of
+        # readers that flow control has paused.
         rest = asyncio.gather(
             *(pump(reader, kind, _drop) for reader, kind in self._outputs), self._shim.wait()
         )
@@ -202,7 +197,7 @@ class ProcessCommand:
     def _close(self) -> None:
         for transport in self._transports:
             if isinstance(transport, asyncio.WriteTransport):
-                transport.abort()  # nobody reads the rest
+                transport.abort()  # the command does not read the rest
             else:
                 transport.close()
         if self._terminal is not None:

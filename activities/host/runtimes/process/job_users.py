@@ -1,13 +1,14 @@
-"""The users of process jobs. Where the agent is root, each attempt has a uid and a gid that no
-other attempt has at the time.
+"""Manages the users of jobs that run as processes. If the agent is root, each attempt has a uid and
+a gid that no other attempt has at that time. These are the directories of the users:
 
-    attempts/NAME      root, mode 0710, and the group is the attempt's: the reservation of this uid
-    attempts/NAME/*    what the job may write: its working directory, outputs, environment, home and
-    temporary files environments/      the cache of environments, which are root's once they are
-    made
+    attempts/NAME      belongs to root and the attempt's group, with mode 0710; while it exists, the
+                       uid of the attempt is reserved
+    attempts/NAME/*    the directories to which the job may write: its working directory, outputs,
+                       environment, home and temporary files
+    environments/      the cache of environments, which belong to root after they are made
 
-The agent's own directory stays closed to jobs. In it, an attempt's directory has a link `files` to
-its part of this directory.
+The agent's own directory stays closed to jobs. The attempt's directory there contains a link
+`files` to `attempts/NAME`.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ from typing import IO, NamedTuple
 
 import psutil
 
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.cleanup import trees
 
 #: The name of the link in an attempt's directory.
@@ -36,20 +37,21 @@ FILES = "files"
 FOLDERS = ("work", "call", "outputs", "checkpoint", "environment", "home", "tmp")
 #: The name of the fault when a host has no uid left.
 USERS_FAULT = "users"
-#: Others may pass through such a directory, but not list it.
+#: The mode of a directory through which other users may pass, but which they may not list.
 PASSABLE = 0o711
 #: The time in which the processes of a user disappear after SIGKILL, in seconds.
 KILL_WAIT = 10.0
-#: The time in which dead processes are reaped, in seconds. The uid is in use until they are.
+#: The time in which dead processes are reaped, in seconds. Until then, the uid is in use.
 REAP_WAIT = 1.0
 #: A uid that no user of a machine has, and that fits a C int.
 NOBODYS = 2**31 - 2
-_SHARED = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock", tempfile.gettempdir())  # noqa: S108
+_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108
+_SHARED = (*_TEMPORARY, "/dev/mqueue", "/run/lock", tempfile.gettempdir())
 #: Directories in which every user of the machine may create files.
 SHARED = tuple(Path(each) for each in dict.fromkeys(_SHARED))
 _PROTECTED_LINKS = Path("/proc/sys/fs/protected_hardlinks")
-#: The number of the call `setgroups` of one thread, linux/unistd.h. The C library's function
-#: changes all threads.
+#: The number of the system call `setgroups`, which changes one thread, linux/unistd.h. The C
+#: library's function changes all threads.
 _SETGROUPS = {"x86_64": 116, "aarch64": 159}
 
 
@@ -66,10 +68,10 @@ class JobUsers(NamedTuple):
         return self.directory / "environments"
 
     def make_directory(self) -> str:
-        """Creates the directory. Returns the reason why jobs cannot use it; empty: they can.
+        """Creates the directory. Returns the reason why jobs cannot use it; empty if they can.
 
         Raises:
-            OSError: it cannot be created.
+            OSError: the directory cannot be created.
         """
         for path in (self.directory, self.directory / "attempts", self.environments):
             for missing in reversed([each for each in (path, *path.parents) if not each.exists()]):
@@ -86,24 +88,24 @@ class JobUsers(NamedTuple):
         return f"{closed[-1]} is closed to other users" if closed else ""
 
     def make_files(self, attempt: Path) -> Path:
-        """Creates the directory of the attempt's files, with a uid that nothing else has. Removes
-        an earlier one of this attempt.
+        """Creates the directory of the attempt's files, with a uid that no other attempt or process
+        has. Removes an earlier directory of this attempt.
 
         Raises:
-            HostUnable: all uids are in use.
+            HostFault: all uids are in use.
             OSError: the disk is full.
         """
         remove_files(attempt)
         files = self.directory / "attempts" / attempt.name
-        trees.remove(files)  # its link was lost
+        trees.remove(files)  # may exist although the link to it was lost
         (attempt / FILES).symlink_to(files)
         with _lock_file(self.directory / "lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             uid = self._unused()
-            # Others find the directory only with its group: one of root's would seem to say that
-            # the job's processes are root's.
+            # The directory gets its name after its group. With root's group, other agents would
+            # take root for the user of the job.
             new = self.directory / "new"
-            trees.remove(new)  # an agent has died
+            trees.remove(new)  # may be left from an agent that died
             new.mkdir(0o700)
             os.chown(new, 0, uid)
             new.rename(files)
@@ -122,15 +124,15 @@ class JobUsers(NamedTuple):
         for uid in chain(range(first, self.uids.stop), range(self.uids.start, first)):
             if uid not in taken and not has_processes(uid):
                 return uid
-        raise HostUnable(
+        raise HostFault(
             f"all {len(self.uids)} uids of jobs are in use on this host; widen bootstrap.run_as",
             USERS_FAULT,
         )
 
 
 def files_of(attempt: Path) -> Path:
-    """Returns the directory of what the attempt's job may write; without a user of its own, the
-    attempt's directory.
+    """Returns the directory to which the attempt's job may write. If the job has no user of its
+    own, this is the attempt's directory.
     """
     try:
         return (attempt / FILES).readlink()
@@ -139,19 +141,19 @@ def files_of(attempt: Path) -> Path:
 
 
 def owner_of(attempt: Path) -> int | None:
-    """Returns the uid of the attempt's job, which is also its gid; None: the job runs as the user
+    """Returns the uid of the attempt's job, which is also its gid; None if the job runs as the user
     of the agent, or in a container.
 
     Raises:
-        OSError: the directory with its files was deleted, or is not made yet.
+        OSError: the directory with the job's files was deleted, or is not made yet.
     """
     files = files_of(attempt)
     return None if files == attempt else files.stat().st_gid
 
 
 def remove_files(attempt: Path) -> None:
-    """Removes what the attempt's job may have written, and ends the processes of its user first, to
-    which the uid may not be free.
+    """Ends the processes of the user of the attempt's job, and then removes the job's files. After
+    that, the uid is free, so the user must have no process.
     """
     files = files_of(attempt)
     if files != attempt:
@@ -168,8 +170,8 @@ def remove(attempt: Path) -> None:
 
 
 def end_user(uid: int) -> None:
-    """Kills all processes of an attempt's user, and removes its files from the directories that all
-    users share.
+    """Kills all processes of an attempt's user, and removes the user's files from the directories
+    that all users share.
     """
     if uid == 0:
         return
@@ -187,11 +189,11 @@ def end_user(uid: int) -> None:
 
 
 def signal_all(uid: int, number: signal.Signals) -> bool:
-    """Sends a signal to the user's processes at once, also to those that fork and exit for ever: a
-    list of them never has the next one. Never to root's: those are the machine's.
+    """Sends a signal to all processes of a user with one system call. Processes that fork and exit
+    repeatedly would escape a loop over a list of processes. Does nothing if the user is root.
 
     Returns:
-        False if it may not have been sent: the machine has no memory or no process left for that.
+        False if the signal may not have been sent, because the machine can start no process.
     """
     if uid == 0:
         return False
@@ -202,11 +204,11 @@ def signal_all(uid: int, number: signal.Signals) -> bool:
     if sender == 0:
         failed = 1
         try:
-            # The effective uid decides to whom it may send signals, and the others who may send it
-            # one: nobody.
+            # The effective uid decides to which processes the sender may send signals. The other
+            # uids decide which processes may send signals to the sender: none.
             try:
                 os.setresuid(NOBODYS if not has_processes(NOBODYS) else uid, uid, NOBODYS)
-            except OSError:  # this system knows fewer uids
+            except OSError:  # the system does not have such large uids
                 os.setresuid(uid, uid, uid)
             with contextlib.suppress(ProcessLookupError):  # the user has no process
                 os.kill(-1, number)
@@ -226,8 +228,8 @@ def has_processes(uid: int) -> bool:
 
 
 def clear_shared(uid: int) -> None:
-    """Removes the user's files from the directories that all users share, and its System V shared
-    memory, semaphores and message queues: the next user of this uid must not find them.
+    """Removes the user's files from the directories that all users share, and the user's System V
+    shared memory, semaphores and message queues. The next job with this uid must not find them.
     """
     _remove_ipc(uid)
     for directory in SHARED:
@@ -256,11 +258,11 @@ def _remove_ipc(uid: int) -> None:
 
 @contextlib.contextmanager
 def acting_as(uid: int | None) -> Iterator[None]:
-    """Gives the calling thread the user's access to files, so that a link of the user's leads
-    nowhere the user may not go.
+    """Gives the calling thread the user's access to files, so that it cannot follow a link to a
+    file that the user may not read.
 
     Args:
-        uid: also the gid; None: nothing changes.
+        uid: the uid and gid of the user; None to change nothing.
     """
     if uid is None:
         yield
@@ -271,9 +273,8 @@ def acting_as(uid: int | None) -> Iterator[None]:
     try:
         libc.setfsgid(uid)
         libc.setfsuid(uid)
-        if (
-            libc.setfsuid(-1) != uid or libc.setfsgid(-1) != uid
-        ):  # an invalid uid changes nothing and returns the current one
+        # A call with an invalid uid changes nothing and returns the current uid.
+        if libc.setfsuid(-1) != uid or libc.setfsgid(-1) != uid:
             raise PermissionError(f"this thread cannot act as user {uid}")
         yield
     finally:
@@ -283,12 +284,12 @@ def acting_as(uid: int | None) -> Iterator[None]:
 
 
 def give(tree: Path, uid: int, *, of: int | None = None) -> None:
-    """Gives the tree to this user.
+    """Gives the files of a directory tree to a user.
 
     Args:
-        of: gives only this user's files, and lets others read them; None: gives all that is not
-            root's, except for files with several names, because another name may be outside of the
-            tree.
+        of: the user whose files are given; others may then read them. If it is None, all files are
+            given except root's files and files with several hard links, which may also be outside
+            of the tree.
     """
 
     def hand_over(name: str, directory: int) -> None:
@@ -310,10 +311,10 @@ def give(tree: Path, uid: int, *, of: int | None = None) -> None:
 
 @contextlib.contextmanager
 def lent(cache: Path, uid: int) -> Iterator[bool]:
-    """Gives a directory that jobs keep for each other to one of them, and takes it back at the end.
+    """Lends a cache directory to the user of one job, until the block ends.
 
-    Yields False, and gives nothing, if another job has it, or if this system lets users give names
-    to other users' files.
+    Yields False, and lends nothing, if another job has the directory, or if the system lets users
+    make hard links to other users' files.
     """
     with _lock_file(cache.parent / "lent") as lock:
         try:
@@ -332,7 +333,7 @@ def lent(cache: Path, uid: int) -> Iterator[bool]:
 
 
 def _lock_file(path: Path) -> IO[bytes]:
-    # A job that could open the file could lock it.
+    # The file is private, because a job that can open the file can also lock it.
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from iris.activities.host.runtimes.base import OF_THE_MACHINE, CannotStart, HostUnable, Launch
+from iris.activities.host.runtimes.base import OF_THE_MACHINE, HostFault, JobFault, Launch
 from iris.activities.host.runtimes.cleanup import leftover_processes, links
 from iris.activities.host.runtimes.process import cgroups, job_users
 from iris.activities.host.runtimes.program import Program
@@ -28,7 +28,7 @@ from iris.model.host.resources import Resources
 
 #: The name of the fault when this host cannot run a command.
 HOST_FAULT = "host"
-#: Where the commands run, in messages.
+#: The name of the place of the commands, in messages.
 _HERE = "this host"
 
 
@@ -36,14 +36,14 @@ class ProcessRuntime:
     """The `Runtime` of attempts without an image.
 
     Args:
-        key: the attempt's key. Every process gets it in its environment, so that it can be found
-            again.
+        key: the attempt's key. Every process has it in its environment, so that an agent can find
+            the process.
         directory: the attempt's directory.
-        resources: the program's memory limit and its share of the cores, enforced where the host
-            can do so.
-        umask: the umask of the commands; -1: the agent's.
-        user: the person who submitted the job. Where jobs have users of their own, environments are
-            not shared between persons.
+        resources: the program's memory limit and its share of the cores, if the host can enforce
+            them.
+        umask: the umask of the commands; -1 for the agent's umask.
+        user: the person who submitted the job. If jobs have users of their own, persons do not
+            share environments.
         groups: the groups of a job with a user of its own, for the host's devices.
     """
 
@@ -63,7 +63,7 @@ class ProcessRuntime:
         self._umask = umask
         self._user = user
         self._groups = tuple(groups)
-        #: The cgroups of the last command that this agent launched; None: it has launched none.
+        #: The cgroups of the last command that this agent launched; None before the first launch.
         self._cgroups: tuple[str, ...] | None = None
 
     @property
@@ -103,9 +103,8 @@ class ProcessRuntime:
                 links.open_file(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab"
             ) as out:
                 if launch.uid >= 0:
-                    os.fchown(
-                        out.fileno(), launch.uid, launch.uid
-                    )  # a command may open its standard output again
+                    # With this owner, a command can open its standard output again.
+                    os.fchown(out.fileno(), launch.uid, launch.uid)
                 process = await asyncio.create_subprocess_exec(
                     *argv,
                     env=launch.env,
@@ -120,18 +119,17 @@ class ProcessRuntime:
         except subprocess.SubprocessError as error:
             if shim_user.lost_cwd(launch.model_dump()):
                 raise _no_directory(workdir) from None
-            raise HostUnable(f"{argv[0]!r} could not be started: {error}", HOST_FAULT) from None
+            raise HostFault(f"{argv[0]!r} could not be started: {error}", HOST_FAULT) from None
         except (OSError, ValueError) as error:
-            raise _refusal(launch, error) from None
+            raise _start_fault(launch, error) from None
         try:
             return await process.wait()
         except asyncio.CancelledError:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await asyncio.shield(process.wait())
-            await asyncio.to_thread(
-                leftover_processes.kill, {self._key}
-            )  # the processes in sessions of their own
+            # Some processes may have sessions of their own.
+            await asyncio.to_thread(leftover_processes.kill, {self._key})
             raise
 
     async def launch(
@@ -161,11 +159,13 @@ class ProcessRuntime:
         )
 
     async def clear(self, *, swept: bool = False) -> None:
-        """Implements `Runtime.clear`. A shim that swept the attempt also removed the cgroups."""
+        """Implements `Runtime.clear`. A shim that saw the end of all processes has also removed the
+        cgroups.
+        """
         groups = _launched_in(self._dir) if self._cgroups is None else self._cgroups
         if not swept or any(Path(group).exists() for group in groups):
             await asyncio.to_thread(self._clear)
-        with contextlib.suppress(OSError):  # the directory of its files was deleted
+        with contextlib.suppress(OSError):  # the directory of the job's files was deleted
             if (owner := self.owner) is not None:
                 await asyncio.to_thread(job_users.end_user, owner)
 
@@ -186,14 +186,14 @@ class ProcessRuntime:
 
 
 def _enter(launch: dict[str, Any]) -> None:
-    """Joins the cgroups and takes the job's user, between fork and exec. Ends a setup step with its
-    agent, because no other agent continues a step.
+    """Prepares the process of a setup step between fork and exec: joins the cgroups and becomes the
+    job's user. The process ends with its agent, because no other agent continues a step.
     """
     for group in launch["cgroups"]:
         with contextlib.suppress(OSError):
             Path(group, "cgroup.procs").write_text("0")
     shim_user.become(launch)
-    if sys.platform == "linux":  # a change of the user would undo it
+    if sys.platform == "linux":  # done last, because a change of the user would undo it
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, linux/prctl.h
 
 
@@ -212,7 +212,7 @@ def _check(workdir: Path, owner: int | None) -> None:
         with job_users.acting_as(owner):
             exists = workdir.is_dir()
             if owner is not None and exists:
-                (workdir / ".").stat()  # the user may enter it
+                (workdir / ".").stat()  # fails if the user may not enter the directory
     except (OSError, ValueError) as error:  # no permission, or not a valid path
         remedy = ""
         if owner is not None and isinstance(error, PermissionError):
@@ -224,36 +224,35 @@ def _check(workdir: Path, owner: int | None) -> None:
                 "submit the task with the files (--workspace), or start the host's agent with"
                 " --run-as root"
             )
-        raise CannotStart(f"the working directory cannot be used: {error}{remedy}", 126) from None
+        raise JobFault(f"the working directory cannot be used: {error}{remedy}", 126) from None
     if not exists:
         raise _no_directory(workdir)
 
 
-def _no_directory(workdir: Path) -> CannotStart:
-    return CannotStart(f"the working directory {str(workdir)!r} does not exist on this host", 126)
+def _no_directory(workdir: Path) -> JobFault:
+    return JobFault(f"the working directory {str(workdir)!r} does not exist on this host", 126)
 
 
 def _check_script(
     argv: Sequence[str], env: Mapping[str, str], workdir: Path, owner: int | None
 ) -> None:
-    """Checks the first line of a program that is a script, of whose fault the system tells little.
-
-    Raises:
-        CannotStart: its interpreter does not exist.
+    """Checks the first line of a program that is a script, because the system's own error would not
+    name the cause. Raises `JobFault` if the interpreter does not exist.
     """
+    # If the file cannot be read, the start will show the fault.
     with (
         contextlib.suppress(OSError, ValueError),
         job_users.acting_as(owner),
-    ):  # the start shows the fault
+    ):
         if fault := start_errors.fault_of(argv, env, str(workdir), _HERE):
-            raise CannotStart(*fault)
+            raise JobFault(*fault)
 
 
-def _refusal(launch: Launch, error: OSError | ValueError) -> Exception:
+def _start_fault(launch: Launch, error: OSError | ValueError) -> Exception:
     """Returns the exception for a command that could not be started."""
     if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
-        return HostUnable(f"{launch.argv[0]!r} could not be started: {error.strerror}", HOST_FAULT)
-    return CannotStart(*start_errors.why(error, launch.argv, launch.env, launch.cwd, _HERE))
+        return HostFault(f"{launch.argv[0]!r} could not be started: {error.strerror}", HOST_FAULT)
+    return JobFault(*start_errors.why(error, launch.argv, launch.env, launch.cwd, _HERE))
 
 
 def _launched_in(directory: Path) -> list[str]:

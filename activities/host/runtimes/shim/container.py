@@ -1,5 +1,5 @@
-"""Runs the shim's program as a container, as `shim.Process` does as a process. Only the shims of
-containers load it.
+"""Runs the shim's program as a container, with the same methods as `shim.Process`. Only the shims
+of containers load this module.
 
 This module uses only the standard library, as the shim does, and is imported by its bare name.
 """
@@ -22,18 +22,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: The timeouts of the engine's answers, in seconds. The shim checks no orders while it waits. The
-#: start of a container takes longest.
+#: The timeouts of the engine's usual answers and of the start of a container, in seconds. The shim
+#: cannot check its orders while it waits.
 ANSWER, START = 5.0, 60.0
-#: The time between two calls of `over`, in seconds: as a rule, and while processes are left whose
-#: end nobody reports.
-LOOK, LOOK_OFTEN = 1.0, 0.1
-#: The time that an engine that is away has to report the end of the program, in seconds: after a
-#: kill, and otherwise.
-LAST_WORD, AWAY = 5.0, 600.0
+#: The time between two calls of `over`, in seconds.
+LOOK = 1.0
+#: The same while processes are left whose end is not reported.
+LOOK_OFTEN = 0.1
+#: The time in which an engine that is away must report the end of a killed program, in seconds.
+LAST_WORD = 5.0
+#: The same for a program that was not killed.
+AWAY = 600.0
+#: The error of a container that was removed while its program ran.
 REMOVED = "somebody has removed the container"
-#: Parts of the engine's errors for a container that no host can start, because of the image or of
-#: what the job names: its command, its environment or its working directory, …
+#: Parts of the engine's errors for a container that no host can start, because of the image, or of
+#: the job's command, environment or working directory.
 _OF_THE_JOB = (
     *("argument list too long", "invalid argument", "exec format error", 'exec: "/bin/sh"'),
     *(
@@ -50,7 +53,7 @@ _OF_THE_JOB = (
         "/proc/self/fd: no such file",
     ),
 )
-#: … unless the error also has one of these, which are about the host.
+#: Parts of errors about the host. An error with one of them is not a fault of the job.
 _OF_THE_HOST = (
     *(
         "cgroup",
@@ -62,7 +65,7 @@ _OF_THE_HOST = (
     ),
     *("read-only file system", "creating overlay mount"),
 )
-#: The most bytes of what a container said that are shown, when it could not start the program.
+#: The most bytes of a container's own output that are shown if it could not start the program.
 _SAID = 300
 
 
@@ -78,12 +81,13 @@ class Container:
     can kill the program without the engine.
 
     Args:
-        secrets_pipe: where the container's shell reads the secrets, if there are any. The engine
-            never has them.
-        code_pipe: where it writes the exit code of the program's first process, if others are left,
-            and …
-        look_pipe: … where it reads lines, each of which lets it look whether there still are any.
-        secrets: the values by the program's variables.
+        secrets_pipe: the pipe from which the container's shell reads the secrets. So the engine
+            never gets them.
+        code_pipe: the pipe into which the shell writes the exit code of the program's first
+            process, if other processes are left.
+        look_pipe: the pipe from which the shell reads lines. After each line, it looks whether
+            processes are left.
+        secrets: the values of the secrets, by the program's variables.
     """
 
     def __init__(
@@ -95,18 +99,20 @@ class Container:
         secrets: dict[str, str],
     ) -> None:
         self._secrets_pipe, self._secrets = secrets_pipe, secrets
-        #: True once the program can get signals, and the signal that waits for it.
-        self._begun, self._pending = False, 0
+        #: True once the program can get signals.
+        self._begun = False
+        #: The signal to send when the program can get signals; 0 if there is none.
+        self._pending = 0
         self._code, self._look = _pipe(code_pipe, 0o622), _pipe(look_pipe, 0o666)
         self.pid: int | None = None
         #: The exit status of the first process, negative for a signal; None while it runs.
         self.status: int | None = None
-        #: True if processes that the first one left were killed.
+        #: True if processes that the first process left were killed.
         self.cut = False
-        #: True if they were told to end. Nobody sees whether one of them handled that.
+        #: True if such processes got SIGTERM. The shim cannot see whether they had a handler.
         self.torn = False
         self.look_interval = LOOK
-        #: The reason why the container ended before the program began; empty: the program began.
+        #: The reason why the container ended before the program began; empty if the program began.
         self.failed = ""
         self._socket: str = launch["docker_socket"]
         self._id: str = launch["container"]
@@ -114,10 +120,10 @@ class Container:
         #: The connection on which the engine reports the end, and the bytes received on it so far.
         self._waiting: socket.socket | None = None
         self._buffer = b""
-        #: True if the engine went away since it last took a request. It may have ended the program.
+        #: True if the engine went away after it last took a request. It may have ended the program.
         self._away = False
         self._killed = False
-        #: The time at which the program's pid was last seen; None: the pid cannot be seen.
+        #: The time at which the program's process was last seen; None if it cannot be seen.
         self._seen: float | None = None
         self._state: dict[str, Any] = {}
         self._cgroups: list[str] = []
@@ -145,9 +151,9 @@ class Container:
         return None
 
     def _offer_secrets(self) -> None:
-        """Makes the pipe for the secrets, and has a thread write them for the first reader, which
-        is the shell that becomes the program. Nothing is on a disk, and a later reader finds no
-        pipe.
+        """Makes the pipe for the secrets, and starts a thread that writes them for the first
+        reader: the shell that becomes the program. So the secrets are never on a disk. A later
+        reader finds no pipe.
         """
         os.mkfifo(self._secrets_pipe)
         os.chmod(self._secrets_pipe, 0o644)
@@ -155,10 +161,11 @@ class Container:
 
     def _write_secrets(self) -> None:
         lines = [f"export {name}={_quoted(value)}\n" for name, value in self._secrets.items()]
+        # `open` waits for the reader.
         with (
             contextlib.suppress(OSError),
             open(self._secrets_pipe, "wb") as pipe,
-        ):  # waits for the reader
+        ):
             os.unlink(self._secrets_pipe)
             pipe.write(os.fsencode("".join(lines)))
 
@@ -167,8 +174,7 @@ class Container:
         return [self._code, *([self._waiting.fileno()] if self._waiting is not None else [])]
 
     def over(self) -> bool:
-        """Returns True if the container has ended; False also while the engine is away and does not
-        report.
+        """Returns True if the container has ended; False if it runs, or the engine is away.
 
         Raises:
             Lost: the engine ended the program, or cannot report how it ended.
@@ -182,13 +188,13 @@ class Container:
             self.cut = True
             return True
         if ended is not None:
-            self._read_code()  # it may have come meanwhile
+            self._read_code()  # the exit code may have come meanwhile
             if ended and not self._begun and not self._killed and not self._state.get("OOMKilled"):
                 self.failed = (
                     f"the program could not be started with the image's /bin/sh{self._said()}"
                 )
                 self.status = ended if ended in (126, 127) else 126
-            # Otherwise it ends with the exit code of the first process.
+            # If no process was killed, the container has the exit code of the first process.
             self.cut = self.status is not None and (self._killed or ended != self.status)
             self.status = ended if self.status is None else self.status
             return True
@@ -198,8 +204,8 @@ class Container:
         return False
 
     def _read_code(self) -> None:
-        """Reads what the container's shells say: an empty line when the program begins, and the
-        exit code of its first process if others are left.
+        """Reads the lines of the container's shells: an empty line when the program begins, and the
+        exit code of its first process if other processes are left.
         """
         with contextlib.suppress(OSError, ValueError):
             for line in os.read(self._code, 4096).splitlines():
@@ -242,16 +248,15 @@ class Container:
             self._away = True
             return None
         self._state = self._inspect()
-        if (
-            not self._state and not self._killed
-        ):  # the engine is stopping, and may have ended the program
+        # If the engine is stopping, it may have ended the program.
+        if not self._state and not self._killed:
             self._away = True
             return None
         return _status(int(content["StatusCode"]))
 
     def _wait_again(self) -> socket.socket | None:
-        """Asks the engine to report the end of the program; None: the engine does not take the
-        request.
+        """Asks the engine to report the end of the program. Returns the connection, or None if the
+        engine does not take the request.
         """
         try:
             if self._away:
@@ -268,11 +273,9 @@ class Container:
         return self._waiting
 
     def _dead(self) -> int | None:
-        """Returns the status of a killed program that is gone once the engine had its time to
-        report; None while it may still report.
-
-        Raises:
-            Lost: the program is gone, and the engine stays away.
+        """Returns the status of a killed program that is gone, if the engine has not reported it in
+        time; None while the engine may still report.
+        Raises `Lost` if the program is gone and the engine stays away.
         """
         if self._seen is None or self._there():
             self._seen = self._seen and time.monotonic()
@@ -288,8 +291,8 @@ class Container:
         return any(self._id in line for line in _lines(f"/proc/{self.pid}", "cgroup"))
 
     def _said(self) -> str:
-        """Returns what the engine's init has said, which only the engine has: the program's output
-        goes elsewhere.
+        """Returns the last line of the engine's init, with a colon before it. Only the engine has
+        this line; the program's output does not go to the engine.
         """
         with contextlib.suppress(OSError):
             with self._ask("GET", f"{self._path}/logs?stdout=1&stderr=1&tail=1") as connection:
@@ -302,9 +305,9 @@ class Container:
         return ""
 
     def signal(self, number: int) -> None:
-        """Signals the first process of the container. Signals it directly where permitted, because
-        an engine that hangs cannot prevent that. Any signal but SIGKILL waits until the program
-        begins: the shells before it do not pass signals on.
+        """Signals the first process of the container: directly if the shim may do that, and
+        otherwise through the engine, which may hang. All signals except SIGKILL wait until the
+        program begins, because the shells that run before it do not pass signals on.
         """
         self.torn = self.torn or (number == signal.SIGTERM and self.status is not None)
         if not self._begun and number != signal.SIGKILL:
@@ -322,16 +325,16 @@ class Container:
         self.signal(signal.SIGKILL)
 
     def signal_strays(self, number: int) -> None:
-        """Does nothing: the container's shell does so."""
+        """Does nothing, because the container's shell signals these processes."""
 
     def forget(self) -> None:
-        """Does nothing: the agent removes the container after it has read the state."""
+        """Does nothing, because the agent removes the container."""
 
     def facts(self) -> tuple[bool, int]:
         return bool(self._state.get("OOMKilled")), self._peak
 
     def _inspect(self) -> dict[str, Any]:
-        """Returns the container's state; empty: the engine does not report it."""
+        """Returns the container's state; empty if the engine does not report it."""
         with contextlib.suppress(OSError):
             status, content = self._call("GET", f"{self._path}/json")
             if status == 404:
@@ -340,7 +343,7 @@ class Container:
         return {}
 
     def _ask(self, method: str, path: str, patience: float = ANSWER) -> socket.socket:
-        """Sends a request and returns the connection for the answer. HTTP/1.0 makes the answer end
+        """Sends a request and returns the connection for the answer. With HTTP/1.0, the answer ends
         with the connection.
         """
         connection = socket.socket(socket.AF_UNIX)
@@ -368,8 +371,8 @@ class Container:
 
 
 def of_the_job(message: str) -> bool:
-    """Returns True if the engine refuses a container because of the job, so that no other host
-    could start it.
+    """Returns True if the engine's error is a fault of the job, so that no other host could start
+    the container.
     """
     text = message.lower()
     return any(part in text for part in _OF_THE_JOB) and not any(
@@ -380,12 +383,13 @@ def of_the_job(message: str) -> bool:
 def _pipe(name: str, mode: int) -> int:
     """Creates a pipe where the container finds it, and opens it."""
     os.mkfifo(name)
-    os.chmod(name, mode)  # any user of the container may use it; the directory keeps others out
+    # Every user of the container may use the pipe. The directory is closed to other users.
+    os.chmod(name, mode)
     return os.open(name, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def _status(code: int) -> int:
-    """Returns the exit status, negative for a signal, by the code that a shell or an init gives."""
+    """Returns the exit status, negative for a signal, for the exit code of a shell or an init."""
     return 128 - code if 128 < code < 160 else code
 
 

@@ -3,12 +3,12 @@ processes on request, or when the agent is gone.
 
     python -I -m iris.activities.host.runtimes.shim.exec DESCRIPTOR
 
-The descriptor is a socket to the agent. The agent sends one line of JSON with what to start, and
-then one byte for each signal. SIGKILL kills all processes below the shim. The shim answers with one
-line that gives the result of the start, and one line with the exit status of the command's first
-process when the last one has ended. What the first one leaves has the grace to end, and is then
-killed. Standard input, output and error belong to the command; with a terminal, they are the
-terminal.
+The descriptor is a socket to the agent. The agent sends one line of JSON with the command, and then
+one byte for each signal. SIGKILL kills all processes below the shim. The shim answers with one line
+that gives the result of the start. When the last process has ended, it sends one line with the exit
+status of the first process. Processes that the first process leaves have the grace to end, and are
+then killed. Standard input, output and error belong to the command. If the command has a terminal,
+they are the terminal.
 """
 
 import contextlib
@@ -29,20 +29,20 @@ from typing import Any
 from iris.activities.host.runtimes.shim import shim, start_errors
 from iris.activities.host.runtimes.shim import user as shim_user
 
-#: Where the command runs.
+#: The name of the command's host in error messages.
 HERE = "the host of the task"
 
 
 class CommandProcess(shim.Process):
-    """Runs the command as `shim.Process` runs a program, but on this process's three standard
-    descriptors, and with a terminal if asked.
+    """Runs the command as `shim.Process` runs a program, but with this process's standard input,
+    output and error, and with a terminal if the agent requests one.
     """
 
     def __init__(self, order: dict[str, Any]) -> None:
         super().__init__(order)
         self._tty: bool = order["tty"]
         self._joins: list[str] = order["cgroups"]
-        #: Empty: the command does not sweep the program's cgroups.
+        #: The cgroups to sweep at the end: none, because the program runs in them.
         self._cgroups = []
 
     def start(self) -> tuple[str, int] | None:
@@ -88,15 +88,14 @@ def main() -> None:
         order += piece
     order, _, orders = order.partition(b"\n")
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(
-            36, 1
-        )  # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the command's orphans
+        # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the command's orphans.
+        ctypes.CDLL(None).prctl(36, 1)
     wake, signalled = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(signalled, False)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
-    # The shim ends with its command. Signals are handled, not ignored: the command would inherit
-    # the ignored ones.
+    # The shim ends with its command. Signals are handled and not ignored, because the command would
+    # inherit ignored signals.
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     wanted = json.loads(order)
@@ -121,7 +120,8 @@ def _see_through(
     while not command.over():
         if command.status is not None and due == math.inf:
             due = shim.now() + grace
-            if last and command.status == -last:  # a wrapper that could not pass the signal on
+            # The first process may be a wrapper that did not pass its last signal on.
+            if last and command.status == -last:
                 command.signal_strays(last)
         for number in orders:
             if number == signal.SIGKILL:

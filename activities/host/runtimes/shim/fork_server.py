@@ -1,14 +1,15 @@
-"""The fork server: a process beside each agent that forks shims. A fork costs a fifth of starting
-Python anew.
+"""The fork server: a process beside each agent that forks shims. A fork takes a fifth of the time
+of a new Python process.
 
     python -I -S fork_server.py DESCRIPTOR
 
-The descriptor is a socket. Each message on it is an attempt's directory, with the descriptors that
-its shim has to keep open. If `SECRETS` follows the directory, the first descriptor is of a file
-with the program's secrets, which the shim reads and closes. The answer is the shim's process
-number, or 0 if another process holds the directory's lock. A shim is independent from its
-start: it outlives the fork server, which ends with its agent. If a program kills its shim, the fork
-server inherits the program's processes, and kills them when the agent asks for that. This module
+The descriptor is a socket. Each message on it is the path of an attempt's directory, with the
+descriptors that the shim has to keep open. If `SECRETS` follows the path, the first descriptor is
+of a file with the program's secrets, which the shim reads and closes. The answer is the shim's pid,
+or 0 if another process holds the directory's lock.
+
+The fork server ends with its agent, and the shims outlive it. If a program kills its shim, the fork
+server inherits the program's processes, and kills them when the agent sends `SWEEP`. This module
 uses only the standard library, as the shim does.
 """
 
@@ -24,14 +25,14 @@ import socket
 import sys
 from types import ModuleType
 
-#: The most bytes of a directory's name, and the most descriptors in a message.
+#: The most bytes of a directory's path, and the most descriptors in a message.
 LONGEST, MOST = 4096, 64
-#: Follows the directory in a message that has secrets. No path can have it.
+#: The end of a message with secrets, which no path can contain.
 SECRETS = b"\0secrets"
-#: The message with which the agent asks for the end of what killed its shim. The answer is 1 if
-#: nothing is left, and 0 otherwise.
+#: The message after which the fork server kills the processes of programs that killed their shims.
+#: The answer is 1 if no such process is left, and 0 otherwise.
 SWEEP = b"\0sweep"
-#: The longest time for one such message, in seconds. Starts of programs wait meanwhile.
+#: The longest time for one such message, in seconds. The starts of other programs wait meanwhile.
 SWEEP_S = 0.5
 
 
@@ -48,15 +49,11 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
-        prctl(
-            1, signal.SIGKILL
-        )  # PR_SET_PDEATHSIG, linux/prctl.h: a stopped fork server ends with its agent, too
-        prctl(
-            36,
-            1,
-            # PR_SET_CHILD_SUBREAPER: this process inherits what programs leave that killed their
-            # shims
-        )
+        # PR_SET_PDEATHSIG, linux/prctl.h: a stopped fork server also ends with its agent.
+        prctl(1, signal.SIGKILL)
+        # PR_SET_CHILD_SUBREAPER: this process inherits the processes of programs that killed their
+        # shims.
+        prctl(36, 1)
     shims: set[int] = set()
     gc.freeze()
     while True:
@@ -87,20 +84,20 @@ def main() -> None:
             os.close(lock)  # the shim has its own copy
         for descriptor in keep:
             os.close(descriptor)
-        os.chdir("/")  # keeps no directory in use that may have to be removed
+        os.chdir("/")  # the attempt's directory may have to be removed
         agent.send(str(pid).encode())
 
 
 def _reap(shims: set[int]) -> None:
-    """Takes the ends of children. Until then, no other process gets their numbers."""
+    """Reaps the children that have ended. Before that, no other process gets their pids."""
     with contextlib.suppress(ChildProcessError):
         while pid := os.waitpid(-1, os.WNOHANG)[0]:
             shims.discard(pid)
 
 
 def _sweep(shim: ModuleType, shims: set[int]) -> bool:
-    """Kills all children that are no shims: they belong to programs that killed their shims.
-    Returns True if none is left.
+    """Kills all children that are not shims, because they belong to programs that killed their
+    shims. Returns True if no such process is left.
     """
     deadline = shim.now() + SWEEP_S
     done: bool = __import__("sweep").sweep_others(

@@ -1,5 +1,5 @@
 """Masks the values of secrets in a program's output. Only the shims of programs with secrets load
-it.
+this module.
 
 This module uses only the standard library, as the shim does, and is imported by its bare name.
 """
@@ -12,15 +12,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-#: Stands for a value, and for values that overlap.
+#: The text that replaces a value, or several values that overlap.
 MASK = b"***"
-#: Shorter values, in characters, are not masked: they occur by chance. As
-#: `iris.model.job.secrets.LEAST_MASKED`.
+#: The length of the shortest values that are masked, in characters, because shorter texts occur by
+#: chance. It is the same as `iris.model.job.secrets.LEAST_MASKED`.
 LEAST = 6
 
 
 class Masker:
-    """Replaces values in one stream, whatever the pieces in which it is read.
+    """Replaces values in one stream, which is read in pieces of any size.
 
     The end of a piece that may be the beginning of a value is kept until the next piece. A value of
     several lines is masked as a whole and line by line, because programs print such values indented
@@ -36,24 +36,25 @@ class Masker:
             for each in (part, part.strip())
         }
         self._values = [os.fsencode(part) for part in sorted(parts) if len(part) >= LEAST]
-        #: The end of the stream that may be the beginning of a value, and how much of it a written
-        #: mask stands for already.
-        self._kept, self._covered = b"", 0
+        #: The end of the stream so far that may be the beginning of a value.
+        self._kept = b""
+        #: The number of bytes at the beginning of `_kept` that a written mask already replaces.
+        self._covered = 0
 
     def feed(self, data: bytes) -> bytes:
-        """Returns what can be written after this piece."""
+        """Returns the bytes that can be written after this piece."""
         text = self._kept + data
         return self._upto(
             text, min((self._beginning(text, value) for value in self._values), default=len(text))
         )
 
     def end(self) -> bytes:
-        """Returns the rest of the stream, which has no further piece."""
+        """Returns the rest of the stream after its last piece."""
         return self._upto(self._kept, len(self._kept))
 
     def _upto(self, text: bytes, end: int) -> bytes:
-        """Returns the text up to `end` with its masks, and keeps the rest. No value that begins
-        before `end` is incomplete.
+        """Returns the masked text up to `end`, and keeps the rest. All values that begin before
+        `end` must be complete in the text.
         """
         written, at = bytearray(), 0
         for start, stop in self._spans(text):
@@ -68,7 +69,7 @@ class Masker:
         return bytes(written)
 
     def _spans(self, text: bytes) -> Iterator[tuple[int, int]]:
-        """Yields where values are, in order; values that overlap as one."""
+        """Yields the positions of values, in order. Values that overlap have one position."""
         found = sorted(
             [(0, self._covered)] * bool(self._covered)
             + [span for value in self._values for span in _all(text, value)]
@@ -86,8 +87,8 @@ class Masker:
 
     @staticmethod
     def _beginning(text: bytes, value: bytes) -> int:
-        """Returns where the end of the text begins that is the beginning of the value; the text's
-        length, if there is none.
+        """Returns the position of the last part of the text that may be the beginning of the value;
+        the text's length if there is no such part.
         """
         at = text.find(value[:1], max(0, len(text) - len(value) + 1))
         while at >= 0:
@@ -98,7 +99,7 @@ class Masker:
 
 
 def _all(text: bytes, value: bytes) -> Iterator[tuple[int, int]]:
-    """Yields where the value is in the text, also where it overlaps itself."""
+    """Yields the positions of the value in the text, which may overlap."""
     at = text.find(value)
     while at >= 0:
         yield at, at + len(value)

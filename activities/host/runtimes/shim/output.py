@@ -15,41 +15,42 @@ if TYPE_CHECKING:
 
     from iris.activities.host.runtimes.shim.masks import Masker
 
-#: The bytes read at once from a pipe: everything that it can hold.
+#: The bytes that are read at once from a pipe: as many as a pipe can hold.
 PIPE = 64 * 1024
 
 
 class Output:
     """Copies the program's output from pipes into files.
 
-    A program that opens its standard output again, as `echo x > /dev/stdout` does, would truncate a
-    file, but not a pipe.
+    Programs do not write into the files directly, because a program that opens its standard output
+    again, as `echo x > /dev/stdout` does, would truncate a file. A pipe cannot be truncated.
 
     Args:
-        files: descriptors of the files, one for each stream.
-        secrets: values that the files do not show.
+        files: the descriptors of the files, one for each stream.
+        secrets: the values to mask in the files.
     """
 
     def __init__(self, files: Sequence[int], secrets: Collection[str]) -> None:
-        #: The bytes for which the disk had no space.
+        #: The number of bytes for which the disk had no space.
         self.lost = 0
         self._files = files
-        #: Masks what goes into each file; empty: there is nothing to mask.
+        #: The maskers by file; empty if there are no secrets.
         self._maskers: dict[int, Masker] = {file: _masker(secrets) for file in files if secrets}
-        #: Maps the reading end of each pipe to its file.
+        #: The files by the reading ends of their pipes.
         self._ways: dict[int, int] = {}
 
     def pipe(self, stream: int) -> int:
-        """Returns the end of a new pipe into which a process writes."""
+        """Makes a pipe and returns its writing end."""
         reader, writer = os.pipe()
         self._add(reader, stream)
         return writer
 
     def named_pipes(self, names: Sequence[str]) -> None:
-        """Creates the pipes where a container finds them, one for each stream."""
+        """Creates a named pipe for each stream, for a container."""
         for stream, name in enumerate(names):
             os.mkfifo(name)
-            os.chmod(name, 0o622)  # noqa: S103 - any user of the container may write; the directory keeps others out
+            # Every user of the container may write. The directory is closed to other users.
+            os.chmod(name, 0o622)  # noqa: S103
             self._add(
                 os.open(name, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), stream
             )
@@ -59,7 +60,7 @@ class Output:
         return list(self._ways)
 
     def copy(self) -> bool:
-        """Copies some of the available output; returns True if there was any."""
+        """Copies some of the available output. Returns False if there was none."""
         found = False
         for reader, file in list(self._ways.items()):
             try:
@@ -75,8 +76,8 @@ class Output:
         return found
 
     def finish(self) -> None:
-        """Copies what is left of the output and ends it: what is kept because it may be the
-        beginning of a secret is not one.
+        """Copies the rest of the output, including the end that a masker has kept because it might
+        be the beginning of a secret.
         """
         while self.copy():
             pass
@@ -87,7 +88,7 @@ class Output:
         while data:
             try:
                 data = data[os.write(file, data) :]
-            except OSError:  # the disk is full, which need not fail the program
+            except OSError:  # the disk is full, and the program may continue
                 self.lost += len(data)
                 break
 

@@ -1,22 +1,23 @@
-"""The shim: a small process between the agent and each program. The program does not notice it, and
-it works without an agent.
+"""The shim: a small process between the agent and each program. It is invisible to the program, and
+continues to work when the agent is gone.
 
-The shim starts what `launch.json` in the attempt's directory says, and waits for the program. Then
-it ends everything that the program left behind and records the end in `exit.json`. If the agent
-dies, nothing is lost: the next agent reads the same files. The file `orders` holds the agent's
-orders, one line of two numbers. The first is the program's lease: the time on this machine's clock
-until which the cluster counts the program as running. The second is the grace in seconds after
-SIGTERM once the program is to stop, and -1 before that. Without an agent that has contact to its
-cluster, the lease runs out, and the shim kills the program before the cluster may start it
-elsewhere.
+The shim starts the program of `launch.json` in the attempt's directory, and waits for its end. Then
+it ends all processes that the program has left, and records the end in `exit.json`. If the agent
+dies, nothing is lost, because the next agent reads the same files.
+
+The file `orders` contains the agent's orders, one line of two numbers. The first number is the
+program's lease: the time on this machine's clock until which the cluster counts the program as
+running. The second number is -1 while the program may run; then it is the grace after SIGTERM, in
+seconds. If no agent has contact with the cluster, the lease runs out, and the shim kills the
+program before the cluster may start it elsewhere.
 
 The first process of a program may be a wrapper, such as a shell, that ends before the processes
-that it has started. Its exit status is the program's, but the program is over when its last process
-has ended. `StopPolicy` says how much time the others have.
+that it has started. The exit status of the program is that of its first process, but the program
+has ended only when its last process has ended. `StopPolicy` decides how much time the others have.
 
-The values of the program's secrets are in none of these files. The agent passes them in a file
-without a name, which the shim reads before the program starts. The shim also masks them in the
-output before it writes it.
+The values of the program's secrets are not in these files. The agent passes them in a file without
+a name, which the shim reads before the program starts. The shim also masks the values in the output
+before it writes the output.
 
 This module uses only the standard library, and little of it, because every running task has a shim.
 `fork_server` forks the shims.
@@ -45,42 +46,42 @@ if TYPE_CHECKING:
     from iris.activities.host.runtimes.shim.output import Output
 
 LAUNCH, LOCK, ORDERS, STARTED, EXIT = "launch.json", "lock", "orders", "started.json", "exit.json"
-#: Records how the first process ended by itself, while others that the program has started are
-#: left.
+#: The record of the end of the first process, if it ended by itself and other processes of the
+#: program are left.
 FIRST_END = "first_end.json"
 #: The files with the program's output, and the pipes to them that a container uses.
 STREAMS, PIPES = ("stdout", "stderr"), ("given/stdout.pipe", "given/stderr.pipe")
 #: The pipe from which a container reads its secrets.
 SECRETS = "given/secrets.pipe"
-#: The pipes of a container that is kept until its last process has ended: see `container_init`.
+#: The pipes of a container that is kept until its last process has ended: see `container/init.py`.
 CODE, LOOK = "given/code.pipe", "given/look.pipe"
 #: The interval between checks of the orders, in seconds. SIGUSR1 announces a new order.
 CHECK_INTERVAL_S = 1.0
-#: The time for which the shim kills what a program left behind, in seconds. What is left then hangs
-#: in the kernel.
+#: The time for which the shim tries to kill the processes that a program left, in seconds. The
+#: processes that are left after it hang in the kernel.
 SWEEP = 10.0
-#: The longest time between SIGTERM and SIGKILL, in seconds, for processes that a program left when
-#: it ended by itself and that still run after the grace. It is no longer than the grace.
+#: The time between SIGTERM and SIGKILL for processes that a program left when it ended by itself,
+#: and that still run after the grace, in seconds. If the grace is shorter, the grace is used.
 LAST_NOTICE = 5.0
 #: Files that reserve disk space for later records. They are written early, because the program may
 #: fill the disk.
 ROOM_STARTED, ROOM_EXIT, ROOM = "room.started", "room.exit", 4096
-#: Loaded once, by the fork server, because every shim calls it.
+#: The function `prctl`, which the fork server loads once because every shim calls it.
 _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 
 def now() -> float:
-    """Returns the seconds on a clock that all processes of the machine share and that is never
-    set.
+    """Returns the time in seconds on a clock that all processes of the machine share. The clock
+    never jumps.
     """
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def open_file(name: str, flags: int = os.O_RDONLY) -> int:
-    """Opens a file of the current directory, where a job may have put something else in its place.
+    """Opens a file in the current directory. A job may have put something else in its place.
 
     Raises:
-        OSError: it is a link or not a regular file, or cannot be opened.
+        OSError: the file is a link or not a regular file, or cannot be opened.
     """
     file = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if not stat.S_ISREG(os.fstat(file).st_mode):
@@ -90,8 +91,8 @@ def open_file(name: str, flags: int = os.O_RDONLY) -> int:
 
 
 class Process:
-    """The program as a process, in a session and group of its own, and in a cgroup if there is
-    one.
+    """The program as a process, in a session and group of its own, and in cgroups if the system has
+    them.
     """
 
     def __init__(self, launch: dict[str, Any], output: Output | None = None) -> None:
@@ -99,13 +100,14 @@ class Process:
         self.pid: int | None = None
         #: The exit status of the first process, negative for a signal; None while it runs.
         self.status: int | None = None
-        #: True if processes that the first one left were killed.
+        #: True if processes that the first process left were killed.
         self.cut = False
-        #: True if the shim's SIGTERM has ended another process than the first, and whether it sent
-        #: one.
-        self.torn, self._told = False, False
-        #: The reason why the program has not begun, although `start` succeeded; only containers
-        #: have one.
+        #: True if the shim's SIGTERM has ended another process than the first one.
+        self.torn = False
+        #: True if the shim has sent SIGTERM.
+        self._told = False
+        #: The reason why the program has not begun although `start` succeeded. Only containers have
+        #: such a reason.
         self.failed = ""
         self.wakes_by: list[int] = []
         #: The longest time between two calls of `over`, in seconds. SIGCHLD wakes the shim.
@@ -114,9 +116,7 @@ class Process:
         self._launch = launch
 
     def start(self) -> tuple[str, int] | None:
-        """Starts the program. Returns the error and the shell's exit code for it; None on
-        success.
-        """
+        """Starts the program. Returns None, or the error and the shell's exit code for it."""
         launch = self._launch
         assert self._output is not None
         out, err = self._output.pipe(0), self._output.pipe(1)
@@ -125,14 +125,20 @@ class Process:
         self._become = user.become
         no_cwd = f"the working directory {launch['cwd']!r} does not exist on this host", 126
         try:
-            # kept: otherwise Popen's finalizer waits for the process
+            # The attribute keeps the object: otherwise its finalizer would wait for the process.
             self._popen = subprocess.Popen(
-                launch["argv"], env=launch["env"], cwd=user.root_cwd(launch), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                start_new_session=True, umask=launch["umask"],
+                launch["argv"],
+                env=launch["env"],
+                cwd=user.root_cwd(launch),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+                umask=launch["umask"],
                 # Without a function to call, the program starts by vfork, which copies no page
                 # tables.
                 preexec_fn=self._enter if self._cgroups or launch.get("uid", -1) >= 0 else None,
-            )  # fmt: skip
+            )
             self.pid = self._popen.pid
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             missing = isinstance(error, FileNotFoundError) and error.filename == launch["cwd"]
@@ -153,9 +159,8 @@ class Process:
         return None
 
     def _enter(self) -> None:
-        for (
-            cgroup
-        ) in self._cgroups:  # without the cgroup a limit is missing, but the program can run
+        # An error is ignored: without the cgroup a limit is missing, but the program can run.
+        for cgroup in self._cgroups:
             with (
                 contextlib.suppress(OSError),
                 open(os.path.join(cgroup, "cgroup.procs"), "w") as members,
@@ -177,21 +182,21 @@ class Process:
                 if pid == self.pid:
                     self.status = os.waitstatus_to_exitcode(status)
                 elif self._told and os.waitstatus_to_exitcode(status) == -signal.SIGTERM:
-                    self.torn = True  # it had no handler, and may have been writing
+                    self.torn = True  # the process had no handler, and may have been writing
 
     def _left(self) -> bool:
         if _PRCTL is not None:
             left: bool = _beside("sweep").has_children()
             return left
-        self.look_interval = 0.1  # without its orphans, this process sees only the group
+        self.look_interval = 0.1  # without prctl, this process knows only the process group
         with contextlib.suppress(OSError):
             os.killpg(self.pid or 0, 0)
             return True
         return False
 
     def signal(self, number: int) -> None:
-        """Signals the program's process group, or all that is left if the first process has
-        ended.
+        """Signals the program's process group, or all processes that are left if the first process
+        has ended.
         """
         self._told = self._told or number == signal.SIGTERM
         if self.status is not None and _PRCTL is not None:
@@ -201,12 +206,12 @@ class Process:
                 os.killpg(self.pid, number)
 
     def signal_strays(self, number: int) -> None:
-        """Signals what is left outside of the program's process group."""
+        """Signals the processes outside of the program's process group."""
         _beside("sweep").signal_all(number, spared=self.pid or 0)
 
     def kill(self) -> None:
         if self.status is not None:
-            if _PRCTL is None:  # without its orphans, this process knows only the group
+            if _PRCTL is None:  # without prctl, this process knows only the process group
                 self.signal(signal.SIGKILL)
             self.sweep()
             self.cut = True
@@ -215,8 +220,8 @@ class Process:
         self.sweep(0.0)
 
     def sweep(self, patience: float = SWEEP) -> None:
-        """Kills what is left of the program, in its cgroup and below this process, which inherits
-        the program's orphans.
+        """Kills the processes of the program that are left: those in its cgroups and those below
+        this process, which inherits the program's orphans.
         """
         deadline = now() + patience
         _beside("sweep").sweep(self._cgroups, lambda: now() >= deadline, self._reap)
@@ -247,7 +252,7 @@ class Process:
 
 
 def _beside(name: str) -> Any:
-    """Loads a module from beside this file by its bare name. In an agent, this module has another
+    """Loads a module of this directory by its bare name. In an agent, the same module has another
     name.
     """
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
@@ -280,34 +285,35 @@ def _lines(directory: str, name: str) -> list[str]:
 class StopPolicy:
     """Decides when the shim stops or kills the program.
 
-    A program that is told to stop gets SIGTERM, and whatever is left of it after the grace gets
+    A program that must stop gets SIGTERM, and the processes that are left after the grace get
     SIGKILL. If the first process ends by itself, the processes that it left have the launch's grace
     to end, too. They get no signal before, because a helper without a handler may still write. Then
     they get SIGTERM, and up to `LAST_NOTICE` seconds later SIGKILL.
 
     Args:
-        lease: of the orders before the program started; a program may make them unreadable at once.
-        grace: for processes that the program leaves when it ends by itself, in seconds.
+        lease: the lease before the program started. It is needed because the program may make the
+            orders unreadable at once.
+        grace: the time for processes that the program leaves when it ends by itself, in seconds.
     """
 
     def __init__(self, lease: float, grace: float) -> None:
         self.fenced = False
-        #: The time at which what is left is killed.
+        #: The time at which the processes that are left are killed.
         self.kill_at = math.inf
-        #: When what is left was killed first, in seconds since 1970. What hangs in the kernel ends
-        #: later, but writes no more.
+        #: The time at which processes were killed first, in seconds since 1970. A process that
+        #: hangs in the kernel ends later, but does not write any more.
         self.killed_at = math.inf
-        #: When the first process ended by itself and left others, in seconds since 1970; 0: it did
-        #: not.
+        #: The time at which the first process ended by itself and left others, in seconds since
+        #: 1970; 0 if it did not.
         self.first_ended_at = 0.0
         self._lease = lease
         self._grace = grace
         self._stopped = False
-        #: The time at which what a program left gets SIGTERM.
+        #: The time at which the processes that the program left get SIGTERM.
         self._notice_at = math.inf
 
     def look(self, program: Process | Container) -> float:
-        """Carries out what is due. Returns the seconds until the next check."""
+        """Sends the signals that are due. Returns the seconds until the next check."""
         lease, grace = orders()
         self._lease = max(self._lease, lease)
         if grace >= 0 and not self._stopped:
@@ -328,11 +334,11 @@ class StopPolicy:
         return max(0.02, min(CHECK_INTERVAL_S, until))
 
     def first_ended(self, program: Process | Container) -> bool:
-        """Gives what the first process left its time to end. Returns True if the first process
-        ended by itself.
+        """Sets the time for the processes that the first process left. Returns True if the first
+        process ended by itself.
         """
         if self._stopped:
-            program.signal_strays(signal.SIGTERM)  # nobody is left who could pass it on
+            program.signal_strays(signal.SIGTERM)  # the first process cannot pass the signal on
         elif not self.fenced:
             self.first_ended_at = time.time()
             self._notice_at = now() + self._grace if self._grace else math.inf
@@ -341,8 +347,8 @@ class StopPolicy:
 
 
 def orders() -> tuple[float, float]:
-    """Returns (lease, grace) from the orders file; (0, -1), which means no orders, while it cannot
-    be read.
+    """Returns (lease, grace) from the orders file; (0, -1), which means no orders, if it cannot be
+    read.
     """
     try:
         lease, grace = _read(ORDERS).split()
@@ -352,12 +358,10 @@ def orders() -> tuple[float, float]:
 
 
 def _put(name: str, value: dict[str, Any], room: str) -> None:
-    """Writes a record into the reserved file and renames it. A reader finds the whole record or no
-    file.
+    """Writes a record into the reserved file and renames the file. So a reader finds the whole
+    record or no file. There is no fsync, because the program does not survive the machine's crash.
     """
-    _write(
-        room, os.O_RDWR, json.dumps(value).encode() + b"\n"
-    )  # no fsync: if the machine dies, so does the program
+    _write(room, os.O_RDWR, json.dumps(value).encode() + b"\n")
     os.replace(room, name)
 
 
@@ -365,7 +369,7 @@ def _take_room(name: str) -> None:
     _write(name, os.O_WRONLY | os.O_CREAT, b" " * ROOM)
 
 
-# These two do without file objects, each of which costs a shim a dozen system calls.
+# The next two functions use no file objects, because each costs a shim a dozen system calls.
 
 
 def _read(name: str) -> bytes:
@@ -378,8 +382,8 @@ def _read(name: str) -> bytes:
 
 
 def _write(name: str, flags: int, data: bytes) -> None:
-    """Replaces the contents of a file in its place. Raises OSError as `open_file` does, or if the
-    disk is full.
+    """Overwrites the contents of a file. Raises OSError as `open_file` does, or if the disk is
+    full.
     """
     file = open_file(name, flags)
     try:
@@ -394,14 +398,14 @@ def _write(name: str, flags: int, data: bytes) -> None:
 def see_through(
     program: Process | Container, output: Output, wake: int, grace: float
 ) -> dict[str, Any]:
-    """Starts the program, waits for the end of all its processes, and returns what `exit.json`
-    records.
+    """Starts the program, waits for the end of all its processes, and returns the record of its end
+    for `exit.json`.
 
     Args:
         grace: as for `StopPolicy`.
     """
     lease, stop = orders()
-    if stop >= 0 or now() >= lease:  # stopped, or out of lease, before the start
+    if stop >= 0 or now() >= lease:  # the order to stop or the end of the lease came first
         return {"status": -int(signal.SIGKILL), "fenced": stop < 0}
     started = time.time()  # a short program has ended when `start` returns
     failed = program.start()
@@ -431,8 +435,8 @@ def see_through(
 
 
 def _wait(program: Process | Container, output: Output, wake: int, policy: StopPolicy) -> None:
-    """Copies the program's output and carries out what is due, until no process of the program is
-    left.
+    """Copies the program's output and sends the signals that are due, until no process of the
+    program is left.
     """
     look_at, first_ended = 0.0, False
     while True:
@@ -447,9 +451,9 @@ def _wait(program: Process | Container, output: Output, wake: int, policy: StopP
                         "at": policy.first_ended_at,
                         "until": policy.kill_at,
                     }
-                    with contextlib.suppress(
-                        OSError
-                    ):  # the disk is full; no space is reserved for a record that few need
+                    # No space is reserved for this record, which is seldom needed. If the disk is
+                    # full, it is not written.
+                    with contextlib.suppress(OSError):
                         _write(
                             f"{FIRST_END}.new",
                             os.O_WRONLY | os.O_CREAT,
@@ -469,12 +473,12 @@ def _wait(program: Process | Container, output: Output, wake: int, policy: StopP
 
 
 def locked() -> int | None:
-    """Locks the current directory and returns the lock's descriptor; None: the attempt has a shim
-    already, or must not get one.
+    """Locks the current directory and returns the lock's descriptor; None if the attempt has a shim
+    already, or its directory is damaged.
     """
     try:
         lock = open_file(LOCK, os.O_WRONLY | os.O_CREAT)
-    except OSError:  # its agent notices that, too
+    except OSError:  # the agent reports this
         return None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -486,14 +490,14 @@ def locked() -> int | None:
 
 def read_secrets(file: int) -> dict[str, str]:
     """Returns the values of the secrets by the program's variables, and closes the file."""
-    os.lseek(file, 0, os.SEEK_SET)  # a fork server that died may have read some of it
+    os.lseek(file, 0, os.SEEK_SET)  # a fork server that died may have read a part of it
     with os.fdopen(file, "rb") as opened:
         return dict(json.load(opened))
 
 
 def main(lock: int, secrets: dict[str, str]) -> None:
     """Runs the shim of the attempt in the current directory. The process holds the directory's lock
-    as long as it lives.
+    until it ends.
 
     Args:
         secrets: further variables of the program, with their values.
@@ -505,15 +509,14 @@ def main(lock: int, secrets: dict[str, str]) -> None:
     _take_room(ROOM_STARTED)
     _take_room(ROOM_EXIT)
     if _PRCTL is not None:
-        _PRCTL(
-            36, 1
-        )  # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the program's orphans
+        # PR_SET_CHILD_SUBREAPER, linux/prctl.h: this process inherits the program's orphans.
+        _PRCTL(36, 1)
     wake, signalled = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(signalled, False)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
-    # The shim ends with its program, not with the agent. Signals are handled, not ignored: the
-    # program would inherit the ignored ones.
+    # The shim ends with its program, not with the agent. Signals are handled and not ignored,
+    # because the program would inherit ignored signals.
     for number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     program = None

@@ -1,7 +1,7 @@
-"""Says why a program cannot be started, with the remedy: for a script, what is wrong with its first
-line.
+"""Explains why a program cannot be started, with a remedy. The cause may be the first line of a
+script.
 
-Uses only the standard library, as the shim does, which imports it by its bare name.
+Uses only the standard library, as the shim does, which imports this module by its bare name.
 """
 
 # ruff: noqa: PTH110, PTH112, PTH118, PTH119
@@ -17,10 +17,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-#: The most bytes of a file's beginning that are examined. The kernel reads 256 of a script's first
-#: line.
+#: The most bytes of a file's beginning that are examined. The kernel reads 256 bytes of a script's
+#: first line.
 HEAD = 1024
-#: The exit codes of a shell: there is no such program, and it cannot be executed.
+#: The exit codes of a shell for a program that does not exist, and for one that cannot be executed.
 MISSING, NOT_EXECUTABLE = 127, 126
 _REFUSED = (
     "is executable, but the system refuses it: its disk is mounted with noexec, or its interpreter "
@@ -34,12 +34,14 @@ _STRICT = ("sh", "bash", "dash", "ksh", "zsh", "python")
 def fault_of(
     argv: Sequence[str], env: Mapping[str, str], cwd: str, where: str
 ) -> tuple[str, int] | None:
-    """Returns why a script of this machine would not run, and the shell's exit code; None: nothing
-    is known to be wrong with it.
+    """Returns why a script of this machine would not run, and the shell's exit code; None if no
+    problem is known.
 
     Args:
-        argv, env, cwd: of the program.
-        where: the machine, as in "which WHERE does not have".
+        argv: the words of the program.
+        env: the environment of the program.
+        cwd: the working directory of the program.
+        where: a name of the machine for the text, as in "which WHERE does not have".
     """
     file = _found(argv[0], env, cwd)
     fault = _script_fault_here(argv[0], file, env, cwd, where) if file else ""
@@ -52,7 +54,7 @@ def why(
     """Returns the sentence for a program that the system did not start, and the shell's exit code.
 
     Args:
-        argv, env, cwd, where: as for `fault_of`.
+        error: the error of the system. The other arguments are those of `fault_of`.
     """
     program = argv[0]
     file = _found(program, env, cwd)
@@ -79,7 +81,7 @@ def missing(argv: Sequence[str], where: str, *, beside: bool) -> str:
 
     Args:
         where: the place, as in "there is no program X WHERE".
-        beside: whether the directory in which it would start has a file of this name.
+        beside: True if the directory in which it would start has a file of this name.
     """
     problem = f"there is no program {argv[0]!r} {where}"
     if beside:
@@ -100,11 +102,12 @@ def not_executable(program: str, head: bytes, *, is_directory: bool = False) -> 
 
 
 def script_fault(program: str, head: bytes, there: Callable[[str], bool], where: str) -> str:
-    """Returns why a script does not run, by its first line; empty: it may run, or is no script.
+    """Returns why a script does not run, according to its first line; empty if it may run, or is
+    not a script.
 
     Args:
-        head: its first bytes.
-        there: returns whether there is such an interpreter: a path, or a name to find on PATH.
+        head: the first bytes of the file.
+        there: returns True if an interpreter exists, which is given as a path or a name on PATH.
         where: as for `fault_of`.
     """
     line = _first_line(head)
@@ -113,8 +116,7 @@ def script_fault(program: str, head: bytes, there: Callable[[str], bool], where:
         return ""
     by_env = os.path.basename(interpreter) == "env" and _is_a_name(argument)
     needed = argument if by_env else interpreter
-    # The kernel does not search for an interpreter: one without a slash is in the working
-    # directory.
+    # The kernel does not search PATH: an interpreter without a slash is in the working directory.
     place = needed if by_env or "/" in needed else f"./{needed}"
     found_with_its_return = (by_env or not argument) and there(f"{place}\r")
     if (
@@ -138,11 +140,11 @@ def script_fault(program: str, head: bytes, there: Callable[[str], bool], where:
 
 
 def head_of(file: str, *, links: bool = True) -> bytes:
-    """Returns the first bytes of a regular file; empty: it is none, or cannot be read. Does not
-    block.
+    """Returns the first bytes of a regular file; empty if it is not one, or cannot be read. Does
+    not block.
 
     Args:
-        links: follows a link.
+        links: True to follow a link.
     """
     try:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -171,7 +173,7 @@ def _script_fault_here(
 
 
 def _found(program: str, env: Mapping[str, str], cwd: str) -> str:
-    """Returns the path of the file that the system would start; empty: there is none."""
+    """Returns the path of the file that the system would start; empty if there is none."""
     folders = [""] if "/" in program else env.get("PATH", os.defpath).split(":")
     paths = [os.path.join(cwd, folder, program) for folder in folders]
     there = [path for path in paths if os.path.exists(path)]
@@ -179,28 +181,28 @@ def _found(program: str, env: Mapping[str, str], cwd: str) -> str:
 
 
 def _first_line(head: bytes) -> str:
-    """Returns what follows `#!` in the first line; empty: it is no script."""
+    """Returns the first line without `#!`; empty if the file is not a script."""
     is_script = head.startswith(b"#!")
     return head[2:].partition(b"\n")[0].decode(errors="replace") if is_script else ""
 
 
 def _interpreter(line: str) -> tuple[str, str]:
-    """Returns the interpreter and its argument, as the kernel splits them: at spaces and tabs.
-    Neither has the carriage return of the line's end.
+    """Splits a first line into the interpreter and its argument, at spaces and tabs as the kernel
+    does. A carriage return at the end is left out.
     """
     interpreter, _, argument = line.rstrip("\r").strip(" \t").replace("\t", " ").partition(" ")
     return interpreter, argument.strip(" ")
 
 
 def _is_a_name(argument: str) -> bool:
-    """Returns whether the argument of `env` is a program to find, without options and variables."""
+    """Returns whether the argument of `env` is only the name of a program."""
     return argument[:1] not in ("", "-") and " " not in argument and "=" not in argument
 
 
 def _takes_no_return(interpreter: str, argument: str) -> bool:
     """Returns whether a carriage return at the end of the first line keeps a script from running.
 
-    Some interpreters ignore it at the end of their argument.
+    Some interpreters ignore a carriage return at the end of their argument.
     """
     return not argument or os.path.basename(interpreter).startswith(_STRICT)
 

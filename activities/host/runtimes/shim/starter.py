@@ -1,4 +1,4 @@
-"""Starts shims: the agent's side of the fork server."""
+"""Starts shims through the fork server, on the agent's side."""
 
 import json
 import os
@@ -15,12 +15,13 @@ from pathlib import Path
 
 from iris.activities.host.runtimes.shim import fork_server
 
-#: The time that the fork server has to answer, in seconds, and how often the agent wakes it in that
-#: time.
-ANSWER, WAKES = 5.0, 25
+#: The time in which the fork server must answer, in seconds.
+ANSWER = 5.0
+#: How often the agent sends SIGCONT to the fork server in that time.
+WAKES = 25
 #: The time in which processes that killed their shim disappear, in seconds.
 ESCAPED_WAIT = 10.0
-#: A minimal Python: no site-packages, no user settings.
+#: The command of the fork server: a minimal Python without site-packages and user settings.
 _FORK_SERVER = (sys.executable, "-I", "-S", fork_server.__file__)
 
 
@@ -43,11 +44,11 @@ class _ForkServer:
         return self._process.pid
 
     def start_shim(self, directory: Path, keep: Sequence[int], secrets: int | None) -> int:
-        """Forks a shim for the attempt in this directory and returns its process number; 0: the
-        attempt has or had a shim.
+        """Forks a shim for the attempt in this directory. Returns the shim's pid; 0 if the attempt
+        has or had a shim.
 
         Args:
-            secrets: the file with the program's secrets; None: it has none.
+            secrets: the file with the program's secrets; None if it has no secrets.
 
         Raises:
             OSError: the fork server is gone, or did not answer and was killed.
@@ -58,7 +59,8 @@ class _ForkServer:
         return self._ask(message, keep)
 
     def sweep(self) -> bool:
-        """Kills the processes of programs that killed their shims. Returns True if none is left.
+        """Kills the processes of programs that killed their shims. Returns True if no such process
+        is left.
 
         Raises:
             OSError: as `start_shim`.
@@ -84,11 +86,10 @@ _asking = threading.Lock()
 
 
 def start_shim(directory: Path, keep: Sequence[int], secrets: Mapping[str, str]) -> int:
-    """Forks a shim with the running fork server. Starts a new fork server if there is none or it
-    died.
+    """Forks a shim with the fork server, which is started if it does not run.
 
     Args:
-        secrets: the values of further variables of the program. They are in no file that has a
+        secrets: the values of further variables of the program. They are never in a file with a
             name.
     """
     global _of_this_process
@@ -101,8 +102,8 @@ def start_shim(directory: Path, keep: Sequence[int], secrets: Mapping[str, str])
 
 
 def end_escaped() -> None:
-    """Kills the processes of programs that killed their shims, which the fork server has inherited.
-    Returns when none is left, or when the rest hang in the kernel.
+    """Kills the processes of programs that killed their shims. The fork server has inherited these
+    processes. Returns when no such process is left, or when the rest hang in the kernel.
     """
     deadline = time.monotonic() + ESCAPED_WAIT
     while time.monotonic() < deadline:
@@ -110,14 +111,14 @@ def end_escaped() -> None:
             try:
                 if _of_this_process is None or _of_this_process.sweep():
                     return
-            except OSError:  # it was killed, and its successor inherited nothing
+            except OSError:  # the fork server was killed, and a new one has inherited no processes
                 return
 
 
 @contextmanager
 def _unnamed(secrets: Mapping[str, str]) -> Iterator[int | None]:
-    """Yields a file without a name that has the secrets, in memory where the system can do that;
-    None, if there are none.
+    """Yields a file without a name that contains the secrets; None if there are no secrets. The
+    file is in memory if the system supports that.
     """
     if not secrets:
         yield None
@@ -133,5 +134,5 @@ def _unnamed(secrets: Mapping[str, str]) -> Iterator[int | None]:
 
 
 def fork_server_pid() -> int:
-    """Returns the pid of this process' fork server, or 0 if there is none."""
+    """Returns the pid of this process's fork server; 0 if it has none."""
     return _of_this_process.pid if _of_this_process is not None else 0

@@ -1,11 +1,12 @@
-"""The part of shims and of their fork server that ends everything a program left behind. Uses only
-the standard library.
+"""Kills the processes that a program has left, for shims and for their fork server. Uses only the
+standard library.
 
-The shim inherits the program's orphans. Where no cgroup holds them, a process that starts the next
-one and ends is gone before a list of all processes is read. So the processes that the system
-started last are looked at first, and each is killed at once and together with its process group:
-the kernel lets no process of a group start another one while it kills the group, so a process
-escapes only if it starts one, and that one leaves the group, between two calls of this module.
+The shim inherits the program's orphans. A process may start another one and end, before this module
+has read a list of all processes. If there is no cgroup, such processes could escape for ever. So
+the processes that the system started last are examined first, and each is killed at once, together
+with its process group. The kernel lets no process of a group start another one while it kills the
+group. So a process escapes only if it starts another process that leaves the group, between two
+system calls of this module.
 """
 
 # ruff: noqa: PTH112, PTH118, PTH123, PTH208
@@ -21,27 +22,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-#: How many of the process numbers that the system gave out last are looked at first.
+#: How many of the pids that the system gave out last are examined first.
 _NEWEST = 64
-#: The pause after a pass that found nothing new, in seconds.
+#: The pause after a pass that found no new process, in seconds.
 _PAUSE = 0.005
-#: Where other children remain, how many passes in a row have to find none: a pass can miss a
-#: process that starts the next one.
+#: Stop after this many consecutive passes that find no process. One pass can miss a process that
+#: starts another one.
 _PASSES = 3
 _PROC = "/proc"
-#: A process that ends has this flag in proc_pid_stat(5): PF_EXITING, linux/sched.h.
+#: The flag of a process that is ending, in proc_pid_stat(5): PF_EXITING, linux/sched.h.
 _EXITING = 4
 
 
 def sweep(cgroups: Sequence[str], over: Callable[[], bool], reap: Callable[[], object]) -> None:
-    """Kills what is left in the cgroups and below this process, until nothing is or the time is
+    """Kills the processes in the cgroups and below this process, until none is left or the time is
     over. Makes at least one pass.
 
     Args:
-        over: tells whether the time is over.
-        reap: takes the ends of this process's children.
+        over: returns True if the time is over.
+        reap: reaps this process's children that have ended.
     """
-    for cgroup in cgroups:  # no process that is left can start another one before it is killed
+    for cgroup in cgroups:  # so that no process there can start another one
         with contextlib.suppress(OSError), open(os.path.join(cgroup, "pids.max"), "r+") as limit:
             limit.write("0")
     known: set[int] = set()
@@ -61,8 +62,11 @@ def sweep(cgroups: Sequence[str], over: Callable[[], bool], reap: Callable[[], o
 def sweep_others(
     spared: Collection[int], over: Callable[[], bool], reap: Callable[[], object]
 ) -> bool:
-    """Kills this process's children except these, until several passes in a row find none or the
-    time is over. Returns True if none is left.
+    """Kills this process's children, until `_PASSES` passes in a row find none or the time is over.
+    Returns True if none is left.
+
+    Args:
+        spared: the pids of children that are not killed.
     """
     passes = 0
     while passes < _PASSES:
@@ -98,8 +102,8 @@ def signal_all(number: int, spared: int = 0) -> None:
 
 
 def has_children() -> bool:
-    """Returns True if any process is below this one. Where this process inherits orphans, that is
-    all of the program.
+    """Returns True if any process is below this one. If this process inherits orphans, all
+    processes of the program are below it.
     """
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -115,8 +119,8 @@ def _members(cgroup: str) -> list[int]:
 
 
 def _newest() -> Iterable[int]:
-    """Returns the numbers that the system gave out last, the last one first; none on other systems
-    than Linux.
+    """Returns the pids that the system gave out last, in reverse order; empty on other systems than
+    Linux.
     """
     with contextlib.suppress(OSError, ValueError, IndexError):
         last = int(_read("loadavg").split()[-1])
@@ -131,8 +135,8 @@ def _all() -> Iterable[int]:
 
 
 def _kill_children(spared: Collection[int] = ()) -> set[int]:
-    """Kills this process's living children except the spared ones, with their groups. Returns them
-    and the spared ones that end just now.
+    """Kills this process's living children, except the spared ones, with their groups. Returns the
+    killed pids, and the spared ones that are exiting.
     """
     return _kill_those(_newest(), spared) or _kill_those(_all(), spared)
 
@@ -151,9 +155,9 @@ def _kill_those(pids: Iterable[int], spared: Collection[int]) -> set[int]:
                     _kill(os.killpg, int(group))
                 _kill(os.kill, pid)
                 found.add(pid)
-            elif (
-                int(flags) & _EXITING
-            ):  # it has given up its lock, but its children are not this process's yet
+            elif int(flags) & _EXITING:
+                # This shim has released its lock, but this process has not inherited its children
+                # yet.
                 found.add(pid)
     return found
 

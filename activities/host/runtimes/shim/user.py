@@ -1,5 +1,5 @@
-"""The shim's part for programs that run as another user than the agent. Uses only the standard
-library, as the shim does.
+"""Starts programs as another user than the agent, for the shim. Uses only the standard library, as
+the shim does.
 """
 
 from __future__ import annotations
@@ -14,31 +14,30 @@ if TYPE_CHECKING:
 
 
 def root_cwd(launch: dict[str, Any]) -> str | None:
-    """Returns the working directory that a process enters before `become`; None: `become` enters
+    """Returns the working directory that a process enters before `become`; None if `become` enters
     it.
     """
     return launch["cwd"] if launch.get("uid", -1) < 0 else None
 
 
 def become(launch: dict[str, Any]) -> None:
-    """Takes the user of the launch for good, between fork and exec, and enters the working
-    directory with that user's rights.
+    """Becomes the user of the launch, between fork and exec, and enters the working directory with
+    that user's rights. The process cannot become another user after that.
     """
     if (uid := launch.get("uid", -1)) >= 0:
         os.setgroups(launch["groups"])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-        ctypes.CDLL(None).prctl(
-            38, 1, 0, 0, 0
-        )  # PR_SET_NO_NEW_PRIVS, linux/prctl.h: no program gives rights back
+        # PR_SET_NO_NEW_PRIVS, linux/prctl.h: no program, such as sudo, gives more rights.
+        ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
         os.chdir(launch["cwd"])
 
 
 def lost_cwd(launch: dict[str, Any]) -> bool:
     """Returns True if a process could not be started because `become` found no working directory.
-    `subprocess` tells only that something failed between fork and exec.
+    The error of `subprocess` says only that something failed between fork and exec.
     """
-    return root_cwd(launch) is None and not os.path.isdir(launch["cwd"])  # noqa: PTH112  # without pathlib, as the shim
+    return root_cwd(launch) is None and not os.path.isdir(launch["cwd"])  # noqa: PTH112
 
 
 def let_open(launch: dict[str, Any], *descriptors: int) -> None:

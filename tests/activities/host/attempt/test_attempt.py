@@ -173,7 +173,7 @@ async def dispatch(tasks: Tasks, task: RunTask) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-async def test_the_first_task_of_a_gang_is_refused_where_its_port_is_in_use_and_the_host_is_not_to_blame(
+async def test_a_gangs_first_task_is_refused_if_its_port_is_in_use_without_blame_for_the_host(
     bench: Bench,
 ) -> None:
     """Its program could not listen, or the gang would meet another cluster's."""

@@ -102,9 +102,7 @@ def test_the_first_event_that_stops_an_attempt_decides_its_outcome(
             assert step(lifecycle, later, "second")[0].outcome == expected
 
 
-def test_a_program_that_has_ended_keeps_its_outcome_though_the_contact_is_lost_while_others_are_left() -> (
-    None
-):
+def test_a_program_that_has_ended_keeps_its_outcome_if_contact_is_lost_while_others_run() -> None:
     """The rest is killed, as its lease is over. But what the program has reached is not run again
     for want of a network.
     """

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.environment.secret_values import HostSecrets
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.environment.secret_values import HostSecrets, SealedValues
+from iris.activities.host.runtimes.base import HostFault, JobFault
+from iris.model import names
+from iris.model.host.faults import OF_THE_SETUP
 from iris.model.job.secrets import ALL_OF_THE_USERS, MAX_VALUE_BYTES
 from iris.platforms.base import BadConfig, Unavailable
+from iris.storage.object_store import Store
 
 VALUE = "hunter2-of-the-host"
 
@@ -37,7 +40,7 @@ async def value(source: str, *allowed: str, own: tuple[Path, ...] = (), **env: s
 
 async def refusal(source: str, *allowed: str, own: tuple[Path, ...] = (), **env: str) -> str:
     """Why the secret A cannot be used."""
-    with pytest.raises(CannotStart) as caught:
+    with pytest.raises(JobFault) as caught:
         await value(source, *allowed, own=own, **env)
     assert VALUE not in str(caught.value)
     assert str(caught.value).startswith("secret A (")
@@ -78,10 +81,27 @@ async def test_what_is_missing_or_no_value_is_refused_with_its_name_and_source(
 
 async def test_a_google_that_does_not_answer_is_no_failure_of_the_job() -> None:
     """The attempt is tried again, on the account of the network."""
-    with pytest.raises(HostUnable, match=r"secret A .* does not answer") as caught:
+    with pytest.raises(HostFault, match=r"secret A .* does not answer") as caught:
         await value("gcp:projects/away/secrets/wandb")
 
     assert caught.value.fault == "network"
+
+
+async def test_a_store_that_is_away_counts_as_a_fault_of_the_cluster(tmp_path: Path) -> None:
+    """Decision 141: the object store belongs to the cluster, so the attempt costs the job neither a
+    retry nor one of its set-ups.
+    """
+    (tmp_path / "keys").write_text("")
+    (tmp_path / "keys").chmod(0o600)
+    away = Store((tmp_path / "away").as_uri())
+    sealed = SealedValues("lab", away, {names.ENV_SECRET_KEYS: str(tmp_path / "keys")})
+    path = names.sealed_for_job("ada/train", "0123456789abcdef")
+
+    with pytest.raises(HostFault, match=r"secret A .* could not be read") as caught:
+        await HostSecrets(sealed=sealed).values({"A": f"sealed:{path}"}, "ada/train")
+
+    assert caught.value.fault not in OF_THE_SETUP
+    assert caught.value.fault == "store"
 
 
 async def test_nothing_is_given_that_the_configuration_does_not_list() -> None:
@@ -90,7 +110,7 @@ async def test_nothing_is_given_that_the_configuration_does_not_list() -> None:
     """
     host = HostSecrets((), Vault, {"KEY": VALUE})
     for source in ("host-env:KEY", "host-file:/etc/hostname", "gcp:wandb"):
-        with pytest.raises(CannotStart, match=r"add it to bootstrap\.secrets"):
+        with pytest.raises(JobFault, match=r"add it to bootstrap\.secrets"):
             await host.values({"A": source}, "ada/train")
 
 
@@ -144,5 +164,5 @@ async def test_values_do_not_show_in_the_texts_of_objects() -> None:
 
 async def test_an_agent_without_googles_libraries_says_so() -> None:
     """They are an extra."""
-    with pytest.raises(CannotStart, match=r"without iris-temporal\[secrets\]"):
+    with pytest.raises(JobFault, match=r"without iris-temporal\[secrets\]"):
         await HostSecrets(ALL_OF_THE_USERS).values({"A": "gcp:wandb"}, "ada/train")

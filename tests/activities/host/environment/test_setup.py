@@ -25,10 +25,10 @@ import pytest
 import uv
 
 from iris.activities.host.environment import steps
-from iris.activities.host.environment.set_up import Ready, build_env, set_up
+from iris.activities.host.environment.set_up import Places, ProgramFiles, Ready, build_env, set_up
 from iris.activities.host.environment.uv_places import uv_version
 from iris.activities.host.files.caches import Cache
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.model.host.resources import Resources
 from iris.model.job.environments import EnvironmentSpec
@@ -182,12 +182,10 @@ class Host:
         return await set_up(
             asked,
             self.runtime,
-            self.workdir / asked.project,
+            ProgramFiles(self.workdir / asked.project, self.workdir),
             self.env,
             self.cache,
-            self.own,
-            self.output,
-            root=self.workdir,
+            Places(self.own, self.output),
             agent_env=self.agent,
             pauses=pauses,
         )
@@ -286,7 +284,7 @@ class Unable:
         self.identity = like.identity
 
     async def step(self, *_: Any) -> int:
-        raise HostUnable("not here", "test")
+        raise HostFault("not here", "test")
 
 
 @pytest.mark.parametrize(
@@ -350,7 +348,7 @@ async def test_a_lock_that_does_not_fit_is_the_users_to_mend(host: Host) -> None
     host.write(pyproject=PROJECT.replace('"tiny"', '"tiny>=2"'))
     remedy = r"uv.lock does not fit pyproject.toml; run `uv lock` in the project and submit again$"
     with pytest.raises(
-        CannotStart, match=f"^set-up failed: `uv sync .*--locked` exited with [12]: {remedy}"
+        JobFault, match=f"^set-up failed: `uv sync .*--locked` exited with [12]: {remedy}"
     ):
         await host.ready(pauses=(60.0,))
     assert host.environments == []
@@ -404,8 +402,10 @@ def build_wheel(directory, settings=None, metadata=None):
     name = "study-1-py3-none-any.whl"
     with zipfile.ZipFile(f"{directory}/{name}", "w") as wheel:
         wheel.write("study.py")
-        wheel.writestr("study-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: study\\nVersion: 1\\n")
-        wheel.writestr("study-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        facts = "Metadata-Version: 2.1\\nName: study\\nVersion: 1\\n"
+        wheel.writestr("study-1.dist-info/METADATA", facts)
+        tags = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+        wheel.writestr("study-1.dist-info/WHEEL", tags)
         wheel.writestr("study-1.dist-info/RECORD", "study.py,,\\n")
     return name
 """
@@ -590,7 +590,7 @@ async def test_no_setting_of_the_agent_sends_what_commands_install_elsewhere(
 async def test_pip_called_by_the_path_of_the_machines_python_refuses(host: Host) -> None:
     """It would be the only way left to change the machine."""
     base = Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
-    with pytest.raises(CannotStart, match="Could not find an activated virtualenv"):
+    with pytest.raises(JobFault, match="Could not find an activated virtualenv"):
         await host.ready(
             setup=(
                 (
@@ -734,7 +734,7 @@ async def test_a_step_that_fails_says_which_and_why_and_is_the_users(
         if "\udcff" in files.get("pyproject", "")
         else host.write(**files)
     )
-    with pytest.raises(CannotStart, match=f"^set-up failed: .*{reason}") as caught:
+    with pytest.raises(JobFault, match=f"^set-up failed: .*{reason}") as caught:
         await host.ready(pauses=(60.0,), **spec)
 
     assert caught.value.exit_code == code
@@ -744,7 +744,7 @@ async def test_a_step_that_fails_says_which_and_why_and_is_the_users(
 
 async def test_commands_after_a_failed_one_are_not_run(host: Host) -> None:
     """They would work on what is not there."""
-    with pytest.raises(CannotStart):
+    with pytest.raises(JobFault):
         await host.ready(setup=("false", "touch made"))
 
     assert not (host.workdir / "made").exists()
@@ -774,7 +774,7 @@ async def test_a_network_that_fails_is_not_the_users_fault(host: Host, trouble: 
     if trouble == "no such host":
         host.agent["UV_INDEX_URL"] = "http://no-such-host.invalid/simple"
     with pytest.raises(
-        HostUnable, match=r"^set-up failed: `uv pip install tiny` could not reach"
+        HostFault, match=r"^set-up failed: `uv pip install tiny` could not reach"
     ) as caught:
         await host.ready(pip=("tiny",), pauses=(0.01,))
 
@@ -792,14 +792,14 @@ async def test_a_step_that_has_failed_slowly_is_left_to_the_next_attempt(
     monkeypatch.setattr(steps, "_QUICK", 0.0)
     host.index.trouble, host.index.times = "503", 99
 
-    with pytest.raises(HostUnable, match="could not reach a server"):
+    with pytest.raises(HostFault, match="could not reach a server"):
         await host.ready(pauses=(0.01, 0.01, 0.01), pip=("tiny",))
     assert "trying again" not in host.told
 
 
 async def test_a_set_up_that_hangs_ends_with_its_time_and_names_the_step(host: Host) -> None:
     """It held its host for ever. Nothing of it stays behind, and the next attempt may do better."""
-    with pytest.raises(HostUnable) as caught:
+    with pytest.raises(HostFault) as caught:
         await host.ready(setup=("echo $$ > pid; sleep 1000",), setup_timeout=timedelta(seconds=2))
 
     reason = (
@@ -822,7 +822,7 @@ async def test_a_package_that_is_not_to_be_had_is_no_matter_of_the_network(
 ) -> None:
     """A typo tried again a hundred times, host by host, would hide for a day."""
     host.index.trouble, host.index.times = trouble, 100
-    with pytest.raises(CannotStart, match=says):
+    with pytest.raises(JobFault, match=says):
         await host.ready(pip=("tiny",), pauses=(60.0,))
 
 
@@ -833,7 +833,7 @@ async def test_a_full_disk_is_the_hosts(host: Host, tmp_path: Path) -> None:
         host.cache = Cache(disk, ROOM)
         (disk / "bin").mkdir()
         (disk / "bin" / f"uv-{uv_version()}").symlink_to(uv.find_uv_bin())
-        with pytest.raises(HostUnable, match="disk of this host is full") as caught:
+        with pytest.raises(HostFault, match="disk of this host is full") as caught:
             await host.ready(pip=("large",))
 
         assert caught.value.fault == "disk"

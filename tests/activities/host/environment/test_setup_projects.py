@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import uv
 
-from iris.activities.host.runtimes.base import CannotStart
+from iris.activities.host.runtimes.base import JobFault
 from tests.activities.host.environment.test_setup import BACKEND, PACKAGE, Host, a_wheel, host
 
 __all__ = ["host"]
@@ -99,7 +99,7 @@ async def test_a_package_beside_a_requirements_file_is_installed_as_it_is_now(ho
 
 async def test_a_requirements_file_that_is_missing_is_named(host: Host) -> None:
     """It may be one that git ignores."""
-    with pytest.raises(CannotStart, match=r"File not found: `?nowhere\.txt"):
+    with pytest.raises(JobFault, match=r"File not found: `?nowhere\.txt"):
         await host.ready(pip=("-r nowhere.txt",))
 
 
@@ -172,8 +172,10 @@ def build_wheel(directory, settings=None, metadata=None):
     name, info = f"study-{version}-py3-none-any.whl", f"study-{version}.dist-info"
     with zipfile.ZipFile(f"{directory}/{name}", "w") as wheel:
         wheel.write("study.py")
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\\nName: study\\nVersion: {version}\\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        facts = f"Metadata-Version: 2.1\\nName: study\\nVersion: {version}\\n"
+        wheel.writestr(f"{info}/METADATA", facts)
+        tags = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+        wheel.writestr(f"{info}/WHEEL", tags)
         wheel.writestr(f"{info}/RECORD", "study.py,,\\n")
     return name
 build_editable = build_wheel
@@ -216,7 +218,8 @@ def build_wheel(directory, settings=None, metadata=None):
         for module in asked.get("py_modules", ()):
             wheel.write(module + ".py")
         wheel.writestr(info + "METADATA", "\\n".join(lines) + "\\n")
-        wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        tags = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+        wheel.writestr(info + "WHEEL", tags)
         wheel.writestr(info + "RECORD", "")
     return name
 build_meta = sys.modules["setuptools.build_meta"] = types.ModuleType("build_meta")
@@ -299,7 +302,7 @@ async def test_a_setup_cfg_that_nothing_builds_is_refused_with_the_remedy(host: 
     """No tool installs it, so the remedy is the project's to apply."""
     host.write(**{"setup.cfg": CONFIG})
     with pytest.raises(
-        CannotStart,
+        JobFault,
         match=r"neither a setup\.py nor a pyproject\.toml.*; add an empty pyproject\.toml",
     ) as caught:
         await host.ready()

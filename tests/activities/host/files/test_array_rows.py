@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from iris.activities.host.files.bundles import Bundles, row_of
-from iris.activities.host.runtimes.base import CannotStart
+from iris.activities.host.runtimes.base import JobFault
 from iris.client.build.arrays import parse_array
 from iris.client.workspace.upload import upload_table
 from iris.messages.task import RunTask
@@ -89,6 +89,6 @@ async def test_a_task_whose_row_is_not_in_the_store_fails_with_the_reason(bench:
 
 
 async def _refusal(bundles: Bundles, task: RunTask, bench: Bench) -> str:
-    with pytest.raises(CannotStart) as error:
+    with pytest.raises(JobFault) as error:
         await asyncio.wait_for(row_of(bundles, task, bench.dir / "array"), 60)
     return str(error.value)

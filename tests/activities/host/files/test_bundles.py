@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris.activities.host.files.bundles import Bundles
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.model import names
 from iris.model.job.bundles import Bundle
 from iris.storage.object_store import Store
@@ -201,7 +201,7 @@ async def test_a_rewritten_bundle_that_cannot_be_fetched_again_is_the_hosts_faul
     [copy] = (tmp_path / "cache").rglob("bundle.tar")
     _rewrite(copy, "other files")
     away = Bundles(Unsteady(store.url, 3), tmp_path / "cache", ROOM, pauses=(0.01, 0.01))
-    with pytest.raises(HostUnable, match="does not answer"):
+    with pytest.raises(HostFault, match="does not answer"):
         await away.unpack(bundle, tmp_path / "second")
 
     assert not (tmp_path / "second").exists()
@@ -232,7 +232,7 @@ async def test_a_store_that_stays_away_is_not_the_users_fault(store: Store, tmp_
     bundle = await stored(store, a_file("train.py"))
     bundles = Bundles(Unsteady(store.url, 3), tmp_path / "cache", ROOM, pauses=(0.01, 0.01))
     with pytest.raises(
-        HostUnable, match=r"file://.*/store does not answer: connection refused"
+        HostFault, match=r"file://.*/store does not answer: connection refused"
     ) as caught:
         await bundles.unpack(bundle, tmp_path / "work")
 
@@ -243,7 +243,7 @@ async def test_a_bundle_that_is_not_in_the_store_is_to_be_submitted_again(
     bundles: Bundles, tmp_path: Path
 ) -> None:
     """No other host would find it either."""
-    with pytest.raises(CannotStart, match=r"is not in the store .* submit the job again"):
+    with pytest.raises(JobFault, match=r"is not in the store .* submit the job again"):
         await bundles.unpack(named(packed(a_file("gone"))), tmp_path / "work")
 
     assert files(tmp_path / "cache") == []
@@ -267,7 +267,7 @@ async def test_a_bundle_that_was_tampered_with_is_refused(
     """
     bundle = await stored(store, a_file("train.py", b"good"))
     bundles = Bundles(Unsteady(store.url, 2, instead), tmp_path / "cache", ROOM)
-    with pytest.raises(HostUnable, match=f"{bundle.sha256[:12]} .* is damaged") as caught:
+    with pytest.raises(HostFault, match=f"{bundle.sha256[:12]} .* is damaged") as caught:
         await bundles.unpack(bundle, tmp_path / "work")
     assert caught.value.fault == "bundle"
     assert not (tmp_path / "work").exists()
@@ -292,7 +292,7 @@ async def test_an_archive_that_swells_is_stopped_where_it_should_end(
     """A few kilobytes may unpack to a full disk."""
     bundle = named(packed(a_file("train.py", b"good")))
     await store.put(names.bundle(bundle.sha256), gzip.compress(bytes(300_000_000), compresslevel=1))
-    with pytest.raises(HostUnable, match="it has more than the 10 KiB that it should"):
+    with pytest.raises(HostFault, match="it has more than the 10 KiB that it should"):
         await bundles.unpack(bundle, tmp_path / "work")
 
 
@@ -369,7 +369,7 @@ async def test_a_bundle_that_would_reach_out_of_its_directory_is_refused_before_
     (tmp_path / "host").mkdir()
     (tmp_path / "host" / "victim").write_text("untouched")
     bundle = await stored(store, a_file("fine"), *members)
-    with pytest.raises(CannotStart, match="cannot be unpacked") as caught:
+    with pytest.raises(JobFault, match="cannot be unpacked") as caught:
         await bundles.unpack(bundle, tmp_path / "host" / "work")
 
     assert files(tmp_path / "host") == ["victim"]
@@ -426,7 +426,7 @@ def test_no_bundle_writes_or_points_outside_of_its_directory(
 
         try:
             asyncio.run(run())
-        except CannotStart:
+        except JobFault:
             refused = True
 
         assert names_in(Path(root)) == ["cache", "host", "store"]
@@ -462,7 +462,7 @@ def test_no_bytes_upset_a_host(data: st.DataObject) -> None:
             await store.put(names.bundle(bundle.sha256), gzip.compress(archive))
             await Bundles(store, Path(root) / "cache", ROOM).unpack(bundle, Path(root) / "work")
 
-        with contextlib.suppress(CannotStart):
+        with contextlib.suppress(JobFault):
             asyncio.run(run())
 
 
@@ -492,7 +492,7 @@ async def test_headers_that_can_keep_a_reader_busy_are_refused(
             + packed(a_file("fine"))
         )
     await store.put(names.bundle(named(archive).sha256), gzip.compress(archive))
-    with pytest.raises(CannotStart, match="not a tar archive"):
+    with pytest.raises(JobFault, match="not a tar archive"):
         await bundles.unpack(named(archive), tmp_path / "work")
 
     assert not (tmp_path / "work").exists()
@@ -526,7 +526,7 @@ async def test_bytes_that_are_no_archive_although_they_are_the_right_ones_are_th
     """Whoever submits by hand finds out at once what is wrong."""
     archive = b"plain text" * 100
     await store.put(names.bundle(named(archive).sha256), gzip.compress(archive))
-    with pytest.raises(CannotStart, match="not a tar archive"):
+    with pytest.raises(JobFault, match="not a tar archive"):
         await Bundles(store, tmp_path / "cache", ROOM).unpack(named(archive), tmp_path / "work")
 
 
@@ -542,7 +542,7 @@ async def test_a_full_disk_is_the_hosts_fault_and_nothing_half_done_stays(
             if full == "the cache's"
             else (tmp_path / "cache", disk / "work")
         )
-        with pytest.raises(HostUnable, match="disk of this host is full") as caught:
+        with pytest.raises(HostFault, match="disk of this host is full") as caught:
             await Bundles(store, cache, ROOM).unpack(bundle, work)
 
         assert caught.value.fault == "disk"

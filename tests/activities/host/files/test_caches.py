@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from iris.activities.host.files.caches import Cache, CacheEntry, size_of
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 from tests.small_disk import small_disk
 
 #: What an entry of these tests takes on the disk, in bytes.
@@ -281,7 +281,7 @@ async def test_a_full_disk_is_the_hosts_fault_and_what_nobody_uses_makes_room(
     with small_disk(tmp_path / "disk", kib=2000) as disk:
         cache = Cache(disk, SIZE * 1000)
         await used(cache, "a")
-        with pytest.raises(HostUnable, match="full") as caught:
+        with pytest.raises(HostFault, match="full") as caught:
             await cache.use("b", too_much)
         assert caught.value.fault == "disk"
         assert there(cache) == set()
@@ -292,7 +292,7 @@ async def test_a_cache_that_cannot_be_written_to_is_the_hosts_fault(tmp_path: Pa
     """The user has not chosen it."""
     (tmp_path / "cache").write_text("a file")
 
-    with pytest.raises(HostUnable, match="cache of this host cannot be used"):
+    with pytest.raises(HostFault, match="cache of this host cannot be used"):
         await Cache(tmp_path / "cache", SIZE).use("a", make_some)
 
 

@@ -245,7 +245,8 @@ async def test_files_that_are_written_all_the_time_do_not_hold_up_what_was_renam
 ) -> None:
     """Such as a log in the same directory: a job with one would never advance."""
     program = """
-        cd $IRIS_CHECKPOINT_DIR; echo whole > metrics; mkdir run; echo whole > run/metrics; [ $IRIS_ATTEMPT = 1 ] && exit 0
+        cd $IRIS_CHECKPOINT_DIR; echo whole > metrics; mkdir run; echo whole > run/metrics
+        [ $IRIS_ATTEMPT = 1 ] && exit 0
         exec 5>> log; echo a >&5; echo ha > metrics; echo ha > run/metrics
         for name in state run/state; do echo 1 > new; mv new $name; done
         echo b >&5; echo half > metrics; echo half > run/metrics; exit 75"""

@@ -12,15 +12,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from iris.activities.host.attempt.lifecycle import Lifecycle
 from iris.activities.host.files.checkpoint_files import FOLDER, scan
 from iris.activities.host.files.checkpoints import End, Saver, end_of
 from iris.activities.host.files.restore import restore
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.program import Exit
 from iris.model.checkpoint.saves import Save, SavedItem, save_name
-from iris.model.job.attempts import TaskOutcome
-from iris.model.states import TaskState
 from iris.model.units import MIB
 from iris.storage.object_store import Store
 from tests.activities.host.attempt.test_attempt import Bench
@@ -204,7 +201,7 @@ async def test_a_job_whose_start_is_gone_fails_and_does_not_begin_without_it(
     """No retry on another host can help, and a training that begins anew in silence costs days."""
     host = Host(store, tmp_path / "1", 1)
     with pytest.raises(
-        CannotStart,
+        JobFault,
         match="the checkpoint of ada/other:7, which this job starts from, is not in the store",
     ):
         await host.restore(start_from="checkpoints/ada/other/run/7")
@@ -278,7 +275,7 @@ async def test_a_late_save_of_an_earlier_attempt_changes_nothing(
     assert third.contents == {"step": "two"}
 
 
-async def test_a_file_that_was_half_written_when_the_program_was_killed_does_not_replace_the_whole_one(
+async def test_a_file_half_written_when_the_program_is_killed_does_not_replace_the_whole_one(
     bench: Bench,
 ) -> None:
     """The next attempt starts from the last whole one."""
@@ -342,7 +339,7 @@ async def test_a_store_that_is_away_keeps_the_program_from_starting_without_its_
     await first.saver.finish(BY_ITSELF)
     store.left = 0
 
-    with pytest.raises(HostUnable, match="the checkpoint cannot be restored: the store is away"):
+    with pytest.raises(HostFault, match="the checkpoint cannot be restored: the store is away"):
         await second.restore()
 
 
@@ -438,7 +435,7 @@ async def test_a_manifest_that_a_job_has_written_gets_it_nothing(
     )
     host = Host(store, tmp_path / "2", 2)
 
-    with pytest.raises(HostUnable, match="the checkpoint cannot be restored"):
+    with pytest.raises(HostFault, match="the checkpoint cannot be restored"):
         await host.restore()
     assert sorted(path.name for path in host.dir.rglob("*")) == [FOLDER]
 
@@ -460,7 +457,7 @@ async def test_a_manifest_of_any_size_does_not_fill_the_memory_of_the_agent(
     await store.put(name, b"{}")
     os.truncate(Path(store.url.removeprefix("file://"), name), 10**13)
 
-    with pytest.raises(HostUnable, match="is larger than a manifest of Iris"):
+    with pytest.raises(HostFault, match="is larger than a manifest of Iris"):
         await Host(store, tmp_path / "2", 2).restore()
 
 
@@ -475,7 +472,7 @@ async def test_an_object_that_is_larger_than_its_save_says_does_not_fill_the_dis
     )
     host = Host(store, tmp_path / "2", 2)
 
-    with pytest.raises(HostUnable, match="is damaged"):
+    with pytest.raises(HostFault, match="is damaged"):
         await host.restore()
     assert sum(path.stat().st_size for path in host.files.iterdir()) <= MIB
 
@@ -495,12 +492,8 @@ def test_a_program_ends_by_itself_if_it_chose_its_exit_code(
     status: int | None, stopped: bool, by_itself: bool
 ) -> None:
     """Only then is a file that it has just written surely whole."""
-    lifecycle = Lifecycle(
-        launched=True, outcome=TaskOutcome(state=TaskState.PREEMPTED) if stopped else None
-    )
-    found = end_of(lifecycle, Exit(status=status, at=1.0))
+    found = end_of(Exit(status=status, at=1.0), told_to_stop=stopped)
 
-    assert found is not None
     assert found.by_itself is by_itself
 
 

@@ -194,7 +194,8 @@ REWRITES = """
 import json, os, pathlib, sys
 attempt = pathlib.Path(os.environ["IRIS_WORKDIR"]).parent
 print(*sorted(path.name for path in attempt.iterdir()))
-for name in ("launch.json", "orders", "stdout", "stderr", "exit.json", "started.json", "lock", "state.json", "build", "outputs"):
+names = "launch.json orders stdout stderr exit.json started.json lock state.json build outputs"
+for name in names.split():
     there = attempt / name
     try:
         if there.is_dir():
@@ -210,7 +211,8 @@ for name in ("launch.json", "orders", "stdout", "stderr", "exit.json", "started.
 launch = attempt / "launch.json"
 try:
     launch.unlink()
-    launch.write_text(json.dumps({"argv": ["sh"], "env": {}, "cwd": "/", "cgroups": [], "container": ""}))
+    order = {"argv": ["sh"], "env": {}, "cwd": "/", "cgroups": [], "container": ""}
+    launch.write_text(json.dumps(order))
 except OSError as error:
     print(error)
 sys.stdout.flush()
@@ -266,7 +268,8 @@ async def test_a_command_beside_a_container_that_rewrites_its_launch_runs_in_the
     bench: Bench, boxed: Tasks
 ) -> None:
     """And not on the host, as root."""
-    end, out, _ = await ExecBench(bench.store, boxed).run("sh", "-c", "echo $FLAVOUR; ls -d /image")  # type: ignore[arg-type]
+    commands = ExecBench(bench.store, boxed)  # type: ignore[arg-type]
+    end, out, _ = await commands.run("sh", "-c", "echo $FLAVOUR; ls -d /image")
 
     assert (end.exit_code, out.split()) == (0, [b"vanilla", b"/image"])
 
@@ -280,7 +283,8 @@ async def test_a_container_cannot_change_what_it_is_only_given_to_read(
     """
     (attempt,) = bench.dir.glob("attempts/*")
     writes = f"rm {attempt}/given/*; ln -s /etc {attempt}/given/x; ls {bench.dir}"
-    end, out, _ = await ExecBench(bench.store, boxed).run("sh", "-c", writes)  # type: ignore[arg-type]
+    commands = ExecBench(bench.store, boxed)  # type: ignore[arg-type]
+    end, out, _ = await commands.run("sh", "-c", writes)
 
     assert (end.exit_code, out) == (0, b"attempts\n")
     pipes = ["code.pipe", "look.pipe", "stderr.pipe", "stdout.pipe"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from iris.activities.host.machine.ports import Gpus, Ports, TakenGpus, TakenPorts
-from iris.activities.host.runtimes.base import HostUnable
+from iris.activities.host.runtimes.base import HostFault
 
 #: Another agent: takes a port of those given, starts a program that inherits the lock, says which
 #: port and who, and stays.
@@ -59,7 +59,7 @@ def test_two_attempts_never_have_the_same_port_and_one_that_is_given_back_is_fre
     """Also when the program of the first does not listen yet."""
     first = few(tmp_path).take(["a"])
     second = few(tmp_path).take(["a"])
-    with pytest.raises(HostUnable, match="1 ports are requested and 0 are free") as caught:
+    with pytest.raises(HostFault, match="1 ports are requested and 0 are free") as caught:
         few(tmp_path).take(["a"])
     give_back(first)
     third = few(tmp_path).take(["a"])
@@ -73,7 +73,7 @@ def test_two_attempts_never_have_the_same_port_and_one_that_is_given_back_is_fre
 
 def test_ports_that_are_too_few_are_all_given_back(tmp_path: Path) -> None:
     """Otherwise one attempt that cannot start would keep others from starting."""
-    with pytest.raises(HostUnable, match="3 ports are requested and 2 are free"):
+    with pytest.raises(HostFault, match="3 ports are requested and 2 are free"):
         few(tmp_path).take(["a", "b", "c"])
 
     give_back(few(tmp_path).take(["a", "b"]))
@@ -84,7 +84,7 @@ def test_a_port_that_somebody_else_listens_on_is_passed_over(tmp_path: Path, add
     """Not everybody on the machine is a task of Iris'."""
     with socket.create_server((address, 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(HostUnable):
+        with pytest.raises(HostFault):
             Ports(tmp_path, [[port]]).take(["a"])
 
 
@@ -104,7 +104,7 @@ def test_a_port_is_its_programs_until_that_is_gone_even_when_its_agent_is_killed
         agent.wait()
         mine = few(tmp_path).take(["a"])
         assert mine.numbers["a"] != port
-        with pytest.raises(HostUnable):
+        with pytest.raises(HostFault):
             few(tmp_path).take(["b"])
         with os.fdopen(os.pidfd_open(program)) as gone:
             os.kill(program, signal.SIGKILL)
@@ -120,7 +120,7 @@ def test_a_port_is_its_programs_until_that_is_gone_even_when_its_agent_is_killed
 def test_locks_that_cannot_be_used_are_a_fault_of_the_host(tmp_path: Path) -> None:
     """Another host may do better."""
     (tmp_path / "file").touch()
-    with pytest.raises(HostUnable, match="cannot be used") as caught:
+    with pytest.raises(HostFault, match="cannot be used") as caught:
         Ports(tmp_path / "file").take(["a"])
 
     assert caught.value.fault == "ports"
@@ -135,7 +135,7 @@ def test_gpus_are_had_by_one_attempt_at_a_time(tmp_path: Path) -> None:
     """Two programs on one would run out of its memory."""
     four = gpus("GPU-a", "GPU-b", "GPU-c", "GPU-d")
     first, second = Gpus(tmp_path).take(2, four), Gpus(tmp_path).take(1, four)
-    with pytest.raises(HostUnable, match="2 gpus are requested and 1 are free") as caught:
+    with pytest.raises(HostFault, match="2 gpus are requested and 1 are free") as caught:
         Gpus(tmp_path).take(2, four)
     give_back(first)
     third = Gpus(tmp_path).take(2, four)
@@ -156,7 +156,7 @@ def test_a_gpu_is_known_after_the_numbers_of_the_gpus_have_changed(tmp_path: Pat
     """
     held = Gpus(tmp_path).take(2, gpus("GPU-a", "GPU-b", "GPU-c"))
     left = gpus("GPU-b", "GPU-c")
-    with pytest.raises(HostUnable):
+    with pytest.raises(HostFault):
         Gpus(tmp_path).take(2, left)
     give_back(held)
     taken = Gpus(tmp_path).take(2, left)

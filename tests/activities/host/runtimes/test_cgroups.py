@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from iris.activities.host.runtimes.process import cgroups
-from iris.activities.host.runtimes.process.cgroups import most_processes
 from iris.activities.host.runtimes.process.runtime import ProcessRuntime
+from iris.activities.host.runtimes.process_limit import most_processes
 from iris.model.units import MIB
 from tests.builders import some
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from iris.activities.host.attempt.host_context import HostContext
-from iris.activities.host.runtimes.base import HostUnable
-from iris.activities.host.runtimes.container.rights import places
+from iris.activities.host.runtimes.base import HostFault
+from iris.activities.host.runtimes.container.rights import places_of
 from iris.storage.object_store import Store
 from tests.activities.host.attempt.test_attempt import Server, a_run
 from tests.builders import a_host
@@ -31,7 +31,7 @@ async def refusal(tmp_path: Path, mount: Path, *own: Path) -> str:
         own=own,
     )
     runtime = context.runtime(a_run("true", image="an-image"), directory)
-    with pytest.raises(HostUnable) as refused:
+    with pytest.raises(HostFault) as refused:
         await runtime.launch(["true"], {}, directory)
     return str(refused.value)
 
@@ -93,7 +93,7 @@ def test_a_container_gets_the_place_and_not_the_link(tmp_path: Path) -> None:
     (tmp_path / "disk1").mkdir()
     (tmp_path / "data").symlink_to("disk1")
 
-    assert places([tmp_path / "data"], own=[tmp_path / "agent"]) == {
+    assert places_of([tmp_path / "data"], own=[tmp_path / "agent"]) == {
         tmp_path / "data": tmp_path.resolve() / "disk1"
     }
 
@@ -106,4 +106,4 @@ def test_a_directory_that_the_agent_does_not_see_is_mounted_under_its_name(tmp_p
     (tmp_path / "lib").symlink_to("usr")
     machines = tmp_path / "lib" / "modules"
 
-    assert places([machines], own=[tmp_path / "agent"]) == {machines: machines}
+    assert places_of([machines], own=[tmp_path / "agent"]) == {machines: machines}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.container import rights
 from iris.activities.host.runtimes.container.runtime import DockerRuntime, clear_strays
 from iris.activities.host.runtimes.shim import container as shim_container
@@ -232,7 +232,7 @@ async def test_a_directory_of_the_host_is_refused_as_a_working_directory(
     (tmp_path / "secrets").mkdir()
     await bench.runtime.prepare()
 
-    with pytest.raises(CannotStart) as refused:
+    with pytest.raises(JobFault) as refused:
         await bench.runtime.launch(["true"], bench.env(), tmp_path / "secrets")
     assert (
         str(refused.value) == f"the working directory '{tmp_path}/secrets' is not in the image"
@@ -264,7 +264,7 @@ async def test_a_configured_directory_that_a_host_lacks_is_no_fault_of_the_users
     await bench.runtime.prepare()
 
     with pytest.raises(
-        HostUnable, match=f"this host has no directory '{lacking}'; create it, or remove it"
+        HostFault, match=f"this host has no directory '{lacking}'; create it, or remove it"
     ):
         await bench.runtime.launch(["true"], bench.env(), bench.work)
 
@@ -336,7 +336,7 @@ async def test_what_cannot_be_started_is_refused_in_words(
     """An exit code of 127 alone leaves the user to guess."""
     await bench.runtime.prepare()
 
-    with pytest.raises(CannotStart, match=words) as refused:
+    with pytest.raises(JobFault, match=words) as refused:
         await bench.runtime.launch(argv, bench.env(), Path(workdir) if workdir else bench.work)
     assert refused.value.exit_code == code
     assert containers(f"iris.key={bench.key}") == []
@@ -636,7 +636,7 @@ async def test_a_step_of_no_known_command_is_refused(bench: Bench) -> None:
     """As for the program itself."""
     await bench.runtime.prepare()
 
-    with pytest.raises(CannotStart, match="there is no program 'uvx-of-nowhere'"):
+    with pytest.raises(JobFault, match="there is no program 'uvx-of-nowhere'"):
         await bench.runtime.step(
             ["uvx-of-nowhere"], bench.env(), bench.work, bench.directory / "build"
         )
@@ -722,7 +722,7 @@ async def test_a_host_without_an_engine_says_so(
     monkeypatch.setenv("DOCKER_HOST", address)
     bench = Bench(tmp_path / "attempt", "any")
 
-    with pytest.raises(HostUnable, match=words) as unable:
+    with pytest.raises(HostFault, match=words) as unable:
         await bench.runtime.prepare()
     assert unable.value.fault == "docker"
     await bench.runtime.clear()

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import pytest
 
-from iris.activities.host.runtimes.base import CannotStart, HostUnable
+from iris.activities.host.runtimes.base import HostFault, JobFault
 from tests import images
 from tests.containers import Bench, containers
 from tests.e2e.cluster import eventually
@@ -150,7 +150,7 @@ async def test_an_image_that_is_not_here_is_fetched_and_said_to_be(
     assert bench.runtime.identity.startswith(f"{_digest(next(iter(registry.blobs.values())))} for ")
     assert said.startswith(f"fetching the image {registry.name('there')}\n")
     assert "Pull complete" in said
-    with pytest.raises(CannotStart, match="has no /bin/sh") as refused:
+    with pytest.raises(JobFault, match="has no /bin/sh") as refused:
         await bench.runtime.launch(["/word"], bench.env(), bench.work)
     assert refused.value.exit_code == 126
     assert containers(f"iris.key={bench.key}") == []
@@ -164,7 +164,7 @@ async def test_an_image_that_is_nowhere_is_the_users_fault(
     image = registry.name(name)
     bench = Bench(tmp_path / "attempt", image)
 
-    with pytest.raises(CannotStart, match=f"the image '{image}' does not exist") as refused:
+    with pytest.raises(JobFault, match=f"the image '{image}' does not exist") as refused:
         await bench.runtime.prepare()
     assert refused.value.exit_code == 125
 
@@ -177,7 +177,7 @@ async def test_an_image_that_cannot_be_fetched_is_no_fault_of_the_users(
     bench = Bench(tmp_path / "attempt", registry.name(name))
 
     with pytest.raises(
-        HostUnable, match=f"the image '{registry.name(name)}' could not be fetched: "
+        HostFault, match=f"the image '{registry.name(name)}' could not be fetched: "
     ) as unable:
         await bench.runtime.prepare()
     assert unable.value.fault == "image-pull"
@@ -191,7 +191,7 @@ async def test_a_registry_that_is_away_is_no_fault_of_the_users(
     registry.shutdown()
     registry.server_close()
 
-    with pytest.raises(HostUnable, match="could not be fetched") as unable:
+    with pytest.raises(HostFault, match="could not be fetched") as unable:
         await bench.runtime.prepare()
     assert unable.value.fault == "image-pull"
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from iris.activities.host.runtimes.base import CannotStart
+from iris.activities.host.runtimes.base import JobFault
 from iris.activities.host.runtimes.process import cgroups
 from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.activities.host.runtimes.program import Exit, Program
@@ -118,7 +118,7 @@ async def test_a_step_that_cannot_start_says_why_with_the_shells_code(
 ) -> None:
     """These are the user's to fix, and the codes are those that every shell uses."""
     (bench.dir / "notes.txt").write_text("no program")
-    with pytest.raises(CannotStart, match=says) as caught:
+    with pytest.raises(JobFault, match=says) as caught:
         await bench.step(*command)
 
     assert caught.value.exit_code == exit_code
@@ -146,7 +146,7 @@ async def test_a_step_that_is_cancelled_dies_with_all_that_it_has_started(bench:
 async def test_a_missing_working_directory_is_named(bench: Bench, directory: str) -> None:
     """Otherwise it would look as if the program were missing."""
     (bench.dir / "file").touch()
-    with pytest.raises(CannotStart, match="the working directory") as caught:
+    with pytest.raises(JobFault, match="the working directory") as caught:
         await bench.runtime.launch(["/bin/true"], ENV, bench.dir / directory)
 
     assert caught.value.exit_code == 126

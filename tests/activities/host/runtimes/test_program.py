@@ -31,7 +31,8 @@ from pathlib import Path
 from iris.activities.host.runtimes.shim import shim
 from iris.activities.host.runtimes.base import Launch
 from iris.activities.host.runtimes.program import Program
-Program(Path(sys.argv[1])).start(Launch(argv=sys.argv[2:], env={"PATH": "/usr/bin:/bin"}, cwd=sys.argv[1]), shim.now() + 3600)
+launch = Launch(argv=sys.argv[2:], env={"PATH": "/usr/bin:/bin"}, cwd=sys.argv[1])
+Program(Path(sys.argv[1])).start(launch, shim.now() + 3600)
 print("started", flush=True)
 time.sleep(1000)
 """

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from iris.activities.host.runtimes.base import CannotStart, Launch
+from iris.activities.host.runtimes.base import JobFault, Launch
 from iris.activities.host.runtimes.container.exec import ContainerCommand
 from iris.activities.host.runtimes.process.exec import ProcessCommand
 from iris.activities.host.runtimes.process.runtime import ProcessRuntime
@@ -27,15 +27,63 @@ SED = r"sed -i 's/\r$//'"
 WINDOWS = "has the line ends of Windows (CRLF), so its first line asks for"
 #: Name of the file, its text, its mode, the words to run it, the reason, the exit code.
 SCRIPTS = {
-    "CRLF": ("run.sh", "#!/bin/sh\r\necho\r\n", 0o755, f"{WINDOWS} '/bin/sh\\r'; convert it with: {SED} ./run.sh", 127),
-    "CRLF by env": ("run", "#!/usr/bin/env sh\r\necho\r\n", 0o755, f"{WINDOWS} '/usr/bin/env sh\\r'", 127),
-    "CRLF after an option": ("run", "#!/bin/sh -e\r\necho\r\n", 0o755, f"{WINDOWS} '/bin/sh -e\\r'", 127),
-    "no interpreter": ("run", "#! /opt/no/python -u\n", 0o755, "'./run' needs the interpreter '/opt/no/python', which", 127),
-    "none by env": ("run", "#!/usr/bin/env nopython\n", 0o755, "'./run' needs the interpreter 'nopython', which", 127),
-    "a relative one": ("run", "#!bin/python\n", 0o755, "needs the interpreter 'bin/python', which", 127),
-    "no path": ("run", "#!python3\n", 0o755, "'./run' needs the interpreter 'python3', which is not a path; write its path", 127),
-    "not executable": ("run", "#!/bin/sh -e\n", 0o644, "; make it so with chmod +x, or run it with: /bin/sh -e ./run", 126),
-}  # fmt: skip
+    "CRLF": (
+        "run.sh",
+        "#!/bin/sh\r\necho\r\n",
+        0o755,
+        f"{WINDOWS} '/bin/sh\\r'; convert it with: {SED} ./run.sh",
+        127,
+    ),
+    "CRLF by env": (
+        "run",
+        "#!/usr/bin/env sh\r\necho\r\n",
+        0o755,
+        f"{WINDOWS} '/usr/bin/env sh\\r'",
+        127,
+    ),
+    "CRLF after an option": (
+        "run",
+        "#!/bin/sh -e\r\necho\r\n",
+        0o755,
+        f"{WINDOWS} '/bin/sh -e\\r'",
+        127,
+    ),
+    "no interpreter": (
+        "run",
+        "#! /opt/no/python -u\n",
+        0o755,
+        "'./run' needs the interpreter '/opt/no/python', which",
+        127,
+    ),
+    "none by env": (
+        "run",
+        "#!/usr/bin/env nopython\n",
+        0o755,
+        "'./run' needs the interpreter 'nopython', which",
+        127,
+    ),
+    "a relative one": (
+        "run",
+        "#!bin/python\n",
+        0o755,
+        "needs the interpreter 'bin/python', which",
+        127,
+    ),
+    "no path": (
+        "run",
+        "#!python3\n",
+        0o755,
+        "'./run' needs the interpreter 'python3', which is not a path; write its path",
+        127,
+    ),
+    "not executable": (
+        "run",
+        "#!/bin/sh -e\n",
+        0o644,
+        "; make it so with chmod +x, or run it with: /bin/sh -e ./run",
+        126,
+    ),
+}
 
 
 async def _drop(_: Frame) -> None:
@@ -46,7 +94,7 @@ async def as_a_process(directory: Path, *argv: str) -> tuple[str, int]:
     runtime = ProcessRuntime(f"ada/train:0@1/{uuid4().hex}", directory, some(cpu=1))
     try:
         launch = await runtime.launch(argv, ENV, directory)
-    except CannotStart as error:
+    except JobFault as error:
         return str(error), error.exit_code
     records = directory / f"attempt-{uuid4().hex}"
     records.mkdir()
@@ -60,7 +108,7 @@ async def as_a_step(directory: Path, *argv: str) -> tuple[str, int]:
     runtime = ProcessRuntime(f"ada/train:0@1/{uuid4().hex}", directory, some(cpu=1))
     try:
         return "", await runtime.step(argv, ENV, directory, directory / "build")
-    except CannotStart as error:
+    except JobFault as error:
         return str(error), error.exit_code
 
 
@@ -70,7 +118,7 @@ async def by_exec(directory: Path, *argv: str) -> tuple[str, int]:
 
     try:
         await command.start()
-    except CannotStart as error:
+    except JobFault as error:
         return str(error), error.exit_code
     return "", await command.run(_drop)
 
@@ -131,12 +179,18 @@ async def test_a_script_that_the_system_runs_is_left_alone(
     [
         (b"", "it is empty"),
         (b"echo hi\n", "its first line names no interpreter; begin it with one such as #!/bin/sh"),
-        (b"#!\necho hi\n", "its first line names no interpreter; begin it with one such as #!/bin/sh"),
-        (b"\xef\xbb\xbf#!/bin/sh\n", "it begins with a byte order mark, so its first line names no interpreter; "),
+        (
+            b"#!\necho hi\n",
+            "its first line names no interpreter; begin it with one such as #!/bin/sh",
+        ),
+        (
+            b"\xef\xbb\xbf#!/bin/sh\n",
+            "it begins with a byte order mark, so its first line names no interpreter; ",
+        ),
         (b"\x7fELF\x02\x01\x01" + bytes(57), "it was built for another kind of machine"),
     ],
     ids=["empty", "no first line", "nothing in it", "byte order mark", "another machine's"],
-)  # fmt: skip
+)
 async def test_an_executable_file_that_is_no_program_says_what_it_is(
     tmp_path: Path, start: Start, content: bytes, words: str
 ) -> None:
@@ -198,12 +252,12 @@ async def test_a_container_and_a_command_in_it_refuse_a_script_in_the_same_words
 
         try:
             await command.start()
-        except CannotStart as error:
+        except JobFault as error:
             return str(error), error.exit_code
         return "", await command.run(_drop)
 
     async def first(*argv: str) -> tuple[str, int]:
-        with pytest.raises(CannotStart) as refused:
+        with pytest.raises(JobFault) as refused:
             await bench.runtime.launch(argv, bench.env(), bench.work)
         return str(refused.value), refused.value.exit_code
 

@@ -39,10 +39,12 @@ FAMILY = """
 import ctypes, os, pathlib, signal, subprocess, sys, time
 shim, file, again = os.getppid(), pathlib.Path(sys.argv[1]), sys.argv[2] == "again"
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-stops = f"trap '' TERM; while kill -STOP {shim}; do :; done; sleep 1000" if again else "trap '' TERM; sleep 1000"
-twice = f"setsid -f sh -c 'echo $$ >> {file}.pids; exec sleep 1000'; echo $$ >> {file}.pids; {stops}"
+stops = f"while kill -STOP {shim}; do :; done; " if again else ""
+stays = f"echo $$ >> {file}.pids; trap '' TERM; {stops}sleep 1000"
+twice = f"setsid -f sh -c 'echo $$ >> {file}.pids; exec sleep 1000'; {stays}"
 subprocess.Popen(["setsid", "-f", "/bin/sh", "-c", twice], env={})
-while not pathlib.Path(f"{file}.pids").exists() or len(pathlib.Path(f"{file}.pids").read_text().split()) < 2:
+pids = pathlib.Path(f"{file}.pids")
+while not pids.exists() or len(pids.read_text().split()) < 2:
     time.sleep(0.01)
 os.kill(shim, signal.SIGSTOP)
 if sys.argv[2] == "as by a debugger":

@@ -10,7 +10,7 @@ from threading import Event
 
 import pytest
 
-from iris.activities.host.environment.projects import hash_of_all
+from iris.activities.host.environment.job_files import hash_of_all
 from iris.activities.host.files.caches import size_of
 from iris.activities.host.files.outputs import keep
 from iris.activities.host.runtimes.cleanup import trees

@@ -2,21 +2,19 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import Field
-
+from iris.activities.host.machine.accelerators import TpuHost
 from iris.messages.task import Rank, RunTask
 from iris.model import names
-from iris.model.frozen import Frozen
 from iris.model.host import constraints
-from iris.model.host.gpus import Gpu, Reading
 from iris.model.host.hosts import Host
-from iris.model.host.resources import Device, DeviceKind
+from iris.model.host.resources import DeviceKind
 from iris.model.job.arrays import ENV_ARRAY_COUNT, ENV_ARRAY_INDEX, param_variable
 
-#: The only variables that a program gets from the agent's environment: a program must not depend on
-#: how the agent was started.
+#: The only variables that a program gets from the agent's environment, because a program must not
+#: depend on how the agent was started.
 PASSED_ON = (
     "PATH",
     "HOME",
@@ -31,42 +29,8 @@ PASSED_ON = (
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 )
-#: The port on the host of task 0 where the libtpu processes of several slices meet.
+#: The port of the libtpu coordinator of several slices, on the host of task 0.
 MEGASCALE_PORT = 8081
-
-
-class TpuHost(Frozen):
-    """A host's real TPU chips and their slice. A host with simulated chips has no `TpuHost`."""
-
-    #: The name of the slice.
-    name: str
-    #: As in `iris.model.host.accelerators`: `v5litepod-16`.
-    variant: str
-    worker_id: int = 0
-    #: The addresses of the slice's hosts, in the order of their numbers; none: not known.
-    addresses: tuple[str, ...] = ()
-    #: The number of the slice's hosts.
-    hosts: int = 1
-    #: The number of this host's chips.
-    chips: int
-    #: The layout of this host's chips: `2,2,1`.
-    bounds: str
-    #: The layout of the whole slice's chips: `4x4`.
-    topology: str = ""
-
-
-class Accelerators(Frozen):
-    """The accelerators that a machine itself reports."""
-
-    device: Device | None = None
-    #: All GPUs of the machine, also those of another kind than the device.
-    gpus: tuple[Gpu, ...] = ()
-    #: What the driver says about its GPUs; None: there is no driver.
-    reading: Reading | None = None
-    #: None: the machine is not a host of a TPU slice.
-    tpu: TpuHost | None = None
-    #: Includes the machine's location.
-    attributes: dict[str, constraints.Attribute] = Field(default_factory=dict)
 
 
 def base_env(clean: Callable[[str], str] = str) -> dict[str, str]:
@@ -79,93 +43,79 @@ def base_env(clean: Callable[[str], str] = str) -> dict[str, str]:
     return passed_on | ({"PATH": clean(passed_on["PATH"])} if "PATH" in passed_on else {})
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What the host has prepared for one program, and the program finds by its variables.
+
+    All paths are those under which the program sees the files.
+    """
+
+    workdir: Path | None = None
+    outputs: Path | None = None
+    checkpoint: Path | None = None
+    #: The place in the store where the program can save checkpoints itself; empty if the program
+    #: cannot reach the store.
+    checkpoint_url: str = ""
+    #: The directory of the call, if the task runs a function.
+    call: Path | None = None
+    #: The task's row of the array's table: values by column.
+    params: Mapping[str, str] = field(default_factory=dict)
+    #: The reserved ports, by the names that the job gave them.
+    ports: Mapping[str, int] = field(default_factory=dict)
+    #: The host's real chips. If it is None, no variable may make a library look for chips.
+    tpu: TpuHost | None = None
+    #: The UUIDs of the task's GPUs, or the numbers of simulated GPUs. If it is None, the task may
+    #: use all GPUs, or the host has none.
+    gpus: Sequence[str] | None = None
+    #: The port for JAX's coordinator, if the task needs a coordinator of its own.
+    coordinator_port: int | None = None
+
+
 def attempt_env(
     task: RunTask,
     base: Mapping[str, str],
     cluster: str,
     host: Host,
+    prepared: Prepared,
     *,
     defaults: Mapping[str, str] = {},
     contact: Mapping[str, str] = {},
-    workdir: Path | None = None,
-    outputs: Path | None = None,
-    checkpoint: Path | None = None,
-    checkpoint_url: str = "",
-    call: Path | None = None,
-    params: Mapping[str, str] = {},
-    ports: Mapping[str, int] = {},
-    tpu: TpuHost | None = None,
-    gpus: Sequence[str] | None = None,
-    coordinator_port: int | None = None,
 ) -> dict[str, str]:
     """Returns the program's environment. A later part overrides an earlier one.
 
     The order is: the host's few variables, the defaults of the cluster and of the host's group, the
-    task's variables for JAX, PyTorch, libtpu and CUDA, the job's own variables, Iris' identity
+    task's variables for JAX, PyTorch, libtpu and CUDA, the job's own variables, Iris's identity
     variables.
 
     Args:
+        base: the variables that every program gets from its host.
         defaults: the cluster's defaults, overridden by the group's.
-        contact: where a client in the program finds the cluster. workdir, outputs, checkpoint,
-        call: the directories, by the paths under which the program finds them.
-        checkpoint_url: where in the store the program can store checkpoints itself; empty: the
-            store is not one that it reaches.
-        params: the task's row of the array's table.
-        ports: the ports by the names that the job gave them.
-        tpu: the host's real chips; None: it has none, and no variable may make a library look for
-            them.
-        gpus: the UUIDs of the task's GPUs, or the numbers of simulated ones; None: all of them, or
-            the host has none.
-        coordinator_port: the port for JAX' coordinator if the task needs one of its own.
+        contact: the variables by which a client in the program finds the cluster.
     """
-    identity = {
+    given = {
+        **base,
+        "PYTHONUNBUFFERED": "1",
+        **defaults,
+        **_library_variables(task, host, prepared),
+        **task.env,
+    }
+    allowed = {
+        name: value for name, value in given.items() if not name.startswith(names.RESERVED_PREFIX)
+    }
+    return {
+        **allowed,
         **_identity(task, cluster, host),
         **contact,
-        **{names.env_port(name): str(port) for name, port in ports.items()},
+        **_prepared_variables(task, prepared),
     }
-    if task.array is not None:
-        identity |= {ENV_ARRAY_INDEX: str(task.index), ENV_ARRAY_COUNT: str(task.num_tasks)}
-        identity |= {param_variable(column): value for column, value in params.items()}
-    if workdir is not None:
-        identity[names.ENV_WORKDIR] = str(workdir)
-    if call is not None:
-        identity[names.ENV_CALL_DIR] = str(call)
-    if outputs is not None:
-        identity[names.ENV_OUTPUT_DIR] = str(outputs)
-    if checkpoint is not None:
-        identity[names.ENV_CHECKPOINT_DIR] = str(checkpoint)
-    if checkpoint_url:
-        identity[names.ENV_CHECKPOINT_URL] = checkpoint_url
-    variables: dict[str, str] = {}
-    if task.rank is not None:
-        variables |= _meeting_variables(task, task.rank)
-    if _wants(task, DeviceKind.TPU):
-        variables |= _libtpu_variables(task, host, tpu)
-        if coordinator_port is not None:
-            # The task's only process is the first of one, whichever host of a slice it is on.
-            alone = Rank(coordinator=f"localhost:{coordinator_port}", tasks_per_slice=1)
-            variables |= {
-                names.ENV_JAX_COORDINATOR: alone.coordinator,
-                names.ENV_TPU_WORKER_ID: "0",
-                **_of_simulated_chips(alone),
-            }
-    elif tpu is not None:
-        variables["JAX_PLATFORMS"] = "cpu"  # another task has the chips
-    if gpus is not None:
-        # In the order of the bus, as the driver numbers them. By default, CUDA puts the fastest
-        # first.
-        variables |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
-    given = {**base, "PYTHONUNBUFFERED": "1", **defaults, **variables, **task.env}
-    return {
-        name: value for name, value in given.items() if not name.startswith(names.RESERVED_PREFIX)
-    } | identity
 
 
 def needs_own_coordinator(task: RunTask, tpu: TpuHost | None) -> bool:
-    """Whether JAX needs a port on this host for a task: it is alone on simulated chips.
+    """Returns whether JAX needs a port on this host for a task: if the task is alone on simulated
+    chips.
 
-    JAX starts a coordinator for a single process, too. Without a port of its own, it takes the same
-    one in each task, and simulated hosts share the ports of the machine.
+    JAX starts a coordinator for a single process, too. Without a port of its own, JAX uses the same
+    port in each task, and simulated hosts share the ports of the machine.
     """
     return task.rank is None and tpu is None and _wants(task, DeviceKind.TPU)
 
@@ -201,14 +151,62 @@ def _identity(task: RunTask, cluster: str, host: Host) -> dict[str, str]:
     return identity
 
 
-def _meeting_variables(task: RunTask, rank: Rank) -> dict[str, str]:
-    """Returns where a gang meets, in the words of JAX and PyTorch. A single task has no coordinator
-    and needs none.
+def _prepared_variables(task: RunTask, prepared: Prepared) -> dict[str, str]:
+    """Returns Iris's variables that name the ports, the array's values and the directories."""
+    variables = {names.env_port(name): str(port) for name, port in prepared.ports.items()}
+    if task.array is not None:
+        variables |= {ENV_ARRAY_INDEX: str(task.index), ENV_ARRAY_COUNT: str(task.num_tasks)}
+        variables |= {param_variable(column): value for column, value in prepared.params.items()}
+    places = {
+        names.ENV_WORKDIR: prepared.workdir,
+        names.ENV_CALL_DIR: prepared.call,
+        names.ENV_OUTPUT_DIR: prepared.outputs,
+        names.ENV_CHECKPOINT_DIR: prepared.checkpoint,
+        names.ENV_CHECKPOINT_URL: prepared.checkpoint_url or None,
+    }
+    return variables | {name: str(place) for name, place in places.items() if place is not None}
 
-    JAX itself reads only the coordinator's address. On TPU slices it takes the other two from
-    libtpu's variables; elsewhere programs pass them on. PyTorch reads its variables with
-    `init_method="env://"`, the default. `torchrun` reads an option from `PET_` and its name, and
-    sets PyTorch's variables for its processes.
+
+def _library_variables(task: RunTask, host: Host, prepared: Prepared) -> dict[str, str]:
+    """Returns the variables for JAX, PyTorch, libtpu and CUDA."""
+    variables = {} if task.rank is None else _meeting_variables(task, task.rank)
+    if _wants(task, DeviceKind.TPU):
+        variables |= _libtpu_variables(task, host, prepared.tpu)
+        if prepared.coordinator_port is not None:
+            variables |= _of_a_single_task(prepared.coordinator_port)
+    elif prepared.tpu is not None:
+        variables["JAX_PLATFORMS"] = "cpu"  # another task has the chips
+    if prepared.gpus is not None:
+        # In the order of the bus, as the driver numbers them. By default, CUDA puts the fastest
+        # first.
+        variables |= {
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES": ",".join(prepared.gpus),
+        }
+    return variables
+
+
+def _of_a_single_task(coordinator_port: int) -> dict[str, str]:
+    """Returns the variables of a task that is alone on simulated chips.
+
+    Its only process is process 0 of 1, whichever host of a slice the task is on.
+    """
+    alone = Rank(coordinator=f"localhost:{coordinator_port}", tasks_per_slice=1)
+    return {
+        names.ENV_JAX_COORDINATOR: alone.coordinator,
+        names.ENV_TPU_WORKER_ID: "0",
+        **_of_simulated_chips(alone),
+    }
+
+
+def _meeting_variables(task: RunTask, rank: Rank) -> dict[str, str]:
+    """Returns the variables by which JAX and PyTorch find the coordinator of a gang. A single task
+    has no coordinator and needs none.
+
+    JAX itself reads only the coordinator's address. On TPU slices JAX takes the number of processes
+    and its own number from libtpu's variables; elsewhere programs pass them on. PyTorch reads its
+    variables with `init_method="env://"`, the default. `torchrun` reads each option from a variable
+    with the prefix `PET_`, and sets PyTorch's variables for its processes.
     Source: docs.pytorch.org/docs/stable/distributed.html and .../elastic/run.html
     """
     if not rank.coordinator:
@@ -233,7 +231,7 @@ def _meeting_variables(task: RunTask, rank: Rank) -> dict[str, str]:
 
 def _libtpu_variables(task: RunTask, host: Host, tpu: TpuHost | None) -> dict[str, str]:
     """Returns the variables that name the slice, the host and its chips, real or simulated, and the
-    address where slices meet.
+    address of the coordinator of several slices.
     """
     if tpu is not None:
         variables = _of_real_chips(task, tpu)
@@ -263,9 +261,9 @@ def _of_simulated_chips(rank: Rank) -> dict[str, str]:
     """Returns the variables that let `jax.distributed.initialize()` find a gang without arguments,
     as on real chips.
 
-    JAX counts the workers of the slice, and adds the slice's number times their count to the
-    worker's number. It asks the metadata server for the two numbers of slices if no variable has
-    them. The computations run on the CPU.
+    JAX computes the number of a process: the slice's number times the count of the slice's workers,
+    plus the worker's number. JAX asks the metadata server for the number and the count of slices if
+    no variable has them. The computations run on the CPU.
     Source: github.com/jax-ml/jax, jax/_src/clusters/cloud_tpu_cluster.py
     """
     return {
@@ -280,7 +278,7 @@ def _of_simulated_chips(rank: Rank) -> dict[str, str]:
 
 def _of_real_chips(task: RunTask, tpu: TpuHost) -> dict[str, str]:
     """Returns the variables for real chips. A program that cannot get its chips must fail: on a CPU
-    it would run unnoticed for ever.
+    it would run very slowly without an error.
     """
     variables = {
         "JAX_PLATFORMS": "tpu,cpu",
@@ -292,7 +290,7 @@ def _of_real_chips(task: RunTask, tpu: TpuHost) -> dict[str, str]:
         "TPU_CHIPS_PER_HOST_BOUNDS": tpu.bounds,
     }
     if task.rank is None and tpu.hosts > 1:
-        # A single host of a slice: if libtpu knew of the other hosts, it would wait for them.
+        # The task has a single host of a slice. If libtpu knew the other hosts, it would wait.
         # github.com/ray-project/ray, _private/accelerators/tpu.py
         return variables | {
             "TPU_SKIP_MDS_QUERY": "1",

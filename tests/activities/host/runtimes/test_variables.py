@@ -1,12 +1,14 @@
 """What a program finds in its environment."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from iris.activities.host.runtimes.environment import TpuHost, attempt_env, needs_own_coordinator
+from iris.activities.host.machine.accelerators import TpuHost
+from iris.activities.host.runtimes.variables import Prepared, attempt_env, needs_own_coordinator
 from iris.client.blocking.context import context
 from iris.messages.task import Rank, RunTask
 from iris.model.errors import IrisError, NotFound
@@ -59,8 +61,11 @@ def a_run(**changes: Any) -> RunTask:
     return RunTask(**settings | changes)
 
 
-def env_of(task: RunTask, host: Host = TPU_HOST, **given: Any) -> dict[str, str]:
-    return attempt_env(task, {"PATH": "/bin", "HOME": "/home/ada"}, "local", host, **given)
+def env_of(
+    task: RunTask, host: Host = TPU_HOST, defaults: Mapping[str, str] = {}, **prepared: Any
+) -> dict[str, str]:
+    base = {"PATH": "/bin", "HOME": "/home/ada"}
+    return attempt_env(task, base, "local", host, Prepared(**prepared), defaults=defaults)
 
 
 def told(wants: Resources = WANTS_TPU, rank: Rank | None = None, **given: Any) -> dict[str, str]:

@@ -1,0 +1,43 @@
+"""Defines the accelerators that a machine has, as the machine itself reports them."""
+
+from pydantic import Field
+
+from iris.model.frozen import Frozen
+from iris.model.host import constraints
+from iris.model.host.gpus import Gpu, Reading
+from iris.model.host.resources import Device
+
+
+class TpuHost(Frozen):
+    """The real TPU chips of a host, and their slice. A host with simulated chips has none."""
+
+    #: The name of the slice.
+    name: str
+    #: The type of the slice, as in `iris.model.host.accelerators`: `v5litepod-16`.
+    variant: str
+    worker_id: int = 0
+    #: The addresses of the slice's hosts, in the order of their worker ids. It is empty if the
+    #: addresses are not known.
+    addresses: tuple[str, ...] = ()
+    #: The number of the slice's hosts.
+    hosts: int = 1
+    #: The number of this host's chips.
+    chips: int
+    #: The layout of this host's chips: `2,2,1`.
+    bounds: str
+    #: The layout of the whole slice's chips: `4x4`.
+    topology: str = ""
+
+
+class Accelerators(Frozen):
+    """The accelerators that a machine reports."""
+
+    device: Device | None = None
+    #: All GPUs of the machine, including those of another kind than `device`.
+    gpus: tuple[Gpu, ...] = ()
+    #: The answer of the GPU driver; None if the machine has no driver.
+    reading: Reading | None = None
+    #: The chips and their slice; None if the machine is not a host of a TPU slice.
+    tpu: TpuHost | None = None
+    #: The attributes of the host, which include the machine's location.
+    attributes: dict[str, constraints.Attribute] = Field(default_factory=dict)
