@@ -28,15 +28,16 @@ if (
     from iris.client.build.entrypoint import Entrypoint
     from iris.client.build.job import Work
     from iris.client.build.options import CallOptions, JobOptions
+    from iris.client.build.parent import EnclosingJob, ParentLookup
     from iris.client.cluster import ClusterClient
     from iris.client.fleet.autoscaler import AutoscalerClient
     from iris.client.fleet.hosts import HostsClient
     from iris.client.fleet.slices import SlicesClient
     from iris.client.jobs.endpoints import EndpointsClient
-    from iris.client.jobs.exec_session import ExecClient
+    from iris.client.jobs.exec.session import ExecClient
     from iris.client.jobs.handle import AsyncJob
-    from iris.client.jobs.parent import EnclosingJob, ParentLookup
-    from iris.client.jobs.schedules import Overlap, ScheduleRow, SchedulesClient, When
+    from iris.client.schedules.client import ScheduleRow, SchedulesClient
+    from iris.client.schedules.when import Overlap, When
     from iris.client.secrets.named import SecretsClient
     from iris.model.job.spec import JobSpec
     from iris.scheduling.reasons.forecast import Forecast
@@ -94,14 +95,14 @@ class AsyncIrisClient:
     @cached_property
     def exec(self) -> "ExecClient":
         """The commands that run beside tasks. `AsyncJob.exec` is easier to use."""
-        from iris.client.jobs.exec_session import ExecClient
+        from iris.client.jobs.exec.session import ExecClient
 
         return ExecClient(self.connection, self.jobs)
 
     @cached_property
     def schedules(self) -> "SchedulesClient":
         """The operations on schedules, as `iris schedule` has them."""
-        from iris.client.jobs.schedules import SchedulesClient
+        from iris.client.schedules.client import SchedulesClient
 
         return SchedulesClient(self.connection)
 
@@ -313,7 +314,7 @@ class AsyncIrisClient:
             work, args, kwargs, workspace, await self.enclosing_job(), **options
         )
         submitted = await self.jobs.submit(spec)
-        return AsyncJob(self, submitted.id, submitted.run_id, submitted.ui)
+        return AsyncJob(self.connection, submitted.id, submitted.run_id, submitted.ui)
 
     @overload
     async def schedule(
@@ -411,7 +412,7 @@ class AsyncIrisClient:
             IrisError: the store does not accept the job's files.
             Unreachable: the service does not answer.
         """
-        from iris.client.jobs.schedules import parse_overlap
+        from iris.client.schedules.when import parse_overlap
 
         policy = parse_overlap(overlap)
         if "name" not in options:
@@ -444,7 +445,7 @@ class AsyncIrisClient:
         if names.ENV_JOB_ID not in os.environ:
             return None
         if self._parents is None:
-            from iris.client.jobs.parent import ParentLookup
+            from iris.client.build.parent import ParentLookup
 
             self._parents = ParentLookup(self.connection)
         return await self._parents.find()
@@ -475,7 +476,12 @@ class AsyncIrisClient:
         full = full_job_id(named)
         page = self.jobs.page(full) if number is None else ""
         return AsyncJob(
-            self, full, None, page, run_number=number, is_bare=in_a_job() and "/" not in named
+            self.connection,
+            full,
+            None,
+            page,
+            run_number=number,
+            is_bare=in_a_job() and "/" not in named,
         )
 
     # -- private
@@ -506,7 +512,7 @@ class AsyncIrisClient:
 
         spec = job_spec(current_user(), ("forecast",), **options)
         if (within := await self.enclosing_job()) is not None:
-            from iris.client.jobs.parent import inherit
+            from iris.client.build.inheritance import inherit
 
             spec = inherit(spec, within.spec, given=[*options])
         return spec

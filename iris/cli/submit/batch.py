@@ -15,8 +15,8 @@ from iris.cli.submit.workspace import warn_of_secrets, with_files
 from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.jobs.dependencies import bound_to
-from iris.client.jobs.submit import BatchResult
+from iris.client.jobs.submit.dependencies import bound_to
+from iris.client.jobs.submit.start import BatchResult
 from iris.model.errors import IrisError, Rejected
 from iris.model.job.spec import JobSpec
 from iris.scheduling.placement.refusals import Refusal

@@ -13,13 +13,13 @@ import click
 
 from iris.cli.submit.options import job_command, make_spec, parse_words
 from iris.cli.submit.workspace import files_options
-from iris.client.jobs.dependencies import among
+from iris.client.jobs.submit.dependencies import among
 from iris.model.errors import InvalidValue, IrisError
 from iris.model.job.demand_limits import check_demands
 from iris.model.job.spec import JobSpec
 
 if TYPE_CHECKING:
-    from iris.client.jobs.parent import EnclosingJob
+    from iris.client.build.parent import EnclosingJob
 
 #: The most wrong lines that one error lists.
 MAX_PROBLEMS = 20

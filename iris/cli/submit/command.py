@@ -14,14 +14,13 @@ from click.core import ParameterSource
 from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, print_json, selected
 from iris.cli.show import jobs as render
 from iris.cli.show.created import created, nothing_yet, run
-from iris.cli.show.follow import print_end
+from iris.cli.submit.input_file import read_whole
 from iris.cli.submit.options import SPEC_OPTIONS, JobCommand, make_spec, spec_options
-from iris.cli.submit.read_file import read_whole
 from iris.cli.submit.workspace import files_options, warn_of_secrets, with_files
 from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.views import Submitted
+from iris.client.jobs.submit.start import Submitted
 from iris.model.errors import IrisError, JobCancelled, JobFailed, Rejected
 from iris.model.job.spec import JobSpec
 
@@ -307,7 +306,8 @@ async def _follow(
     upload: timedelta,
     warning: Awaitable[str],
 ) -> IrisError | None:
-    from iris.cli.show.follow import follow_job  # a detached submit does not read logs
+    # A detached submit does not read logs.
+    from iris.cli.show.follow import follow_job, print_end
     from iris.client.logs.stored import LogReader
     from iris.storage.object_store import Store
 

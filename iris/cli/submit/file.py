@@ -11,6 +11,7 @@ import click
 from iris.cli.common import print_json
 from iris.cli.show import jobs as render
 from iris.cli.show.created import created, nothing_yet
+from iris.cli.submit.input_file import name_of, read_whole
 from iris.cli.submit.options import make_spec
 from iris.cli.submit.read_file import (
     JobDocument,
@@ -18,10 +19,8 @@ from iris.cli.submit.read_file import (
     job_options,
     key_problems,
     keys_given,
-    name_of,
     overridden,
     read_jobs,
-    read_whole,
     refused,
     without,
 )
@@ -29,14 +28,14 @@ from iris.cli.submit.workspace import files_options, warn_of_secrets, with_files
 from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.jobs.dependencies import among, bound_to
-from iris.client.views import Submitted
+from iris.client.jobs.submit.dependencies import among, bound_to
+from iris.client.jobs.submit.start import Submitted
 from iris.model.errors import InvalidJob, IrisError, Rejected
 from iris.model.job.demand_limits import check_demands
 from iris.model.job.spec import JobSpec
 
 if TYPE_CHECKING:
-    from iris.client.jobs.parent import EnclosingJob
+    from iris.client.build.parent import EnclosingJob
 
 
 #: An option in a message.

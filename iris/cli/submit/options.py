@@ -44,7 +44,7 @@ from iris.model.job.spec import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.units import format_duration
 
 if TYPE_CHECKING:
-    from iris.client.jobs.parent import EnclosingJob
+    from iris.client.build.parent import EnclosingJob
 
 #: Give a `TpuRequest`, a `Device`, the text itself, `Constraint`s, an `ExtraFile`, a name with its
 #: source, a `GivenArray`, and `Dependency`s.
@@ -285,7 +285,9 @@ def make_spec(
         click.UsageError: options contradict each other.
     """
     if within is not None:
-        from iris.client.jobs.child_digest import work_of_command  # few commands are typed in a job
+        from iris.client.build.child_digest import (
+            work_of_command,  # few commands are typed in a job
+        )
 
         given = {name for name in ("workdir", "priority") if options[name] is not None}
         given |= set() if inherits_files(options, within) else {"files"}

@@ -8,15 +8,14 @@ import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import yaml
 
 from iris.cli.submit.options import WORDS, job_command, parse_words
 from iris.config.bounded_yaml import BoundedLoader
-from iris.model.errors import InvalidJob, InvalidValue
-from iris.model.units import MIB, format_bytes
+from iris.model.errors import InvalidJob
 
 #: Options that exclude each other. One on the command line replaces the file's others.
 _EXCLUSIVE = (("tpu", "gpu", "device"), ("workspace", "no_workspace"))
@@ -350,30 +349,3 @@ def _words(name: str, key: Key) -> list[str]:
     if isinstance(option, click.Option) and option.is_flag:
         return [option.opts[0]] if key.values == ("true",) else list(option.secondary_opts[:1])
     return [f"{max(option.opts, key=len)}={value}" for value in key.values]
-
-
-#: The most bytes of a file of jobs: some hundred thousand lines. A device that is named by mistake
-#: may have no end.
-MOST = 64 * MIB
-
-
-def name_of(file: BinaryIO) -> str:
-    """Returns the name of a file for messages."""
-    return "standard input" if file.name == "<stdin>" else file.name
-
-
-def read_whole(file: BinaryIO) -> bytes:
-    """Returns the content of a file of jobs.
-
-    Raises:
-        InvalidValue: it is too large.
-    """
-    content = file.read(MOST + 1)
-    if len(content) > MOST:
-        raise InvalidValue(
-            "file",
-            name_of(file),
-            f"has more than {format_bytes(MOST)}",
-            "split it, or check the name",
-        )
-    return content

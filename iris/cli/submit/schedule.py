@@ -29,7 +29,8 @@ from iris.cli.submit.workspace import warn_of_secrets, with_files
 from iris.client.build.warnings import job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.jobs.schedules import Overlap, ScheduledRun, ScheduleRow, ScheduleView, When
+from iris.client.schedules.client import ScheduledRun, ScheduleRow, ScheduleView
+from iris.client.schedules.when import Overlap, When
 from iris.model.units import format_duration
 
 SCHEDULES: Listing[ScheduleRow] = Listing(

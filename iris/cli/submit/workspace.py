@@ -29,8 +29,8 @@ from iris.model.job.spec import JobSpec
 from iris.model.units import format_bytes
 
 if TYPE_CHECKING:
+    from iris.client.build.parent import EnclosingJob
     from iris.client.client import AsyncIrisClient
-    from iris.client.jobs.parent import EnclosingJob
     from iris.storage.object_store import Store
 
 

@@ -6,9 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from iris.model.job.array_tables import MAX_TABLE, Table, check_params, parse_table
-from iris.model.job.arrays import Array, check_limit, format_indices, is_indices, parse_indices, split_limit
 from iris.model.errors import InvalidValue
+from iris.model.job.array_tables import MAX_TABLE, Table, check_params, parse_table
+from iris.model.job.arrays import (
+    Array,
+    check_limit,
+    format_indices,
+    is_indices,
+    parse_indices,
+    split_limit,
+)
 
 
 class GivenArray(NamedTuple):
@@ -40,7 +47,9 @@ def parse_array(text: str) -> GivenArray:
 
 
 def array_of(
-    given: str | Iterable[int] | None, params: Sequence[Mapping[str, Any]] | None, max_running: int | None
+    given: str | Iterable[int] | None,
+    params: Sequence[Mapping[str, Any]] | None,
+    max_running: int | None,
 ) -> Array | None:
     """Returns the array that a Python program gives; None if it gives none.
 
@@ -48,10 +57,17 @@ def array_of(
         InvalidValue: it is not an array.
     """
     if given is not None and params is not None:
-        raise InvalidValue("array", given, "does not go with params, which has a row for each task", "give one of them")
+        raise InvalidValue(
+            "array",
+            given,
+            "does not go with params, which has a row for each task",
+            "give one of them",
+        )
     if given is None and params is None:
         if max_running is not None:
-            raise InvalidValue("max_running", max_running, "is for arrays", "give array or params, too")
+            raise InvalidValue(
+                "max_running", max_running, "is for arrays", "give array or params, too"
+            )
         return None
     limit = None if max_running is None else check_limit(max_running, f"max_running={max_running}")
     if params is not None:
@@ -65,4 +81,6 @@ def array_of(
 
 
 def _array(indices: Sequence[int], limit: int | None, columns: Iterable[str] = ()) -> Array:
-    return Array(indices=format_indices(indices), size=len(indices), limit=limit, columns=tuple(columns))
+    return Array(
+        indices=format_indices(indices), size=len(indices), limit=limit, columns=tuple(columns)
+    )

@@ -30,14 +30,20 @@ class Entrypoint(Generic[T]):
 
     @overload
     @staticmethod
-    def from_callable(function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> "Entrypoint[R]": ...
+    def from_callable(
+        function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> "Entrypoint[R]": ...
 
     @overload
     @staticmethod
-    def from_callable(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Entrypoint[R]": ...
+    def from_callable(
+        function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> "Entrypoint[R]": ...
 
     @staticmethod
-    def from_callable(function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> "Entrypoint[Any]":
+    def from_callable(
+        function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> "Entrypoint[Any]":
         """Returns the call of a function.
 
         Args:

@@ -7,21 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+from iris.client.build.child_digest import work_of_call, work_of_command
+from iris.client.build.entrypoint import Entrypoint
+from iris.client.build.options import JobOptions, job_spec
+from iris.client.build.parent import EnclosingJob
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
-from iris.client.build.entrypoint import Entrypoint
 from iris.client.functions.call import function_name, pack_call
 from iris.client.functions.interpreter import for_pickles, is_bare, own_interpreter
-from iris.client.build.options import JobOptions, job_spec
-from iris.client.jobs.parent import EnclosingJob
-from iris.client.jobs.child_digest import work_of_call, work_of_command
 from iris.client.workspace.files import commit_of, is_project
 from iris.client.workspace.pack import pack
 from iris.client.workspace.projects import ProjectFiles, build_variables, locate_project, project_at
 from iris.client.workspace.upload import upload, upload_table
+from iris.model.errors import InvalidValue
 from iris.model.job.array_tables import table_of
 from iris.model.job.demand_limits import check_demands
-from iris.model.errors import InvalidValue
 from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
 
@@ -53,7 +53,12 @@ async def make_job(
     entry = work if isinstance(work, Entrypoint) else Entrypoint(work, tuple(args), kwargs)
     if entry is work and (args or kwargs):
         given = ", ".join([*map(repr, args), *kwargs])
-        raise InvalidValue("arguments", given, "are given beside an entry point, which has its own", "put them into it")
+        raise InvalidValue(
+            "arguments",
+            given,
+            "are given beside an entry point, which has its own",
+            "put them into it",
+        )
     work, args, kwargs = entry.work, entry.args, entry.kwargs
     params = options.get("params")
     table = None if params is None or callable(work) else table_of(params)
@@ -61,7 +66,9 @@ async def make_job(
     inherits = _inherits(within, workspace, **options)
     if within is not None:
         if callable(work):
-            does = await asyncio.to_thread(work_of_call, work, [*args, *(params or ())], kwargs, spec, os.environ)
+            does = await asyncio.to_thread(
+                work_of_call, work, [*args, *(params or ())], kwargs, spec, os.environ
+            )
         else:
             does = work_of_command([*spec.command, *map(repr, params or ())], spec, os.environ)
         named = {*options} & {"workdir", "priority"} | (set() if inherits else {"files"})
@@ -72,7 +79,9 @@ async def make_job(
 
         for warning in await check_secrets(cluster, spec):
             warnings.warn(warning, stacklevel=4)
-    project = None if inherits else await asyncio.to_thread(_project, workspace, "workdir" in options)
+    project = (
+        None if inherits else await asyncio.to_thread(_project, workspace, "workdir" in options)
+    )
     # a container does not have this machine's directories
     here = cluster.supervisor is not None and spec.image is None
     changes: dict[str, Any] = {}
@@ -80,7 +89,9 @@ async def make_job(
         changes["workdir"] = str(Path.cwd())  # a program without files of its own starts here
     if project is not None and spec.environment.sync:
         build_env = await asyncio.to_thread(build_variables, project, spec.env, shares_files=here)
-        changes["environment"] = spec.environment.model_copy(update={"project": project.project, "build_env": build_env})
+        changes["environment"] = spec.environment.model_copy(
+            update={"project": project.project, "build_env": build_env}
+        )
     spec = spec.model_copy(update=changes)
     changes = {}
     store, root = Store(cluster.store), project.root if project is not None else None
@@ -90,7 +101,9 @@ async def make_job(
         bare = is_bare(spec, files)
         python = own_interpreter(cluster) if bare else None
         bare = bare and python is None
-        with await asyncio.to_thread(pack_call, work, args, kwargs, files, params, python, bare=bare) as packed:
+        with await asyncio.to_thread(
+            pack_call, work, args, kwargs, files, params, python, bare=bare
+        ) as packed:
             changes["call"] = await upload(store, packed)
     if table is not None and spec.array is not None:
         changes["array"] = spec.array.model_copy(update={"table": await upload_table(store, table)})
@@ -102,7 +115,9 @@ async def make_job(
 
 
 async def importable_from(
-    workspace: Path | str | bool | None, within: EnclosingJob | None = None, **options: Unpack[JobOptions]
+    workspace: Path | str | bool | None,
+    within: EnclosingJob | None = None,
+    **options: Unpack[JobOptions],
 ) -> Path | None:
     """Returns the directory whose files such a job gets; None: it gets none.
 
@@ -115,28 +130,52 @@ async def importable_from(
     return project.root if project is not None else None
 
 
-def _inherits(within: EnclosingJob | None, workspace: Path | str | bool | None, **options: Unpack[JobOptions]) -> bool:
+def _inherits(
+    within: EnclosingJob | None, workspace: Path | str | bool | None, **options: Unpack[JobOptions]
+) -> bool:
     """Returns whether the job gets the files of the job that it belongs to."""
-    return within is not None and workspace is None and "workdir" not in options and within.shares_files
+    return (
+        within is not None
+        and workspace is None
+        and "workdir" not in options
+        and within.shares_files
+    )
 
 
-def _command(work: Callable[..., Any] | Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[str]:
+def _command(
+    work: Callable[..., Any] | Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Sequence[str]:
     """Returns the words of the program, or the name of the function."""
     if callable(work):
         return (function_name(work),)
     if not isinstance(work, str | Sequence) or isinstance(work, bytes):
-        raise InvalidValue("work", work, "is neither a function nor a program", "pass a function, or words: 'python', 'train.py'")
+        raise InvalidValue(
+            "work",
+            work,
+            "is neither a function nor a program",
+            "pass a function, or words: 'python', 'train.py'",
+        )
     words = [work, *args] if isinstance(work, str) else [*work, *args]
     if isinstance(work, str) and not args and len(parts := work.split()) > 1:
-        remedy = f"pass each word: {', '.join(map(repr, parts[:4]))}; or a shell: 'sh', '-c', {work!r}"
+        remedy = (
+            f"pass each word: {', '.join(map(repr, parts[:4]))}; or a shell: 'sh', '-c', {work!r}"
+        )
         raise InvalidValue("work", work, "is one word, the name of a program", remedy)
     for word in words:
         if not isinstance(word, str):
             raise InvalidValue(
-                "command", word, f"is a {type(word).__name__}, not a text", "pass words, such as 'python', 'train.py'"
+                "command",
+                word,
+                f"is a {type(word).__name__}, not a text",
+                "pass words, such as 'python', 'train.py'",
             )
     if kwargs:
-        raise InvalidValue("kwargs", ", ".join(kwargs), "are arguments of a function, not of a program", "pass words")
+        raise InvalidValue(
+            "kwargs",
+            ", ".join(kwargs),
+            "are arguments of a function, not of a program",
+            "pass words",
+        )
     return words
 
 

@@ -15,15 +15,15 @@ from pydantic_core import ErrorDetails
 
 from iris.client.build.arrays import array_of
 from iris.client.connect.identity import full_job_id, in_a_job
+from iris.model.errors import InvalidJob, InvalidValue
 from iris.model.host import resources as model
 from iris.model.host.accelerators import TpuRequest, parse_gpu, parse_tpu
-from iris.model.job.checkpoints import CheckpointSource, parse_source
 from iris.model.host.constraints import TPU_NAME, Constraint, parse_constraint
+from iris.model.job.checkpoints import CheckpointSource, parse_source
 from iris.model.job.dependencies import Condition, Dependency, parse_dependencies
 from iris.model.job.environments import EnvironmentSpec
-from iris.model.errors import InvalidJob, InvalidValue
-from iris.model.job.spec import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.job.secrets import is_variable, parse_secret
+from iris.model.job.spec import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.units import parse_cpu, parse_duration, parse_size
 
 Duration = timedelta | float | str
@@ -82,7 +82,9 @@ class Resources:
     gpu: str | int | None = None
 
 
-def tasks_of(tpu: TpuRequest, slices: int | None, replicas: int | None) -> tuple[int, Coscheduling | None]:
+def tasks_of(
+    tpu: TpuRequest, slices: int | None, replicas: int | None
+) -> tuple[int, Coscheduling | None]:
     """Returns the number of tasks on TPU slices, and how they are coscheduled: a task for each
     host, all together.
 
@@ -91,7 +93,9 @@ def tasks_of(tpu: TpuRequest, slices: int | None, replicas: int | None) -> tuple
     """
     if tpu.hosts == 1 and slices is None:
         return 1 if replicas is None else replicas, None  # each on its own slice, independently
-    if replicas is not None and (replicas % tpu.hosts or (slices is not None and replicas != slices * tpu.hosts)):
+    if replicas is not None and (
+        replicas % tpu.hosts or (slices is not None and replicas != slices * tpu.hosts)
+    ):
         raise InvalidValue(
             "replicas",
             replicas,
@@ -105,8 +109,7 @@ def tasks_of(tpu: TpuRequest, slices: int | None, replicas: int | None) -> tuple
 
 
 class CallOptions(TypedDict, total=False):
-    """The options of a job whose tasks all make the same call: those of `JobOptions`, but `params`.
-    """
+    """The options of a job whose tasks all make the same call: those of `JobOptions`, but `params`."""
 
     #: A new one, made from the command, if it is left out.
     name: str
@@ -174,13 +177,22 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
     for option in options:
         if option not in JobOptions.__annotations__:
             known_as = _OTHER_NAMES.get(option)
-            near = [known_as] if known_as else difflib.get_close_matches(option, JobOptions.__annotations__, n=1)
+            near = (
+                [known_as]
+                if known_as
+                else difflib.get_close_matches(option, JobOptions.__annotations__, n=1)
+            )
             known = f"the options are {', '.join(JobOptions.__annotations__)}; arguments of a function go into kwargs={{...}}"
             remedy = f"did you mean {near[0]}?" if near else known
             raise InvalidValue("option", option, "is not an option of a job", remedy)
     resources, gang_by = options.get("resources", Resources()), options.get("gang_by")
     if not isinstance(resources, Resources):
-        raise InvalidValue("resources", resources, "is not Resources", "write resources=iris.Resources(cpu=2, memory='8g')")
+        raise InvalidValue(
+            "resources",
+            resources,
+            "is not Resources",
+            "write resources=iris.Resources(cpu=2, memory='8g')",
+        )
     for field in ("ports", "constraints", "after", "after_any", "after_fail", "notify"):
         if isinstance(given := options.get(field), str):
             raise InvalidValue(field, given, "is one text", f"write {field}=[{given!r}]")
@@ -189,23 +201,43 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             raise InvalidValue(field, given, "is not a list of jobs", f"write {field}=[job]")
     for field in ("env", "tags"):
         if not isinstance(given := options.get(field, {}), Mapping):
-            raise InvalidValue(field, given, "is not a mapping of names to values", f"write {field}={{'NAME': 'VALUE'}}")
+            raise InvalidValue(
+                field,
+                given,
+                "is not a mapping of names to values",
+                f"write {field}={{'NAME': 'VALUE'}}",
+            )
     replicas = options.get("replicas")
     try:
         array = array_of(options.get("array"), options.get("params"), options.get("max_running"))
         together = None
         if gang_by is not None:
-            together = Coscheduling(group_by=gang_by, tasks_per_host=options.get("tasks_per_host", 1))
+            together = Coscheduling(
+                group_by=gang_by, tasks_per_host=options.get("tasks_per_host", 1)
+            )
         elif "tasks_per_host" in options:
             raise InvalidValue(
-                "tasks_per_host", options["tasks_per_host"], "is for gangs on hosts that share an attribute", "give gang_by, too"
+                "tasks_per_host",
+                options["tasks_per_host"],
+                "is for gangs on hosts that share an attribute",
+                "give gang_by, too",
             )
         if resources.tpu is not None:
             if gang_by is not None:
-                raise InvalidValue("gang_by", gang_by, "does not go with tpu, whose tasks are placed by slice", "leave it out")
+                raise InvalidValue(
+                    "gang_by",
+                    gang_by,
+                    "does not go with tpu, whose tasks are placed by slice",
+                    "leave it out",
+                )
             replicas, together = tasks_of(parse_tpu(str(resources.tpu)), resources.slices, replicas)
         elif resources.slices is not None:
-            raise InvalidValue("slices", resources.slices, "is the number of slices of a type of TPU", "give tpu, too")
+            raise InvalidValue(
+                "slices",
+                resources.slices,
+                "is the number of slices of a type of TPU",
+                "give tpu, too",
+            )
         if array is not None and options.get("replicas") is None:
             replicas = array.size
         return JobSpec(
@@ -222,7 +254,8 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             replicas=1 if replicas is None else replicas,
             coscheduling=together,
             constraints=tuple(
-                parse_constraint(each) if isinstance(each, str) else each for each in options.get("constraints", ())
+                parse_constraint(each) if isinstance(each, str) else each
+                for each in options.get("constraints", ())
             ),
             env=dict(options.get("env", {})),
             secrets=secret_sources(options.get("secret", {})),
@@ -263,7 +296,10 @@ def secret_sources(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
         return {name: parse_secret(f"{name}={source}")[1] for name, source in given.items()}
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise InvalidValue(
-            "secret", "***", "is neither a mapping nor a list", "write secret=['NAME'] or secret={'NAME': 'SOURCE'}"
+            "secret",
+            "***",
+            "is neither a mapping nor a list",
+            "write secret=['NAME'] or secret={'NAME': 'SOURCE'}",
         )
     return dict(parse_secret(name if is_variable(name) else "***") for name in given)
 
@@ -277,7 +313,9 @@ def checkpoint_source(text: str | None) -> CheckpointSource | None:
     if text is None:
         return None
     source = parse_source(text)
-    return source.model_copy(update={"job": full_job_id(source.job), "bare": in_a_job() and "/" not in source.job})
+    return source.model_copy(
+        update={"job": full_job_id(source.job), "bare": in_a_job() and "/" not in source.job}
+    )
 
 
 def invalid_job(error: ValidationError) -> InvalidJob:
@@ -292,7 +330,9 @@ def _sentence(problem: ErrorDetails) -> str:
     found = problem.get("ctx", {}).get("error")
     if found is None:  # by pydantic, whose text is "Input should be …"
         field, remedy = ".".join(str(part) for part in problem["loc"]), problem["msg"]
-        found = InvalidValue(field, problem["input"], "is not valid", remedy[:1].lower() + remedy[1:])
+        found = InvalidValue(
+            field, problem["input"], "is not valid", remedy[:1].lower() + remedy[1:]
+        )
     field, colon, rest = str(found).partition(":")
     return f"{_OTHER_NAMES.get(field, field)}{colon}{rest}"
 
@@ -302,12 +342,19 @@ def _dependencies(user: str, jobs: Jobs, on: Condition) -> Iterator[Dependency]:
         if isinstance(job, str):
             yield from parse_dependencies(job, on, user, in_job=in_a_job())
         else:
-            yield Dependency(job=job.id, number=job.run_number, run_id=job.run_id or "", on=on, bare=job.is_bare)
+            yield Dependency(
+                job=job.id, number=job.run_number, run_id=job.run_id or "", on=on, bare=job.is_bare
+            )
 
 
 def _device(resources: Resources) -> model.Device | None:
     if resources.tpu is not None and resources.gpu is not None:
-        raise InvalidValue("gpu", resources.gpu, "does not go with tpu: a task has devices of one kind", "leave one of them out")
+        raise InvalidValue(
+            "gpu",
+            resources.gpu,
+            "does not go with tpu: a task has devices of one kind",
+            "leave one of them out",
+        )
     if resources.tpu is not None:
         return parse_tpu(str(resources.tpu)).device
     return parse_gpu(str(resources.gpu)) if resources.gpu is not None else None
@@ -322,7 +369,9 @@ def parse_band(priority: str) -> Band:
     try:
         return Band(priority)
     except ValueError:
-        raise InvalidValue("priority", priority, "is not a priority band", f"write {', '.join(Band)}") from None
+        raise InvalidValue(
+            "priority", priority, "is not a priority band", f"write {', '.join(Band)}"
+        ) from None
 
 
 def duration_of(given: Duration | None, field: str) -> timedelta | None:
@@ -334,10 +383,16 @@ def duration_of(given: Duration | None, field: str) -> timedelta | None:
     """
     if given is None or isinstance(given, timedelta):
         return given
-    return parse_duration(given, field) if isinstance(given, str) else timedelta(seconds=max(0.0, given))
+    return (
+        parse_duration(given, field)
+        if isinstance(given, str)
+        else timedelta(seconds=max(0.0, given))
+    )
 
 
-def _duration(options: JobOptions, field: Literal["scheduling_timeout", "timeout", "grace"]) -> timedelta | None:
+def _duration(
+    options: JobOptions, field: Literal["scheduling_timeout", "timeout", "grace"]
+) -> timedelta | None:
     given = options.get(field)
     return given if given is None or isinstance(given, timedelta) else parse_duration(given, field)
 

@@ -1,8 +1,8 @@
 """Describes what may be wrong with a job that is valid."""
 
 from iris.model.job.arrays import misspelt
-from iris.model.job.spec import JobSpec
 from iris.model.job.secrets import looks_secret
+from iris.model.job.spec import JobSpec
 from iris.scheduling.placement.refusals import Refusal
 
 

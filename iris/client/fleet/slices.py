@@ -12,7 +12,7 @@ from temporalio.client import WorkflowExecution
 from iris.client.connect.identity import signed
 from iris.client.connect.rpc import Connection
 from iris.client.fleet.autoscaler import AutoscalerClient
-from iris.client.views import attribute
+from iris.client.jobs.rows import attribute
 from iris.model import names
 from iris.model.errors import NotFound, Rejected
 from iris.model.frozen import Frozen

@@ -9,9 +9,10 @@ from temporalio.client import Client
 
 from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.rpc import Connection
-from iris.client.jobs.schedules import SchedulesClient
-from iris.client.jobs.submitted import bundles_of, submitted_spec
+from iris.client.jobs.submit.bundles import bundles_of
+from iris.client.jobs.submitted import submitted_spec
 from iris.client.logs.follow import reading_from
+from iris.client.schedules.client import SchedulesClient
 from iris.concurrency import for_each
 from iris.model import names
 from iris.model.errors import InvalidValue, NotFound, Rejected, Unreachable, first_line

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
@@ -11,44 +11,25 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.activities.control.service import first_run
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.jobs.lists import (
-    JobFilter,
-    count_jobs,
-    describe_job,
-    list_jobs,
-    numbered_run,
-    tasks_in,
-    unknown_job,
-)
-from iris.client.jobs.parent import FamilyClient
-from iris.client.jobs.status import reported_status
-from iris.client.views import (
-    CancelRequest,
-    Explanation,
-    JobRow,
-    LogSource,
-    Refused,
-    Submitted,
-    cancelling_of,
-    check_task,
-    described,
-    overruled,
-    page_of,
-    state_of,
-    task_of,
-)
+from iris.client.jobs.child_jobs import ChildJobsClient
+from iris.client.jobs.explanation import Explanation, cancelling_of, reason_of
+from iris.client.jobs.find import describe_job, numbered_run, unknown_job
+from iris.client.jobs.lists import JobFilter, count_jobs, list_jobs
+from iris.client.jobs.rows import JobRow, state_of
+from iris.client.jobs.status import check_task, overruled, reported_status, task_of
+from iris.client.logs.source import LogSource, log_source
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
-from iris.model.job.arrays import MEMO_ARRAY
+from iris.model.frozen import Frozen
 from iris.model.job.cancelling import grace_in
 from iris.model.job.spec import DEFAULT_GRACE, Band, JobSpec, JobStatus
-from iris.model.states import ENDED, TaskState
+from iris.model.states import ENDED, JobState, TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 if TYPE_CHECKING:
-    from iris.client.jobs.submit import BatchResult
+    from iris.client.jobs.submit.start import BatchResult, Submitted
     from iris.client.jobs.usage import InUse
     from iris.model.job.requests import Request
     from iris.scheduling.reasons.forecast import Forecast
@@ -59,6 +40,23 @@ FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
 RETRY_INTERVAL = timedelta(seconds=1)
 
 
+class CancelRequest(NamedTuple):
+    """The answer to the request to cancel a job or one of its tasks."""
+
+    #: The state of one that has ended already: there is nothing to cancel. None: it has not.
+    ended: JobState | TaskState | None
+    #: How long its programs may take to end.
+    grace: timedelta
+
+
+class Refused(Frozen):
+    """The part of the scheduler's `Answer` that tells why a job cannot run. The whole would import
+    the scheduler's state.
+    """
+
+    refusal: Refusal | None = None
+
+
 class JobsClient:
     """The jobs of one cluster."""
 
@@ -66,16 +64,16 @@ class JobsClient:
         self._connection = connection
         self._cluster = connection.record
         #: The jobs that belong to a job.
-        self.family = FamilyClient(connection)
+        self.child_jobs = ChildJobsClient(connection)
 
-    async def submit(self, spec: JobSpec) -> Submitted:
+    async def submit(self, spec: JobSpec) -> "Submitted":
         """Starts the job.
 
         Raises:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: a live job has this name.
         """
-        from iris.client.jobs.submit import start_job  # most commands submit nothing
+        from iris.client.jobs.submit.start import start_job  # most commands submit nothing
 
         return await start_job(self._connection, spec)
 
@@ -86,7 +84,7 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: another live job has this name.
         """
-        from iris.client.jobs.submit import start_once
+        from iris.client.jobs.submit.start import start_once
 
         return await start_once(self._connection, spec, key)
 
@@ -121,14 +119,14 @@ class JobsClient:
                 explained without its attempts.
         """
         status, refusal = await self.status_and_refusal(job, run_id, index)
-        from iris.client.jobs.status import known_attempts  # most commands list no attempts
+        from iris.client.jobs.task_reports import known_attempts  # most commands list no attempts
 
         known = await known_attempts(self._connection, status, index, run_id)
-        message = refusal.message if refusal else described(status, index)
-        if refusal is not None and (remark := await self.family.held_above(job, refusal)):
+        message = refusal.message if refusal else reason_of(status, index)
+        if refusal is not None and (remark := await self.child_jobs.held_above(job, refusal)):
             message = f"{message}; {remark}"
         children = tuple(
-            await self.family.children(job, (await self.log_source(job, run_id)).run_id)
+            await self.child_jobs.children(job, (await self.log_source(job, run_id)).run_id)
         )
         facts = {
             **known._asdict(),
@@ -291,7 +289,7 @@ class JobsClient:
         """
         return None if number is None else await numbered_run(self._connection, job, number)
 
-    async def nearest(self, text: str) -> str:
+    async def resolve_id(self, text: str) -> str:
         """Returns the id of the job that a user names: in a job, a bare name means the job's own
         child first.
 
@@ -299,18 +297,16 @@ class JobsClient:
             InvalidValue: the text does not name a job.
             Unreachable: the service does not answer.
         """
-        from iris.client.nearest import (
-            nearest,  # outside of jobs, most commands need only `full_job_id`
-        )
+        # Outside of jobs, most commands need only `full_job_id`.
+        from iris.client.jobs.resolve_id import resolve_id
 
-        return await nearest(self._connection, text)
+        return await resolve_id(self._connection, text)
 
     def page(self, job: str, run_id: str | None = None) -> str:
         """Returns the address of the job's page in Temporal's Web UI; empty when the cluster has
         none.
         """
-        cluster = self._cluster
-        return page_of(cluster.ui, cluster.namespace, names.job_workflow(cluster.name, job), run_id)
+        return self._connection.page(names.job_workflow(self._cluster.name, job), run_id)
 
     async def log_source(self, job: str, run_id: str | None = None) -> LogSource:
         """Returns where the job's logs are. Asks only the service, so it works while no control
@@ -319,20 +315,7 @@ class JobsClient:
         Raises:
             NotFound: there is no such job.
         """
-        described = await describe_job(self._connection, job, run_id)
-        memo = await described.memo()
-        run_id = first_run(described)
-        indices = (
-            tuple((await self.submitted_spec(job, run_id)).indices)
-            if memo.get(MEMO_ARRAY)
-            else None
-        )
-        return LogSource(
-            run_id=run_id,
-            tasks=tasks_in(memo),
-            indices=indices,
-            function=names.MEMO_FUNCTION in memo,
-        )
+        return await log_source(self._connection, job, run_id)
 
     async def forecast(self, spec: JobSpec) -> "Forecast":
         """Returns what the scheduler would do with the job if it were submitted now. Changes
@@ -422,9 +405,7 @@ class JobsClient:
         if status.cancelling is not None:
             return status, None
         if index is not None:
-            from iris.client.jobs.status import (
-                with_own_status,  # with messages that other commands do not need
-            )
+            from iris.client.jobs.task_reports import with_own_status
 
             status = await with_own_status(self._connection, status, index, first_run(described))
         tasks_to_explain = [task for task in status.tasks if index is None or task.index == index]

@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.rpc import Connection
-from iris.client.nearest import nearest
+from iris.client.jobs.resolve_id import resolve_id
 from iris.concurrency import for_each
 from iris.messages.job import Endpoints
 from iris.model import names
@@ -96,7 +96,7 @@ class EndpointsClient:
             raise InvalidValue(
                 "job", "", "is missing", "name a job: the program does not run in one"
             )
-        root = names.root_id(await nearest(self._connection, job))
+        root = names.root_id(await resolve_id(self._connection, job))
 
         async def of(job: str) -> tuple[Endpoint, ...]:
             try:

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from iris.client.jobs.status import check_task
 from iris.client.logs.follow import reading_from
-from iris.client.views import LogSource, check_task
+from iris.client.logs.source import LogSource
 from iris.client.workspace.git import git_folder_in
 from iris.model import names
 from iris.model.errors import InvalidValue, IrisError, Rejected

@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, overload
 from typing_extensions import TypeVar
 
 from iris.client.build.options import Duration, duration_of, parse_band
-from iris.client.jobs.exec import ExecResult, profile_format, profile_task, run_command
+from iris.client.connect.rpc import Connection
+from iris.client.jobs.client import JobsClient
+from iris.client.jobs.exec.commands import ExecResult, profile_format, profile_task, run_command
+from iris.client.jobs.exec.session import ExecClient, TaskLocation
 from iris.client.jobs.results import check_own, results_of
+from iris.client.jobs.status import check_task
 from iris.client.logs.entries import LogEntry
 from iris.client.logs.selection import milliseconds_since, streams_of
 from iris.client.logs.stored import LogReader
 from iris.client.logs.whole_lines import print_lines, whole_lines
-from iris.client.views import check_task
 from iris.model.errors import InvalidValue
 from iris.model.job.spec import JobStatus, TaskStatus
 from iris.storage.object_store import Store
 
 if TYPE_CHECKING:
-    from iris.client.client import AsyncIrisClient
-    from iris.client.jobs.exec_session import TaskLocation
+    from iris.client.jobs.explanation import Explanation
     from iris.client.jobs.notifications import NotificationRow
     from iris.client.jobs.usage import InUse
-    from iris.client.views import Explanation
 
 #: What the job's function returns; None for a program.
 T = TypeVar("T", default=Any)
@@ -36,7 +37,7 @@ class AsyncJob(Generic[T]):
 
     def __init__(
         self,
-        client: "AsyncIrisClient",
+        connection: Connection,
         job_id: str,
         run_id: str | None,
         ui: str = "",
@@ -47,7 +48,7 @@ class AsyncJob(Generic[T]):
         """Creates the handle of a job that exists. `AsyncIrisClient.submit` and `.job` do this.
 
         Args:
-            client: of the job's cluster.
+            connection: the connection to the job's cluster.
             job_id: `USER/NAME`.
             run_id: the run of the job's workflow; None: the latest with this id, or that of the
                 number.
@@ -55,9 +56,10 @@ class AsyncJob(Generic[T]):
             run_number: the number of the run among those of the name; None: the job was not named
                 by it.
         """
-        self._client = client
-        self._jobs = client.jobs
-        self._store_url = client.record.store
+        self._connection = connection
+        self._jobs = JobsClient(connection)
+        self._exec = ExecClient(connection, self._jobs)
+        self._store_url = connection.record.store
         #: The status that was returned last; None: none was.
         self._seen: JobStatus | None = None
         #: The run of the job's workflow. None: the latest; or that of `run_number`, before the
@@ -184,7 +186,7 @@ class AsyncJob(Generic[T]):
 
         spec = await self._jobs.submitted_spec(*await self._found())
         return await notifications_of(
-            self._client.connection,
+            self._connection,
             spec,
             (await self._jobs.log_source(*await self._found())).run_id,
         )
@@ -378,7 +380,7 @@ class AsyncJob(Generic[T]):
             raise InvalidValue("command", "", "is empty", "pass words, such as 'nvidia-smi', '-L'")
         limit = duration_of(timeout, "timeout")
         return await run_command(
-            self._client.exec, await self._locate(task), command, timeout=limit, input=input
+            self._exec, await self._locate(task), command, timeout=limit, input=input
         )
 
     @asynccontextmanager
@@ -400,9 +402,9 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job, or it has no such task.
             Unreachable: the host or the store does not answer.
         """
-        from iris.client.jobs.port_forward import forwarded  # few programs need it
+        from iris.client.jobs.exec.port_forward import forwarded  # few programs need it
 
-        async with forwarded(self._client.exec, await self._locate(task), ports) as numbers:
+        async with forwarded(self._exec, await self._locate(task), ports) as numbers:
             yield numbers
 
     async def profile(
@@ -425,7 +427,7 @@ class AsyncJob(Generic[T]):
             Unreachable: the host or the store does not answer.
         """
         wanted, limit = profile_format(format), duration_of(duration, "duration")
-        return await profile_task(self._client.exec, await self._locate(task), wanted, limit)
+        return await profile_task(self._exec, await self._locate(task), wanted, limit)
 
     @overload
     async def rerun(
@@ -474,7 +476,7 @@ class AsyncJob(Generic[T]):
                 plane.
         """
         from iris.client.build.options import secret_sources
-        from iris.client.jobs.rerun import submit_again  # few programs need it
+        from iris.client.jobs.submit.rerun import submit_again  # few programs need it
 
         run_id = await self._run()
         store, secrets = Store(self._store_url), secret_sources(secret)
@@ -484,13 +486,13 @@ class AsyncJob(Generic[T]):
         return (
             None
             if submitted is None
-            else AsyncJob(self._client, submitted.id, submitted.run_id, submitted.ui)
+            else AsyncJob(self._connection, submitted.id, submitted.run_id, submitted.ui)
         )
 
     def __repr__(self) -> str:
         """Names the job, its cluster, the state that was seen last, and its page. Asks nothing."""
         number = "" if self.run_number is None else f"#{self.run_number}"
-        facts = [f"<Job {self.id}{number} of cluster {self._client.record.name}"]
+        facts = [f"<Job {self.id}{number} of cluster {self._connection.record.name}"]
         if (seen := self._seen) is not None:
             facts.append(
                 f"{'last seen ' * (not seen.state.ended)}{seen.state}{f': {seen.reason}' * bool(seen.reason)}"
@@ -512,7 +514,7 @@ class AsyncJob(Generic[T]):
         if (
             self.is_bare
             and self.run_id is None
-            and (found := await self._jobs.nearest(self.id.rpartition("/")[2])) != self.id
+            and (found := await self._jobs.resolve_id(self.id.rpartition("/")[2])) != self.id
         ):
             self.id, self.is_bare = found, False
             self.ui = self._jobs.page(found) if self.run_number is None else ""
@@ -520,9 +522,9 @@ class AsyncJob(Generic[T]):
             self.run_id = await self._jobs.run(self.id, self.run_number)
         return self.run_id
 
-    async def _locate(self, task: int | None) -> "TaskLocation":
+    async def _locate(self, task: int | None) -> TaskLocation:
         run_id = await self._run()
-        return await self._client.exec.locate(self.id, task, run_id)
+        return await self._exec.locate(self.id, task, run_id)
 
     async def _results(
         self,

@@ -2,36 +2,22 @@
 again.
 """
 
-import difflib
-import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Any
 
-from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import Client, WorkflowExecution
 
-from iris.activities.control.service import first_run
-from iris.client.connect.rpc import UNREADABLE_MEMO, Connection, memo_of
-from iris.client.views import JobRow, attribute, state_of, tags_of
+from iris.client.connect.rpc import Connection
+from iris.client.jobs.rows import JobRow, row_of, state_of
 from iris.model import names
-from iris.model.errors import NotFound
-from iris.model.job.arrays import MAX_TASKS
-from iris.model.job.cancelling import CANCELLING, cancelling_in
-from iris.model.job.children import parent_in
-from iris.model.job.spec import MAX_REPLICAS
-from iris.model.job.tags import MEMO_NOTE, check_tag, format_tags, has_tags, written
+from iris.model.job.cancelling import CANCELLING
+from iris.model.job.tags import check_tag, format_tags, has_tags, written
 from iris.model.states import JobState
 
-#: The command of a job whose description is encrypted with a key that this client does not have.
-UNREADABLE = "(cannot be read with the keys known here)"
 #: About how many jobs are read together if not all of them are in the list.
 READ_TOGETHER = 500
-#: How alike two names are of which one is a misspelling of the other: the part of their letters
-#: that they have in common.
-NEAR = 0.75
 
 
 @dataclass(frozen=True)
@@ -102,43 +88,6 @@ class JobFilter:
         return " AND ".join(conditions)
 
 
-def device_in(memo: Mapping[str, Any]) -> str:
-    """Returns the accelerators of each of a job's tasks by its memo; empty if the memo has none."""
-    device = memo.get(names.MEMO_DEVICE)
-    return device if isinstance(device, str) else ""
-
-
-def commit_in(memo: Mapping[str, Any]) -> str:
-    """Returns the git commit of a job's files by its memo; empty if the memo has none."""
-    commit = memo.get(names.MEMO_COMMIT)
-    return commit if isinstance(commit, str) else ""
-
-
-def note_in(memo: Mapping[str, Any]) -> str:
-    """Returns what a job's user has noted, by the job's memo; empty if the memo has nothing."""
-    note = memo.get(MEMO_NOTE)
-    return note if isinstance(note, str) else ""
-
-
-def reason_in(memo: Mapping[str, Any], state: JobState) -> str:
-    """Returns the reason of a job's state by its memo; empty if the memo has none, or that of
-    another state.
-    """
-    shown = memo.get(names.MEMO_REASON)
-    reason = (
-        shown.get("reason") if isinstance(shown, dict) and shown.get("state") == state else None
-    )
-    return reason if isinstance(reason, str) else ""
-
-
-def tasks_in(memo: Mapping[str, Any]) -> int:
-    """Returns the number of a job's tasks by its memo; 1 if the memo has none: any client can start
-    a workflow with any memo.
-    """
-    tasks = memo.get(names.MEMO_TASKS)
-    return tasks if isinstance(tasks, int) and 0 < tasks <= max(MAX_REPLICAS, MAX_TASKS) else 1
-
-
 async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> list[JobRow]:
     """Returns the jobs, the newest first. If ended jobs are wanted, those of which there is a newer
     run have its number.
@@ -165,7 +114,7 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
                 continue
             if len(found) == limit:
                 break
-            row = await _row(execution)
+            row = await row_of(execution)
             texts = (
                 row.id,
                 row.command,
@@ -180,17 +129,6 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
         return [row for row, _ in found]
     runs = await runs_of(connection, {row.id for row, _ in found})
     return [_numbered(row, run_id, runs.get(row.id, ())) for row, run_id in found]
-
-
-async def listed_job(connection: Connection, job: str, run_id: str | None = None) -> JobRow:
-    """Returns what lists show of a job. Asks only the service, so it works while no control plane
-    answers.
-
-    Raises:
-        NotFound: there is no such job.
-        Unreachable: the service does not answer.
-    """
-    return await _row(await describe_job(connection, job, run_id))
 
 
 async def count_jobs(connection: Connection, wanted: JobFilter, *, ended: bool) -> int:
@@ -231,22 +169,6 @@ async def runs_of(connection: Connection, jobs: Iterable[str]) -> dict[str, list
     return runs
 
 
-async def numbered_run(connection: Connection, job: str, number: int) -> str:
-    """Returns the id of a run of the job, by its number among the runs that the service knows, the
-    oldest of which is 1.
-
-    Raises:
-        NotFound: the job has no such run.
-        Unreachable: the service does not answer.
-    """
-    runs = (await runs_of(connection, [job])).get(job) or []
-    if not runs:
-        raise await unknown_job(connection, job)
-    if not 1 <= number <= len(runs):
-        raise NotFound(f"job {job} has no run {number}; its runs are 1 to {len(runs)}")
-    return runs[number - 1]
-
-
 async def executions_of(connection: Connection, jobs: Iterable[str]) -> list[WorkflowExecution]:
     """Returns all runs of each of these jobs that the service knows, in no particular order, as
     `runs_of` does.
@@ -273,81 +195,6 @@ async def executions_of(connection: Connection, jobs: Iterable[str]) -> list[Wor
         ]
 
 
-async def describe_job(
-    connection: Connection, job: str, run_id: str | None = None
-) -> WorkflowExecutionDescription:
-    """Describes the job's latest run, or the run with this id where a later job has taken the name.
-
-    Raises:
-        NotFound: there is no such job.
-        Unreachable: the service does not answer.
-    """
-    described = await find_job(connection, job, run_id)
-    if described is None:
-        raise await unknown_job(connection, job)
-    return described
-
-
-async def find_job(
-    connection: Connection, job: str, run_id: str | None = None
-) -> WorkflowExecutionDescription | None:
-    """Describes the job as `describe_job` does. Returns None if there is no such job.
-
-    Raises:
-        Unreachable: the service does not answer.
-    """
-    workflow_id = names.job_workflow(connection.record.name, job)
-    with connection.rpc_errors():
-        try:
-            described = await connection.workflow(workflow_id).describe()
-            if run_id is not None and first_run(described) != run_id:
-                described = await connection.workflow(workflow_id, run_id).describe()
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None
-            raise
-    # Otherwise, something else in the namespace has the id.
-    return described if described.workflow_type == names.WORKFLOW_TYPES[names.KIND_JOB] else None
-
-
-async def unknown_job(connection: Connection, job: str) -> NotFound:
-    """Returns the error for a job that does not exist, with the names of similar ones.
-
-    Raises:
-        Unreachable: the service does not answer.
-    """
-    known = [row.id for row in await list_jobs(connection, JobFilter(), 500)]
-    within, name = os.environ.get(names.ENV_JOB_ID), job.partition("/")[2]
-    near = near_jobs(job, known)
-    if within is not None and "/" not in name:
-        near = list(dict.fromkeys([*near, *near_jobs(names.child_id(within, name), known)]))
-    hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists them"
-    return NotFound(f"there is no job {job}; {hint}")
-
-
-def near_jobs(job: str, known: Iterable[str]) -> list[str]:
-    """Returns the jobs of which the id may be a misspelling: the nearest names, and the same name
-    of other users and parents.
-
-    The user's name does not count: it is the same in most ids, and makes any two of them alike.
-    """
-    others = [other for other in dict.fromkeys(known) if other != job]  # it has just begun
-    _, _, name = job.partition("/")
-    names_of = {other: other.partition("/")[2] for other in others}
-    # The id of a child is no misspelling of one of a job.
-    alike = {
-        own: other for other, own in reversed(names_of.items()) if own.count("/") == name.count("/")
-    }
-    near = [alike[own] for own in difflib.get_close_matches(name, list(alike), n=3, cutoff=NEAR)]
-    near += [
-        other
-        for own, other in alike.items()
-        if own.startswith(f"{name}-") or name.startswith(f"{own}-")
-    ][:3]
-    near += [other for other in others if f"/{other}".endswith(f"/{name}")]
-    return list(dict.fromkeys(near))
-
-
 def _newest_first(
     connection: Connection, query: str, wanted: JobFilter, limit: int
 ) -> AsyncIterator[WorkflowExecution]:
@@ -362,29 +209,6 @@ def _numbered(row: JobRow, run_id: str, runs: Sequence[str]) -> JobRow:
     if run_id not in runs[:-1]:
         return row
     return row.model_copy(update={"run": runs.index(run_id) + 1})
-
-
-async def _row(execution: WorkflowExecution) -> JobRow:
-    memo = await memo_of(execution)
-    known, state = memo is not UNREADABLE_MEMO, state_of(execution)
-    cancelling = None if state.ended else cancelling_in(memo)
-    return JobRow(
-        id=names.job_of_workflow(execution.id),
-        state=state,
-        user=attribute(execution, names.SA_USER),
-        submitted_at=execution.start_time,
-        command=str(memo.get(names.MEMO_COMMAND, "")) if known else UNREADABLE,
-        priority=attribute(execution, names.SA_PRIORITY),
-        tasks=tasks_in(memo) if known else None,
-        device=device_in(memo),
-        commit=commit_in(memo),
-        parent_run=parent.run_id if (parent := parent_in(memo)) is not None else "",
-        reason=str(cancelling) if cancelling is not None else reason_in(memo, state),
-        cancelling=cancelling,
-        tags=tags_of(execution),
-        note=note_in(memo),
-        run_id=execution.run_id,
-    )
 
 
 #: The length of the first window, and how many times longer the next one is if it has too few.

@@ -12,8 +12,8 @@ from iris.client.connect.identity import current_user
 from iris.client.functions.result import Raised
 from iris.client.functions.task_results import error_of, task_results
 from iris.client.logs.entries import Entries
+from iris.client.logs.source import LogSource
 from iris.client.logs.stored import LogReader
-from iris.client.views import LogSource
 from iris.model.errors import JobCancelled, JobFailed, Rejected
 from iris.model.job.demand_limits import cut
 from iris.model.job.spec import JobStatus, TaskStatus

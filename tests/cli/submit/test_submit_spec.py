@@ -16,9 +16,9 @@ import pytest
 from iris.cli.submit.command import submit
 from iris.cli.submit.options import make_spec
 from iris.cli.submit.workspace import files_of, send_workspace, with_files, workspace_of
+from iris.client.build.parent import EnclosingJob
 from iris.client.build.warnings import job_warnings
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.jobs.parent import EnclosingJob
 from iris.model.errors import InvalidValue, Rejected
 from iris.model.host.constraints import TPU_NAME
 from iris.model.host.resources import Device, DeviceKind

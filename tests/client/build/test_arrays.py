@@ -7,11 +7,11 @@ import click
 import pytest
 
 from iris.cli.submit.options import make_spec, parse_words
-from iris.client.build.warnings import job_warnings
 from iris.client.build.arrays import parse_array
 from iris.client.build.options import Resources, job_spec
-from iris.model.job.arrays import MAX_TASKS, Array
+from iris.client.build.warnings import job_warnings
 from iris.model.errors import Rejected
+from iris.model.job.arrays import MAX_TASKS, Array
 from iris.model.job.spec import JobSpec
 
 CSV = "lr,model\n0.1,small\n0.2,big\n0.3,huge\n"

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from iris.cli.submit.options import make_spec, spec_options
 from iris.client.build.options import Resources, job_spec
-from iris.model.job.environments import EnvironmentSpec
 from iris.model.errors import InvalidJob, InvalidValue
+from iris.model.job.environments import EnvironmentSpec
 from iris.model.job.spec import JobSpec
 
 

@@ -1,11 +1,9 @@
 """Client operations on schedules: Temporal schedules that start a job again and again."""
 
 import asyncio
-import zoneinfo
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 
 from temporalio.client import (
     Schedule,
@@ -13,14 +11,10 @@ from temporalio.client import (
     ScheduleActionResult,
     ScheduleActionStartWorkflow,
     ScheduleAlreadyRunningError,
-    ScheduleCalendarSpec,
     ScheduleDescription,
     ScheduleHandle,
-    ScheduleIntervalSpec,
     ScheduleOverlapPolicy,
     SchedulePolicy,
-    ScheduleRange,
-    ScheduleSpec,
     ScheduleState,
     WorkflowExecutionStatus,
     WorkflowFailureError,
@@ -28,46 +22,22 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.client.build.options import Duration, duration_of
 from iris.client.connect.identity import current_user, full_job_id
 from iris.client.connect.rpc import Connection
+from iris.client.schedules.when import Overlap, When, service_times
 from iris.messages.scheduled_job import LEFT_OUT, ScheduledJob
 from iris.model import names
-from iris.model.cron import Excluded, excluded, is_in_whole_hours, parse_cron, zone_of
 from iris.model.errors import InvalidValue, NotFound, Rejected
 from iris.model.job.checkpoints import FIELD
 from iris.model.job.demand_limits import check_demands
 from iris.model.job.spec import JobSpec
 from iris.model.states import JobState
-from iris.model.units import format_duration
 from iris.workflows import web_ui
 from iris.workflows.search_attributes import keywords
 
 #: Times that were missed no longer ago, such as while the service was away, are made up for.
 #: Temporal's default is a year: a laptop that comes back from a holiday would start a job at once.
 CATCH_UP = timedelta(hours=1)
-#: The shortest time between two runs. A job takes seconds to start; a program that has to run more
-#: often loops itself.
-SHORTEST = timedelta(seconds=10)
-
-
-class Overlap(StrEnum):
-    """What happens at a time at which the job of the time before has not ended."""
-
-    SKIP = "skip"  # that time is left out
-    QUEUE = "queue"  # one run waits for its end; further times are left out
-    CANCEL = "cancel"  # it is cancelled; the new one starts at its end
-
-
-def parse_overlap(name: str) -> Overlap:
-    """Returns the overlap of this name.
-
-    Raises:
-        InvalidValue: there is none.
-    """
-    if name not in list(Overlap):
-        raise InvalidValue("overlap", name, "is not known", f"write {', '.join(Overlap)}")
-    return Overlap(name)
 
 
 _POLICIES = {
@@ -75,72 +45,6 @@ _POLICIES = {
     Overlap.QUEUE: ScheduleOverlapPolicy.BUFFER_ONE,
     Overlap.CANCEL: ScheduleOverlapPolicy.CANCEL_OTHER,
 }
-
-
-@dataclass(frozen=True)
-class When:
-    """The times of a schedule: those of cron expressions in a time zone, or one in each interval.
-
-    Where the zone's clock is set forward, a time that it skips has no run; where it is set back, a
-    time that comes twice has one.
-
-    Raises:
-        InvalidValue: neither or both are given, the interval is too short, the time zone is
-            unknown, or an expression never comes.
-    """
-
-    #: One expression or several: minute, hour, day, month, weekday.
-    cron: str | Sequence[str] = ()
-    #: In seconds if it is a number.
-    every: Duration | None = None
-    time_zone: str = "UTC"
-
-    def __post_init__(self) -> None:
-        if bool(self.cron) == (self.interval is not None):
-            given = ", ".join(self.expressions) or None
-            raise InvalidValue(
-                "cron",
-                given,
-                "or every must be given, and not both",
-                'write cron "0 2 * * *", or every "6h"',
-            )
-        if self.interval is not None and self.interval < SHORTEST:
-            raise InvalidValue(
-                "every",
-                format_duration(self.interval),
-                "is too short",
-                f"write {format_duration(SHORTEST)} or more",
-            )
-        known = zoneinfo.available_timezones()
-        if known and self.time_zone not in known:
-            raise InvalidValue(
-                "time-zone",
-                self.time_zone,
-                "is not a time zone",
-                "write UTC, or a name such as Europe/Berlin",
-            )
-        for expression in self.expressions:
-            if (parsed := parse_cron(expression)) is not None and not parsed.is_possible:
-                problem = "never comes: no year has such a day"
-                raise InvalidValue(
-                    "cron",
-                    expression,
-                    problem,
-                    'write a day that its months have, such as "0 2 28 2 *"',
-                )
-
-    @property
-    def expressions(self) -> tuple[str, ...]:
-        return (self.cron,) if isinstance(self.cron, str) and self.cron else tuple(self.cron)
-
-    @property
-    def interval(self) -> timedelta | None:
-        return duration_of(self.every, "every")
-
-    def __str__(self) -> str:
-        if self.interval is not None:
-            return f"every {format_duration(self.interval)}"
-        return f"{'; '.join(self.expressions)} {self.time_zone}"
 
 
 @dataclass(frozen=True)
@@ -238,7 +142,7 @@ class SchedulesClient:
             names.SA_KIND: names.KIND_SCHEDULE,
             names.SA_USER: spec.user,
         }
-        times = _times_of(when, datetime.now(UTC))
+        times = service_times(when, datetime.now(UTC))
         zone = "" if when.interval is not None or times.time_zone_name == "UTC" else when.time_zone
         schedule = Schedule(
             action=ScheduleActionStartWorkflow(
@@ -471,33 +375,6 @@ class SchedulesClient:
                     return run
                 raise
         return replace(run, state=JobState.SUCCEEDED.value)
-
-
-def _times_of(when: When, now: datetime) -> ScheduleSpec:
-    """Returns the times for the service.
-
-    What it does at changes of the clock is not the same in all time zones, so expressions of every
-    hour are left to UTC, where nothing changes, and times at which no expression comes are
-    excluded.
-    """
-    if when.interval is not None:
-        return ScheduleSpec(intervals=[ScheduleIntervalSpec(every=when.interval)])
-    times = ScheduleSpec(cron_expressions=list(when.expressions), time_zone_name=when.time_zone)
-    crons, zone = [parse_cron(each) for each in when.expressions], zone_of(when.time_zone)
-    known = [each for each in crons if each is not None]
-    if zone is None or len(known) < len(crons):
-        return times
-    if all(each.is_of_every_hour for each in known) and is_in_whole_hours(zone, now):
-        return replace(times, time_zone_name="UTC")
-    return replace(times, skip=[_calendar(each) for each in excluded(known)])
-
-
-def _calendar(times: Excluded) -> ScheduleCalendarSpec:
-    return ScheduleCalendarSpec(
-        second=[ScheduleRange(0, 59)],
-        minute=[ScheduleRange(minute) for minute in times.minutes],
-        hour=[ScheduleRange(hour) for hour in times.hours],
-    )
 
 
 def _end_of(error: WorkflowFailureError) -> tuple[str, str]:

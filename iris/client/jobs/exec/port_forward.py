@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from iris.activities.host.sessions.relay import Relay, Streams, this_machine
-from iris.client.jobs.exec_session import ExecClient, Session, TaskLocation, new_session
+from iris.client.jobs.exec.session import ExecClient, Session, TaskLocation, new_session
 from iris.messages.exec import FrameKind
 from iris.messages.port_forward import ForwardEnd, ForwardReady, ForwardRequest, connection_frame
 from iris.model.errors import InvalidValue, Rejected, Unreachable, first_line

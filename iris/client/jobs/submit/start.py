@@ -11,18 +11,29 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.jobs.dependencies import bound
 from iris.client.jobs.lists import executions_of
-from iris.client.views import Submitted, page_of, state_of
+from iris.client.jobs.rows import state_of
+from iris.client.jobs.submit.dependencies import bound
 from iris.messages.submission import JobSubmission
 from iris.model import names
 from iris.model.errors import InvalidValue, NameTaken, NotFound
+from iris.model.frozen import Frozen
 from iris.model.job.children import Parent, Reuse, parent_in, reuse
 from iris.model.job.demand_limits import check_demands
 from iris.model.job.spec import JobSpec
 from iris.model.states import JobState
 from iris.workflows import policies, web_ui
 from iris.workflows.search_attributes import job_facts, keywords
+
+
+class Submitted(Frozen):
+    """A job that was accepted."""
+
+    id: str
+    workflow_id: str
+    run_id: str
+    #: The job's page in Temporal's Web UI; empty when the cluster has none.
+    ui: str
 
 
 class BatchResult(NamedTuple):
@@ -153,7 +164,7 @@ async def _started_before(connection: Connection, spec: JobSpec, key: str) -> Ba
 async def _with_checkpoint(connection: Connection, spec: JobSpec) -> JobSpec:
     if spec.from_checkpoint is None:
         return spec
-    from iris.client.jobs.checkpoints import with_source  # few jobs need the store for it
+    from iris.client.jobs.submit.checkpoints import with_source  # few jobs need the store for it
 
     return await with_source(connection, spec, spec.from_checkpoint)
 
@@ -197,9 +208,8 @@ async def _start_sealed(
 
 
 def _submitted(connection: Connection, spec: JobSpec, run_id: str) -> Submitted:
-    record = connection.record
-    workflow_id = names.job_workflow(record.name, spec.id)
-    page = page_of(record.ui, record.namespace, workflow_id, run_id)
+    workflow_id = names.job_workflow(connection.record.name, spec.id)
+    page = connection.page(workflow_id, run_id)
     return Submitted(id=spec.id, workflow_id=workflow_id, run_id=run_id, ui=page)
 
 

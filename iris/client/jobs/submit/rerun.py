@@ -7,8 +7,8 @@ from pydantic import ValidationError
 from iris.client.build.options import invalid_job
 from iris.client.connect.identity import current_user
 from iris.client.jobs.client import JobsClient
-from iris.client.jobs.submitted import keep_bundles
-from iris.client.views import Submitted
+from iris.client.jobs.submit.bundles import keep_bundles
+from iris.client.jobs.submit.start import Submitted
 from iris.model import names
 from iris.model.errors import Rejected
 from iris.model.job.arrays import Array, format_indices

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection
-from iris.client.jobs.lists import describe_job, numbered_run
-from iris.client.nearest import nearest
+from iris.client.jobs.find import describe_job, numbered_run
+from iris.client.jobs.resolve_id import resolve_id
 from iris.concurrency import for_each
 from iris.model import names
 from iris.model.job.dependencies import Dependency
@@ -31,7 +31,10 @@ async def bound(connection: Connection, spec: JobSpec) -> JobSpec:
             return job
         if job.bare:
             job = job.model_copy(
-                update={"job": await nearest(connection, job.job.partition("/")[2]), "bare": False}
+                update={
+                    "job": await resolve_id(connection, job.job.partition("/")[2]),
+                    "bare": False,
+                }
             )
         return job.model_copy(update={"run_id": await _first_run(connection, job)})
 

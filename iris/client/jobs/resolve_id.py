@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 from iris.client.connect.identity import full_job_id
 from iris.client.connect.rpc import UNREADABLE_MEMO, Connection, memo_of
-from iris.client.jobs.lists import find_job
+from iris.client.jobs.find import find_job
 from iris.model import names
 from iris.model.job.children import Parent, parent_in
 
 
-async def nearest(connection: Connection, text: str, env: Mapping[str, str] = os.environ) -> str:
+async def resolve_id(connection: Connection, text: str, env: Mapping[str, str] = os.environ) -> str:
     """Returns the id of the job that a user names by `NAME`, `USER/NAME` or `USER/NAME/CHILD`, with
     or without `#2` and `:3`.
 

@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from iris.activities.host.sessions.store_stream import StoreStream
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.client import JobsClient
-from iris.client.views import task_of
+from iris.client.jobs.status import task_of
 from iris.messages.exec import (
     CANNOT,
     EXEC_TASK,
@@ -137,7 +137,7 @@ class ExecClient:
         self, where: TaskLocation, request: ForwardRequest
     ) -> AsyncIterator["Session[ForwardEnd]"]:
         """Starts to connect ports of the task's host, and yields the session.
-        `iris.client.jobs.port_forward` uses it.
+        `iris.client.jobs.exec.port_forward` uses it.
 
         Raises:
             Rejected, Unreachable: as `run`.

@@ -4,28 +4,23 @@ import hashlib
 import itertools
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pydantic import ValidationError
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.service import first_run
-from iris.client.build.options import invalid_job, word_of
+from iris.client.build.inheritance import inherit
+from iris.client.build.options import word_of
 from iris.client.connect.rpc import Connection
-from iris.client.jobs.lists import JobFilter, list_jobs
+from iris.client.jobs.rows import state_of
 from iris.client.jobs.submitted import submitted_spec
-from iris.client.views import JobRow, state_of
 from iris.model import names
 from iris.model.errors import Rejected
-from iris.model.host.constraints import REGION, ZONE
-from iris.model.host.resources import format_amounts
 from iris.model.job.children import Parent
-from iris.model.job.environments import SETUP_TIMEOUT, EnvironmentSpec
 from iris.model.job.spec import JobSpec
-from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 #: The events in the history of a job from which on its children do not register with it. A
 #: registration is up to four events. The server accepts 10,000 signals and 50,000 events, and the
@@ -156,132 +151,3 @@ class ParentLookup:
             registers=found.history_length < MOST_EVENTS,
             submitted=self._submitted,
         )
-
-
-def inherit(child: JobSpec, parent: JobSpec, *, given: Collection[str]) -> JobSpec:
-    """Returns the child with what it has from its parent: all but the resources, the devices, the
-    times and the numbers.
-
-    Args:
-        given: what was chosen for the child, among `files`, `workdir` and `priority`. Other options
-            count as chosen if they differ from the default.
-
-    Raises:
-        InvalidJob: both together are not a valid job.
-    """
-    changes: dict[str, Any] = {
-        "env": (
-            {name: value for name, value in parent.env.items() if name not in child.secrets}
-            | child.env
-        ),
-        "secrets": (
-            {name: source for name, source in parent.secrets.items() if name not in child.env}
-            | child.secrets
-        ),
-        "image": child.image or parent.image,
-        "band": child.band if "priority" in given else parent.band,
-    }
-    if not any(each.key in (REGION, ZONE) for each in child.constraints):
-        changes["constraints"] = (
-            *child.constraints,
-            *(each for each in parent.constraints if each.key in (REGION, ZONE)),
-        )
-    if "files" not in given:
-        changes |= {
-            "bundle": parent.bundle,
-            "environment": _environment(child.environment, parent.environment),
-        }
-        changes["workdir"] = parent.workdir if changes["image"] == parent.image else None
-    elif "workdir" not in given and child.image is None and parent.image is not None:
-        changes["workdir"] = None  # a directory of the host, which the container does not have
-    try:
-        return JobSpec(
-            **{**{name: getattr(child, name) for name in JobSpec.model_fields}, **changes}
-        )
-    except ValidationError as error:
-        raise invalid_job(error) from None
-
-
-def _environment(child: EnvironmentSpec, parent: EnvironmentSpec) -> EnvironmentSpec:
-    """Returns the parent's environment, or the child's own for the parent's project."""
-    limit = child.setup_timeout
-    if child == EnvironmentSpec(setup_timeout=limit):
-        return (
-            parent if limit == SETUP_TIMEOUT else parent.model_copy(update={"setup_timeout": limit})
-        )
-    return child.model_copy(update={"project": parent.project, "build_env": parent.build_env})
-
-
-#: The most children of a job that are listed.
-MAX_CHILDREN = 1000
-
-
-class FamilyClient:
-    """The jobs of one cluster that belong to other jobs."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    async def children(self, job: str, first_run: str) -> list[JobRow]:
-        """Returns the jobs that belong to the job, the first one first; none from a service that
-        cannot list workflows.
-
-        Args:
-            first_run: which of the jobs of this name.
-
-        Raises:
-            Unreachable: the service does not answer.
-        """
-        try:
-            rows = await list_jobs(self._connection, JobFilter(below=job), MAX_CHILDREN)
-        except RPCError as error:
-            if (
-                error.status is RPCStatusCode.UNIMPLEMENTED
-            ):  # it keeps no lists; the rest of an explanation does not need them
-                return []
-            raise
-        return [
-            row
-            for row in reversed(rows)
-            if row.parent_run == first_run and names.parent_id(row.id) == job
-        ]
-
-    async def live_below(self, job: str) -> int:
-        """Returns the number of live jobs that belong to the job or to one of those. They end with
-        it, unless it succeeds.
-
-        Raises:
-            Unreachable: the service does not answer.
-        """
-        return len(
-            await list_jobs(self._connection, JobFilter(below=job, live_only=True), MAX_CHILDREN)
-        )
-
-    async def held_above(self, job: str, refusal: Refusal) -> str:
-        """Returns a remark for a job that waits for capacity: which job above it holds as much.
-        Empty: none does.
-
-        Raises:
-            Unreachable: the service does not answer.
-        """
-        if refusal.code not in (RefusalCode.BUSY, RefusalCode.KEPT):
-            return ""
-        from iris.client.jobs.submitted import submitted_spec  # few jobs wait for one above them
-
-        for parent in _above(job):
-            resources = (await submitted_spec(self._connection, parent)).resources.amounts()
-            if all(
-                refusal.free.get(name, 0) + resources.get(name, 0) >= needed
-                for name, needed in refusal.needed.items()
-            ):
-                return (
-                    f"{parent}, to which it belongs, holds {format_amounts(resources)} itself: if"
-                    " that job waits for this one, request less for one of them, or add a host"
-                )
-        return ""
-
-
-def _above(job: str) -> Iterator[str]:
-    while (parent := names.parent_id(job)) is not None:
-        yield parent
-        job = parent

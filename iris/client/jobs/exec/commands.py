@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import BinaryIO, NamedTuple
 
-from iris.client.jobs.exec_session import ExecClient, TaskLocation, new_session
+from iris.client.jobs.exec.session import ExecClient, TaskLocation, new_session
 from iris.messages.exec import ExecRequest, FrameKind, ProfileFormat, ProfileRequest
 from iris.model.errors import InvalidValue
 
