@@ -11,8 +11,9 @@ import click
 from iris.cli.common import print_json
 from iris.cli.show.created import answers_of, nothing_yet
 from iris.cli.submit.batch_lines import BatchJob, decoded, jobs_of, line_ranges
-from iris.cli.submit.workspace import warn_of_secrets, with_files
-from iris.client.build.warnings import infeasible, job_warnings
+from iris.cli.submit.prepare import Flags, check_secrets, print_warnings
+from iris.cli.submit.workspace import send_files
+from iris.client.build.warnings import infeasible
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.jobs.submit.dependencies import bound_to
@@ -30,49 +31,42 @@ _EVERYWHERE_ALIKE = {"name", "command", "env", "secrets", "bundle", "workdir", "
 
 
 async def submit_batch(
-    cluster: ClusterRef, content: bytes, given: Mapping[str, Any], options: Mapping[str, Any]
+    cluster: ClusterRef, content: bytes, given: Mapping[str, Any], batch_key: str, flags: Flags
 ) -> None:
     """Submits the jobs of a batch in the order of their lines. Checks all lines before the first is
     submitted.
 
     Args:
         given: the options that apply to every line.
-        options: the other options: `batch_key`, `dry_run`, `require_feasible`, `quiet`, `as_json`.
+        batch_key: as for `jobs_of`.
 
     Raises:
         click.UsageError: lines are wrong. Nothing was submitted.
         Rejected: no host can ever run a job, with `require_feasible` or `dry_run`, and nothing was
             submitted; or a live job has a line's name.
-        IrisError: a job could not be submitted. Standard error has the lines that were.
+        IrisError: a job could not be submitted. Standard error has the lines that were submitted.
     """
     client = await AsyncIrisClient.connect(cluster)
     shares_files = client.record.supervisor is not None
     within = await client.enclosing_job()
-    jobs = jobs_of(
-        decoded(content),
-        given,
-        batch_key=options["batch_key"],
-        shares_files=shares_files,
-        within=within,
-    )
-    if options["require_feasible"] or options["dry_run"]:
+    text = decoded(content)
+    jobs = jobs_of(text, given, batch_key=batch_key, shares_files=shares_files, within=within)
+    specs = [job.spec for job in jobs]
+    if flags.require_feasible or flags.dry_run:
         await _check_feasible(client, jobs)
-    for warning in dict.fromkeys(warning for job in jobs for warning in job_warnings(job.spec)):
-        click.echo(f"warning: {warning}", err=True)
-    await warn_of_secrets(client, [job.spec for job in jobs])
-    if options["dry_run"]:
+    print_warnings(specs)
+    await check_secrets(client, specs)
+    if flags.dry_run:
         click.echo(f"{_jobs(len(jobs))} can be submitted; nothing was submitted")
         return
-    quiet = options["quiet"] or options["as_json"]
     with nothing_yet("submitted"):
-        specs = await with_files(
-            client.record, [(job.spec, job.options) for job in jobs], quiet=quiet
+        specs = await send_files(
+            client.record, [job.planned for job in jobs], quiet=flags.for_scripts
         )
-    await _submit_all(client, jobs, specs, options)
-    if not options["as_json"]:
-        with contextlib.suppress(
-            TimeoutError, IrisError
-        ):  # the jobs are submitted, even if no control plane answers
+    await _submit_all(client, jobs, specs, flags)
+    if not flags.as_json:
+        # The jobs are submitted, even if no control plane answers.
+        with contextlib.suppress(TimeoutError, IrisError):
             await asyncio.wait_for(_warn(client, jobs), WARNING_TIMEOUT.total_seconds())
 
 
@@ -80,7 +74,7 @@ async def _submit_all(
     client: AsyncIrisClient,
     jobs: Sequence[BatchJob],
     specs: Sequence[JobSpec],
-    options: Mapping[str, Any],
+    flags: Flags,
 ) -> None:
     """Starts the jobs, some at a time, and prints their ids in the order of the lines. After a
     failure, no more are started.
@@ -93,20 +87,20 @@ async def _submit_all(
     try:
         async for job, result in starts.in_order():
             results.append((job, result))
-            _report(result, options)
+            _report(result, flags)
     except asyncio.CancelledError:
         try:
             await starts.stop()
         finally:
             for job, result in starts.answered()[len(results) :]:
                 results.append((job, result))
-                _report(result, options)
-            _report_as_json(results, options)
+                _report(result, flags)
+            _report_as_json(results, flags)
             _report_part(
                 [job.line for job, _ in results], len(jobs), "" if starts.done else "at least "
             )
         raise
-    _report_as_json(results, options)
+    _report_as_json(results, flags)
     if starts.failed:
         line = min(starts.failed)
         _report_part([job.line for job, _ in results], len(jobs))
@@ -181,10 +175,8 @@ class _Starts:
                 return None
 
 
-def _report_as_json(
-    results: Sequence[tuple[BatchJob, BatchResult]], options: Mapping[str, Any]
-) -> None:
-    if options["as_json"]:
+def _report_as_json(results: Sequence[tuple[BatchJob, BatchResult]], flags: Flags) -> None:
+    if flags.as_json:
         print_json(
             [
                 {"line": job.line, **result.job.model_dump(), "before": result.before}
@@ -193,10 +185,10 @@ def _report_as_json(
         )
 
 
-def _report(result: BatchResult, options: Mapping[str, Any]) -> None:
-    if options["quiet"]:
+def _report(result: BatchResult, flags: Flags) -> None:
+    if flags.quiet:
         click.echo(result.job.id)
-    elif not options["as_json"]:
+    elif not flags.as_json:
         click.echo(f"submitted {result.job.id}{' before' * result.before}", err=True)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from iris.client.build.options import invalid_job
+from iris.client.build.conflicts import invalid_job
 from iris.model.host.constraints import REGION, ZONE
 from iris.model.job.environments import SETUP_TIMEOUT, EnvironmentSpec
 from iris.model.job.spec import JobSpec

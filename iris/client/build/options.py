@@ -3,40 +3,42 @@ on who the user is.
 """
 
 import difflib
-import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypedDict, Unpack
-
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from typing import Any, Protocol, TypedDict, Unpack
 
 from iris.client.build.arrays import array_of
+from iris.client.build.conflicts import OTHER_NAMES
+from iris.client.build.draft import JobDraft
+from iris.client.build.files import FileOptions
+from iris.client.build.names import word_of
+from iris.client.build.tasks import TaskOptions
 from iris.client.connect.identity import full_job_id, in_a_job
-from iris.model.errors import InvalidJob, InvalidValue
+from iris.model.errors import InvalidValue
 from iris.model.host import resources as model
-from iris.model.host.accelerators import TpuRequest, parse_gpu, parse_tpu
-from iris.model.host.constraints import TPU_NAME, Constraint, parse_constraint
+from iris.model.host.accelerators import parse_gpu, parse_tpu
+from iris.model.host.constraints import Constraint, parse_constraint
 from iris.model.job.checkpoints import CheckpointSource, parse_source
 from iris.model.job.dependencies import Condition, Dependency, parse_dependencies
 from iris.model.job.environments import EnvironmentSpec
 from iris.model.job.secrets import is_variable, parse_secret
-from iris.model.job.spec import DEFAULT_GRACE, Band, Coscheduling, JobSpec
+from iris.model.job.spec import DEFAULT_GRACE, Band, JobSpec
 from iris.model.units import parse_cpu, parse_duration, parse_size
 
 Duration = timedelta | float | str
 
-#: What options are called in the original Iris or in the specification of a job.
-_OTHER_NAMES = {
-    "coscheduling": "gang_by",
-    "env_vars": "env",
-    "max_retries": "retries",
-    "max_retries_failure": "retries",
-    "num_tasks": "replicas",
-    "secrets": "secret",
-    "tag": "tags",
+#: The options that are fields of `JobSpec` as they are, with the names of the fields.
+_SAME = {
+    "env": "env",
+    "environment": "environment",
+    "ports": "ports",
+    "retries": "max_retries_failure",
+    "max_retries_preemption": "max_retries_preemption",
+    "max_task_failures": "max_task_failures",
+    "tags": "tags",
+    "note": "note",
+    "notify": "notify",
 }
 
 
@@ -82,34 +84,8 @@ class Resources:
     gpu: str | int | None = None
 
 
-def tasks_of(
-    tpu: TpuRequest, slices: int | None, replicas: int | None
-) -> tuple[int, Coscheduling | None]:
-    """Returns the number of tasks on TPU slices, and how they are coscheduled: a task for each
-    host, all together.
-
-    Raises:
-        InvalidValue: the tasks do not fill the slices.
-    """
-    if tpu.hosts == 1 and slices is None:
-        return 1 if replicas is None else replicas, None  # each on its own slice, independently
-    if replicas is not None and (
-        replicas % tpu.hosts or (slices is not None and replicas != slices * tpu.hosts)
-    ):
-        raise InvalidValue(
-            "replicas",
-            replicas,
-            f"is not a task for each host of {'a slice' if slices is None else f'{slices} slices'} of {tpu.hosts}",
-            "leave it out, and use --slices N for more than one slice",
-        )
-    if slices is not None and slices < 1:
-        raise InvalidValue("slices", slices, "is no number of slices", "write 1 or more")
-    groups = slices or (1 if replicas is None else replicas // tpu.hosts)
-    return tpu.hosts * groups, Coscheduling(group_by=TPU_NAME, groups=groups)
-
-
 class CallOptions(TypedDict, total=False):
-    """The options of a job whose tasks all make the same call: those of `JobOptions`, but `params`."""
+    """The options of a job whose tasks all make the same call: `JobOptions` without `params`."""
 
     #: A new one, made from the command, if it is left out.
     name: str
@@ -167,32 +143,64 @@ class JobOptions(CallOptions, total=False):
     params: Sequence[Mapping[str, Any]]
 
 
+def draft_of(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -> JobDraft:
+    """Returns the job that the options ask for. Its files are the default of `FileOptions`.
+
+    Raises:
+        InvalidValue: an option has another form than `JobOptions` describes.
+    """
+    _check_forms(options)
+    asked = options.get("resources", Resources())
+    array = array_of(options.get("array"), options.get("params"), options.get("max_running"))
+    environment = options.get("environment", EnvironmentSpec())
+    return JobDraft(
+        user=user,
+        name=options.get("name"),
+        word=word_of(command),
+        command=tuple(command),
+        resources=model.Resources(
+            cpu_millis=parse_cpu(asked.cpu),
+            memory_bytes=parse_size(asked.memory),
+            disk_bytes=parse_size(asked.disk, "disk"),
+        ),
+        tasks=TaskOptions(
+            tpu=None if asked.tpu is None else parse_tpu(str(asked.tpu)),
+            gpu=None if asked.gpu is None else parse_gpu(str(asked.gpu)),
+            slices=asked.slices,
+            replicas=options.get("replicas"),
+            array=array,
+            gang_by=options.get("gang_by"),
+            tasks_per_host=options.get("tasks_per_host"),
+        ),
+        files=FileOptions(
+            workdir=options.get("workdir"),
+            image=options.get("image"),
+            sync=getattr(environment, "sync", True),
+        ),
+        band=parse_band(options["priority"]) if "priority" in options else None,
+        fields={**_same_fields(options), **_parsed_fields(user, options)},
+    )
+
+
 def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -> JobSpec:
     """Returns the specification of a job, without its files.
 
     Raises:
         InvalidValue, InvalidJob: an option is invalid; the message has every problem that shows at
-        once.
+            once.
     """
+    return draft_of(user, command, **options).spec()
+
+
+def _check_forms(options: JobOptions) -> None:
+    """Raises an `InvalidValue` for an unknown option, or a value of another form."""
     for option in options:
         if option not in JobOptions.__annotations__:
-            known_as = _OTHER_NAMES.get(option)
-            near = (
-                [known_as]
-                if known_as
-                else difflib.get_close_matches(option, JobOptions.__annotations__, n=1)
-            )
-            known = f"the options are {', '.join(JobOptions.__annotations__)}; arguments of a function go into kwargs={{...}}"
-            remedy = f"did you mean {near[0]}?" if near else known
-            raise InvalidValue("option", option, "is not an option of a job", remedy)
-    resources, gang_by = options.get("resources", Resources()), options.get("gang_by")
+            raise _unknown(option)
+    resources = options.get("resources", Resources())
     if not isinstance(resources, Resources):
-        raise InvalidValue(
-            "resources",
-            resources,
-            "is not Resources",
-            "write resources=iris.Resources(cpu=2, memory='8g')",
-        )
+        remedy = "write resources=iris.Resources(cpu=2, memory='8g')"
+        raise InvalidValue("resources", resources, "is not Resources", remedy)
     for field in ("ports", "constraints", "after", "after_any", "after_fail", "notify"):
         if isinstance(given := options.get(field), str):
             raise InvalidValue(field, given, "is one text", f"write {field}=[{given!r}]")
@@ -201,87 +209,48 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             raise InvalidValue(field, given, "is not a list of jobs", f"write {field}=[job]")
     for field in ("env", "tags"):
         if not isinstance(given := options.get(field, {}), Mapping):
-            raise InvalidValue(
-                field,
-                given,
-                "is not a mapping of names to values",
-                f"write {field}={{'NAME': 'VALUE'}}",
-            )
-    replicas = options.get("replicas")
-    try:
-        array = array_of(options.get("array"), options.get("params"), options.get("max_running"))
-        together = None
-        if gang_by is not None:
-            together = Coscheduling(
-                group_by=gang_by, tasks_per_host=options.get("tasks_per_host", 1)
-            )
-        elif "tasks_per_host" in options:
-            raise InvalidValue(
-                "tasks_per_host",
-                options["tasks_per_host"],
-                "is for gangs on hosts that share an attribute",
-                "give gang_by, too",
-            )
-        if resources.tpu is not None:
-            if gang_by is not None:
-                raise InvalidValue(
-                    "gang_by",
-                    gang_by,
-                    "does not go with tpu, whose tasks are placed by slice",
-                    "leave it out",
-                )
-            replicas, together = tasks_of(parse_tpu(str(resources.tpu)), resources.slices, replicas)
-        elif resources.slices is not None:
-            raise InvalidValue(
-                "slices",
-                resources.slices,
-                "is the number of slices of a type of TPU",
-                "give tpu, too",
-            )
-        if array is not None and options.get("replicas") is None:
-            replicas = array.size
-        return JobSpec(
-            user=user,
-            name=options["name"] if "name" in options else _new_name(command),
-            command=tuple(command),
-            resources=model.Resources(
-                cpu_millis=parse_cpu(resources.cpu),
-                memory_bytes=parse_size(resources.memory),
-                disk_bytes=parse_size(resources.disk, "disk"),
-                device=_device(resources),
-            ),
-            array=array,
-            replicas=1 if replicas is None else replicas,
-            coscheduling=together,
-            constraints=tuple(
-                parse_constraint(each) if isinstance(each, str) else each
-                for each in options.get("constraints", ())
-            ),
-            env=dict(options.get("env", {})),
-            secrets=secret_sources(options.get("secret", {})),
-            workdir=options.get("workdir"),
-            environment=options.get("environment", EnvironmentSpec()),
-            from_checkpoint=checkpoint_source(options.get("from_checkpoint")),
-            image=options.get("image"),
-            ports=tuple(options.get("ports", ())),
-            band=parse_band(options.get("priority", Band.INTERACTIVE)),
-            scheduling_timeout=_duration(options, "scheduling_timeout"),
-            timeout=_duration(options, "timeout"),
-            grace=_duration(options, "grace") or DEFAULT_GRACE,
-            max_retries_failure=options.get("retries", 0),
-            max_retries_preemption=options.get("max_retries_preemption", 100),
-            max_task_failures=options.get("max_task_failures", 0),
-            after=(
-                *_dependencies(user, options.get("after", ()), Condition.OK),
-                *_dependencies(user, options.get("after_any", ()), Condition.ANY),
-                *_dependencies(user, options.get("after_fail", ()), Condition.FAIL),
-            ),
-            tags=dict(options.get("tags", {})),
-            note=options.get("note", ""),
-            notify=tuple(options.get("notify", ())),
-        )
-    except ValidationError as error:
-        raise invalid_job(error) from None
+            remedy = f"write {field}={{'NAME': 'VALUE'}}"
+            raise InvalidValue(field, given, "is not a mapping of names to values", remedy)
+
+
+def _unknown(option: str) -> InvalidValue:
+    known = list(JobOptions.__annotations__)
+    if option in OTHER_NAMES:
+        near = [OTHER_NAMES[option]]
+    else:
+        near = difflib.get_close_matches(option, known, n=1)
+    remedy = (
+        f"did you mean {near[0]}?"
+        if near
+        else f"the options are {', '.join(known)}; arguments of a function go into kwargs={{...}}"
+    )
+    return InvalidValue("option", option, "is not an option of a job", remedy)
+
+
+def _same_fields(options: JobOptions) -> dict[str, Any]:
+    """Returns the fields of `JobSpec` whose options have the values of the fields."""
+    return {field: options[name] for name, field in _SAME.items() if name in options}  # type: ignore[literal-required]
+
+
+def _parsed_fields(user: str, options: JobOptions) -> dict[str, Any]:
+    """Returns the fields of `JobSpec` whose options are parsed."""
+    after = [
+        *_dependencies(user, options.get("after", ()), Condition.OK),
+        *_dependencies(user, options.get("after_any", ()), Condition.ANY),
+        *_dependencies(user, options.get("after_fail", ()), Condition.FAIL),
+    ]
+    return {
+        "constraints": tuple(
+            parse_constraint(each) if isinstance(each, str) else each
+            for each in options.get("constraints", ())
+        ),
+        "secrets": secret_sources(options.get("secret", {})),
+        "from_checkpoint": checkpoint_source(options.get("from_checkpoint")),
+        "scheduling_timeout": _duration(options.get("scheduling_timeout"), "scheduling_timeout"),
+        "timeout": _duration(options.get("timeout"), "timeout"),
+        "grace": _duration(options.get("grace"), "grace") or DEFAULT_GRACE,
+        "after": tuple(after),
+    }
 
 
 def secret_sources(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
@@ -318,25 +287,6 @@ def checkpoint_source(text: str | None) -> CheckpointSource | None:
     )
 
 
-def invalid_job(error: ValidationError) -> InvalidJob:
-    """Returns the error for users: a sentence for each field that is wrong, with the name that the
-    field has as an option.
-    """
-    problems = [_sentence(problem) for problem in error.errors()]
-    return InvalidJob("; ".join(problems), problems)
-
-
-def _sentence(problem: ErrorDetails) -> str:
-    found = problem.get("ctx", {}).get("error")
-    if found is None:  # by pydantic, whose text is "Input should be …"
-        field, remedy = ".".join(str(part) for part in problem["loc"]), problem["msg"]
-        found = InvalidValue(
-            field, problem["input"], "is not valid", remedy[:1].lower() + remedy[1:]
-        )
-    field, colon, rest = str(found).partition(":")
-    return f"{_OTHER_NAMES.get(field, field)}{colon}{rest}"
-
-
 def _dependencies(user: str, jobs: Jobs, on: Condition) -> Iterator[Dependency]:
     for job in jobs:
         if isinstance(job, str):
@@ -345,19 +295,6 @@ def _dependencies(user: str, jobs: Jobs, on: Condition) -> Iterator[Dependency]:
             yield Dependency(
                 job=job.id, number=job.run_number, run_id=job.run_id or "", on=on, bare=job.is_bare
             )
-
-
-def _device(resources: Resources) -> model.Device | None:
-    if resources.tpu is not None and resources.gpu is not None:
-        raise InvalidValue(
-            "gpu",
-            resources.gpu,
-            "does not go with tpu: a task has devices of one kind",
-            "leave one of them out",
-        )
-    if resources.tpu is not None:
-        return parse_tpu(str(resources.tpu)).device
-    return parse_gpu(str(resources.gpu)) if resources.gpu is not None else None
 
 
 def parse_band(priority: str) -> Band:
@@ -390,20 +327,5 @@ def duration_of(given: Duration | None, field: str) -> timedelta | None:
     )
 
 
-def _duration(
-    options: JobOptions, field: Literal["scheduling_timeout", "timeout", "grace"]
-) -> timedelta | None:
-    given = options.get(field)
+def _duration(given: Duration | None, field: str) -> timedelta | None:
     return given if given is None or isinstance(given, timedelta) else parse_duration(given, field)
-
-
-def _new_name(command: Sequence[str]) -> str:
-    """Returns a name that nobody has: the program's or function's name, and a random number."""
-    return f"{word_of(command)}-{secrets.token_hex(4)}"
-
-
-def word_of(command: Sequence[str]) -> str:
-    """Returns the program's or the function's name as a part of a job's name."""
-    word = re.split("[/:]", command[0] if command else "")[-1]
-    word = re.sub("[^a-zA-Z0-9]+", "-", word.removesuffix(".py").rpartition(".")[2]).strip("-")[:40]
-    return word or "job"

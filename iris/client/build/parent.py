@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.service import first_run
 from iris.client.build.inheritance import inherit
-from iris.client.build.options import word_of
+from iris.client.build.names import word_of
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.rows import state_of
 from iris.client.jobs.submitted import submitted_spec

@@ -494,9 +494,8 @@ class AsyncJob(Generic[T]):
         number = "" if self.run_number is None else f"#{self.run_number}"
         facts = [f"<Job {self.id}{number} of cluster {self._connection.record.name}"]
         if (seen := self._seen) is not None:
-            facts.append(
-                f"{'last seen ' * (not seen.state.ended)}{seen.state}{f': {seen.reason}' * bool(seen.reason)}"
-            )
+            reason = f": {seen.reason}" if seen.reason else ""
+            facts.append(f"{'' if seen.state.ended else 'last seen '}{seen.state}{reason}")
         return ", ".join([*facts, *([self.ui] if self.ui else [])]) + ">"
 
     # -- private

@@ -233,7 +233,7 @@ PROGRAM = """
 import os, sys
 from dataclasses import dataclass
 from pathlib import Path
-from tests.client.jobs.test_work_digest import of_call
+from tests.client.build.test_child_digest import of_call
 
 RATE = float(sys.argv[1])
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from iris.client.build.options import invalid_job
+from iris.client.build.conflicts import invalid_job
 from iris.client.connect.identity import current_user
 from iris.client.jobs.client import JobsClient
 from iris.client.jobs.submit.bundles import keep_bundles
