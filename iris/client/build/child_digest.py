@@ -69,11 +69,7 @@ def _settings(spec: JobSpec) -> list[tuple[str, Any]]:
 
 
 def _digest(value: Any, env: Mapping[str, str]) -> str:
-    """Returns the digest of a value's pickle.
-
-    Raises:
-        Exception: a part of the value cannot be pickled.
-    """
+    """Returns the digest of a value's pickle."""
     digest = _Digest()
     _Pickler(digest, env).dump(value)
     return digest.text

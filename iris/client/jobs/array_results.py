@@ -16,22 +16,18 @@ from iris.model.job.spec import TaskStatus
 from iris.model.states import ENDED, TaskState
 from iris.scheduling.ledger.array_windows import chunks
 
-#: The parts that are read at the same time. The largest array has 40.
+#: The number of parts that are read at the same time. The largest array has 40 parts.
 _AT_ONCE = 8
 
 
 async def tasks_of_parts(
     connection: Connection, described: WorkflowExecutionDescription, job: str
 ) -> tuple[TaskStatus, ...] | None:
-    """Returns all tasks of a large array that has ended; None: it is no large array, or its parts
-    do not know all ends.
+    """Returns all tasks of a large array that has ended. Returns None if the array has no parts, or
+    if the parts do not know how each task ended.
 
-    The job alone knows how a task ended whose part has not begun, was terminated or belongs to a
-    later job of that name, and why the tasks were killed.
-
-    Raises:
-        NotFound: the service no longer has the job's history.
-        Unreachable: the service does not answer.
+    Only the job knows why its tasks were killed. Only the job knows the end of a task whose part
+    never began, was terminated, or now belongs to a later job of the same name.
     """
     spec = await submitted_spec(connection, job, first_run(described))
     if spec.array is None or not spec.array.has_parts(spec.replicas):
@@ -60,8 +56,8 @@ async def tasks_of_parts(
 async def _tasks_of(
     connection: Connection, job: WorkflowExecutionDescription, part: str
 ) -> tuple[TaskStatus, ...]:
-    """Returns the tasks with which a part of this job ended; none, if there is no such part or it
-    has no result.
+    """Returns the tasks of a part of this job. Returns no tasks if the part does not exist or has
+    no result.
     """
     with connection.rpc_errors():
         try:

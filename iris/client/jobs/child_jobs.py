@@ -11,32 +11,28 @@ from iris.model import names
 from iris.model.host.resources import format_amounts
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
-#: The most children of a job that are listed.
+#: The maximum number of children of a job that are listed.
 MAX_CHILDREN = 1000
 
 
 class ChildJobsClient:
-    """The jobs of one cluster that belong to other jobs."""
+    """Finds the child jobs of a job, and the jobs above it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     async def children(self, job: str, first_run: str) -> list[JobRow]:
-        """Returns the jobs that belong to the job, the first one first; none from a service that
-        cannot list workflows.
+        """Returns the children of the job, the oldest first. Returns no jobs if the service cannot
+        list workflows.
 
         Args:
-            first_run: which of the jobs of this name.
-
-        Raises:
-            Unreachable: the service does not answer.
+            first_run: the first run of the job. Earlier jobs of the same name have other children.
         """
         try:
             rows = await list_jobs(self._connection, JobFilter(below=job), MAX_CHILDREN)
         except RPCError as error:
-            if (
-                error.status is RPCStatusCode.UNIMPLEMENTED
-            ):  # it keeps no lists; the rest of an explanation does not need them
+            # Such a service keeps no lists. The rest of an explanation does not need them.
+            if error.status is RPCStatusCode.UNIMPLEMENTED:
                 return []
             raise
         return [
@@ -46,26 +42,21 @@ class ChildJobsClient:
         ]
 
     async def live_below(self, job: str) -> int:
-        """Returns the number of live jobs that belong to the job or to one of those. They end with
-        it, unless it succeeds.
-
-        Raises:
-            Unreachable: the service does not answer.
+        """Returns the number of running jobs below the job: its children, their children, and so
+        on. These jobs end with the job, unless it succeeds.
         """
         return len(
             await list_jobs(self._connection, JobFilter(below=job, live_only=True), MAX_CHILDREN)
         )
 
     async def held_above(self, job: str, refusal: Refusal) -> str:
-        """Returns a remark for a job that waits for capacity: which job above it holds as much.
-        Empty: none does.
-
-        Raises:
-            Unreachable: the service does not answer.
+        """Returns a remark for a job that waits for capacity: which job above it holds enough
+        resources for it. Returns an empty text if no job above does.
         """
         if refusal.code not in (RefusalCode.BUSY, RefusalCode.KEPT):
             return ""
-        from iris.client.jobs.submitted import submitted_spec  # few jobs wait for one above them
+        # Few jobs wait for a job above them.
+        from iris.client.jobs.submitted import submitted_spec
 
         for parent in _above(job):
             resources = (await submitted_spec(self._connection, parent)).resources.amounts()
@@ -81,6 +72,7 @@ class ChildJobsClient:
 
 
 def _above(job: str) -> Iterator[str]:
+    """Yields the parent of the job, the parent of that job, and so on."""
     while (parent := names.parent_id(job)) is not None:
         yield parent
         job = parent

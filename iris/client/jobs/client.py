@@ -36,22 +36,23 @@ if TYPE_CHECKING:
 
 #: How long `final_status` waits for a control plane to answer.
 FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
-#: The delay between two tries while the service or the control plane does not answer.
+#: The time between two attempts while the service or the control plane does not answer.
 RETRY_INTERVAL = timedelta(seconds=1)
 
 
 class CancelRequest(NamedTuple):
     """The answer to the request to cancel a job or one of its tasks."""
 
-    #: The state of one that has ended already: there is nothing to cancel. None: it has not.
+    #: The state of a job or task that ended before, so that nothing is cancelled. None if it had
+    #: not ended.
     ended: JobState | TaskState | None
-    #: How long its programs may take to end.
+    #: The time that its programs have to end.
     grace: timedelta
 
 
-class Refused(Frozen):
-    """The part of the scheduler's `Answer` that tells why a job cannot run. The whole would import
-    the scheduler's state.
+class _Feasibility(Frozen):
+    """The part of the scheduler's `Answer` that says why a job can never run. A query with `Answer`
+    itself would import the scheduler's state.
     """
 
     refusal: Refusal | None = None
@@ -63,7 +64,7 @@ class JobsClient:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._cluster = connection.record
-        #: The jobs that belong to a job.
+        #: The children of jobs.
         self.child_jobs = ChildJobsClient(connection)
 
     async def submit(self, spec: JobSpec) -> "Submitted":
@@ -94,8 +95,8 @@ class JobsClient:
         """Returns the job's current status. A waiting task's reason is the scheduler's current one.
 
         Args:
-            index: a task that is asked itself. Of several independent tasks, the job may not know
-                the latest changes.
+            index: a task whose own workflow is asked, too. A job with independent tasks may not
+                know their latest changes.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
@@ -111,11 +112,11 @@ class JobsClient:
         every attempt so far.
 
         Args:
-            run_id: an earlier run; its attempts are not listed if its tasks were independent.
+            run_id: an earlier run. Its attempts are not listed if its tasks were independent.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
-            Unreachable: no control plane answers, and the job has not ended; one that has is
+            Unreachable: no control plane answers, and the job has not ended. An ended job is
                 explained without its attempts.
         """
         status, refusal = await self.status_and_refusal(job, run_id, index)
@@ -141,7 +142,8 @@ class JobsClient:
         """Requests the job's cancellation. The job is KILLED once its processes are dead.
 
         Args:
-            run_id: only this run, if another job has the name by now; None: the latest.
+            run_id: cancels only this run, even if a later job has the name. None cancels the latest
+                run.
 
         Raises:
             NotFound: there is no such job.
@@ -163,7 +165,7 @@ class JobsClient:
         CANCELLED once its program is dead.
 
         Args:
-            run_id: as in `cancel`.
+            run_id: as for `cancel`.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
@@ -281,8 +283,8 @@ class JobsClient:
             raise
 
     async def run(self, job: str, number: int | None) -> str | None:
-        """Returns the id of a run of the job, by its number as in `numbered_run`; None, the latest
-        run, if no number is given.
+        """Returns the id of a run of the job by its number, as `numbered_run` does. Without a
+        number, returns None, which stands for the latest run.
 
         Raises:
             NotFound: the job has no such run.
@@ -290,7 +292,7 @@ class JobsClient:
         return None if number is None else await numbered_run(self._connection, job, number)
 
     async def resolve_id(self, text: str) -> str:
-        """Returns the id of the job that a user names: in a job, a bare name means the job's own
+        """Returns the id of the job that a user names. In a job, a bare name means the job's own
         child first.
 
         Raises:
@@ -303,14 +305,14 @@ class JobsClient:
         return await resolve_id(self._connection, text)
 
     def page(self, job: str, run_id: str | None = None) -> str:
-        """Returns the address of the job's page in Temporal's Web UI; empty when the cluster has
-        none.
+        """Returns the address of the job's page in Temporal's Web UI. Returns an empty text if the
+        cluster has no Web UI.
         """
         return self._connection.page(names.job_workflow(self._cluster.name, job), run_id)
 
     async def log_source(self, job: str, run_id: str | None = None) -> LogSource:
-        """Returns where the job's logs are. Asks only the service, so it works while no control
-        plane answers.
+        """Returns what a reader of the job's logs needs to know. Asks only the service, so it works
+        while no control plane answers.
 
         Raises:
             NotFound: there is no such job.
@@ -325,23 +327,24 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Unreachable: no control plane answers.
         """
-        from iris.scheduling.reasons.forecast import (
-            Forecast,  # with the scheduler's state, which most commands do not need
-        )
+        # This imports the scheduler's state, which most commands do not need.
+        from iris.scheduling.reasons.forecast import Forecast
 
         return await self._connection.query(
             self._connection.scheduler, "forecast", Forecast, _trial(spec)
         )
 
     async def why_infeasible(self, spec: JobSpec) -> Refusal | None:
-        """Returns why no existing host could ever run the job; None when some could.
+        """Returns why no existing host can ever run the job. Returns None if a host can.
 
         Raises:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Unreachable: no control plane answers.
         """
         return (
-            await self._connection.query(self._connection.scheduler, "never", Refused, _trial(spec))
+            await self._connection.query(
+                self._connection.scheduler, "never", _Feasibility, _trial(spec)
+            )
         ).refusal
 
     async def usage(self, status: JobStatus) -> "Sequence[InUse]":
@@ -368,21 +371,23 @@ class JobsClient:
         """Lists the cluster's jobs, the newest first.
 
         Args:
-            wanted: None: all jobs.
-            limit: the most jobs to return.
+            wanted: None lists all jobs.
+            limit: the maximum number of jobs.
 
         Raises:
-            InvalidValue: no user can have this name.
+            InvalidValue: a user or a tag cannot have this name.
             Unreachable: the service does not answer.
         """
         return await list_jobs(self._connection, wanted or JobFilter(), limit)
 
     async def count(self, wanted: JobFilter | None = None, *, ended: bool = False) -> int:
-        """Returns how many jobs there are that have not ended, or that have: those of the service's
-        retention period.
+        """Returns the number of jobs that have not ended.
+
+        Args:
+            ended: counts the jobs that ended in the service's retention period instead.
 
         Raises:
-            InvalidValue: no user can have this name.
+            InvalidValue: a user or a tag cannot have this name.
             Unreachable: the service does not answer.
         """
         return await count_jobs(self._connection, wanted or JobFilter(), ended=ended)
@@ -390,8 +395,8 @@ class JobsClient:
     async def status_and_refusal(
         self, job: str, run_id: str | None, index: int | None = None
     ) -> tuple[JobStatus, Refusal | None]:
-        """Returns the job's current status, and why the task with that index waits, else the first
-        task that does.
+        """Returns the job's current status, and why the task with that index waits. Without an
+        index, the reason is the one of the first waiting task.
 
         Raises:
             NotFound, Unreachable: as `status`.
@@ -422,7 +427,7 @@ class JobsClient:
         )
         if refusal.code in (RefusalCode.UNKNOWN, RefusalCode.HELD):
             return status, None
-        # All tasks of a gang wait with one key, for one reason.
+        # All tasks of a gang have one key in the queue, and wait for one reason.
         changes = {"reason": refusal.message}
         tasks = [
             task.model_copy(update=changes) if task.key == waiting.key else task
@@ -456,7 +461,9 @@ class JobsClient:
 
 
 def _trial(spec: JobSpec) -> "Request":
-    """Builds the request that the job would make; for independent tasks, that of the first task."""
+    """Returns the request that the job would send to the scheduler. If its tasks are independent,
+    this is the request of the first task.
+    """
     from iris.model.job.demand_limits import check_demands  # few commands ask the scheduler
     from iris.model.job.requests import request_for
 

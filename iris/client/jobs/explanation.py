@@ -1,4 +1,4 @@
-"""Explains the state of a job without the scheduler's help."""
+"""Explains the state of a job to its user."""
 
 from pydantic import Field
 
@@ -18,35 +18,35 @@ class Explanation(Frozen):
 
     id: str
     state: JobState
-    #: The cancellation of the job, or of its task, until it ends.
+    #: The cancellation of the job or of its task. None if it is not being cancelled.
     cancelling: Cancelling | None = None
     #: The reason for the state; for a waiting job the message of its refusal.
     message: str
-    #: Why the job waits, by the scheduler; None if it does not wait.
+    #: The scheduler's reason why the job waits. None if the job does not wait.
     refusal: Refusal | None = None
     #: The outcome of every attempt so far, by task. A gang's attempts are all listed under its
     #: first task.
     attempts: dict[int, tuple[AttemptRecord, ...]] = Field(default_factory=dict)
-    #: Why the attempts of a job that has ended are not known: no control plane answers. Empty: they
-    #: are.
+    #: Why the attempts of an ended job are not known, such as: no control plane answers. Empty if
+    #: they are known.
     attempts_unknown: str = ""
-    #: The jobs that belong to it.
+    #: The child jobs.
     children: tuple[JobRow, ...] = ()
 
     @property
     def parent(self) -> str | None:
-        """The id of the job that it belongs to; None: it belongs to none."""
+        """The id of the parent job. None if the job has no parent."""
         return names.parent_id(self.id)
 
     @property
     def code(self) -> RefusalCode | JobState:
-        """The code of the refusal; the job's state if it does not wait."""
+        """The code of the refusal. The job's state if the job does not wait."""
         return self.refusal.code if self.refusal else self.state
 
 
 def cancelling_of(status: JobStatus, index: int | None) -> Cancelling | None:
-    """Returns the cancellation of the job, or of its task with that index; None: it is not being
-    cancelled.
+    """Returns the cancellation of the job, or of its task with that index. Returns None if it is
+    not being cancelled.
     """
     task = find_task(status.tasks, index) if index is not None else None
     return (
@@ -55,9 +55,7 @@ def cancelling_of(status: JobStatus, index: int | None) -> Cancelling | None:
 
 
 def reason_of(status: JobStatus, index: int | None = None) -> str:
-    """Describes why a job, or its task with that index, is in its state, without the scheduler's
-    help.
-    """
+    """Returns why a job, or its task with that index, is in its state, by the job's status."""
     if (cancelling := cancelling_of(status, index)) is not None or status.reason:
         return str(cancelling or status.reason)
     if status.state is JobState.SUCCEEDED:

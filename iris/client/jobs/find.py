@@ -14,14 +14,14 @@ from iris.client.jobs.rows import JobRow, row_of
 from iris.model import names
 from iris.model.errors import NotFound
 
-#: How alike two names are of which one is a misspelling of the other: the part of their letters
-#: that they have in common.
+#: The similarity from which on a name may be a misspelling of another: the share of letters that
+#: both have in common.
 NEAR = 0.75
 
 
 async def numbered_run(connection: Connection, job: str, number: int) -> str:
-    """Returns the id of a run of the job, by its number among the runs that the service knows, the
-    oldest of which is 1.
+    """Returns the id of a run of the job by its number. The oldest run that the service knows has
+    number 1.
 
     Raises:
         NotFound: the job has no such run.
@@ -38,7 +38,7 @@ async def numbered_run(connection: Connection, job: str, number: int) -> str:
 async def describe_job(
     connection: Connection, job: str, run_id: str | None = None
 ) -> WorkflowExecutionDescription:
-    """Describes the job's latest run, or the run with this id where a later job has taken the name.
+    """Describes the job's latest run, or the run with this id if a later job uses the name.
 
     Raises:
         NotFound: there is no such job.
@@ -68,16 +68,12 @@ async def find_job(
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None
             raise
-    # Otherwise, something else in the namespace has the id.
+    # Another program may use the same id in the namespace for a workflow of another type.
     return described if described.workflow_type == names.WORKFLOW_TYPES[names.KIND_JOB] else None
 
 
 async def unknown_job(connection: Connection, job: str) -> NotFound:
-    """Returns the error for a job that does not exist, with the names of similar ones.
-
-    Raises:
-        Unreachable: the service does not answer.
-    """
+    """Returns the error for a job that does not exist, with the ids of similar jobs."""
     known = [row.id for row in await list_jobs(connection, JobFilter(), 500)]
     within, name = os.environ.get(names.ENV_JOB_ID), job.partition("/")[2]
     near = near_jobs(job, known)
@@ -88,15 +84,17 @@ async def unknown_job(connection: Connection, job: str) -> NotFound:
 
 
 def near_jobs(job: str, known: Iterable[str]) -> list[str]:
-    """Returns the jobs of which the id may be a misspelling: the nearest names, and the same name
-    of other users and parents.
+    """Returns the jobs that the user may have meant: jobs with similar names, and jobs of other
+    users and parents with the same name.
 
-    The user's name does not count: it is the same in most ids, and makes any two of them alike.
+    Only the parts after the user's name are compared. Most ids have the same user, which would make
+    any two of them similar.
     """
-    others = [other for other in dict.fromkeys(known) if other != job]  # it has just begun
+    # A job that has just begun may be in the list.
+    others = [other for other in dict.fromkeys(known) if other != job]
     _, _, name = job.partition("/")
     names_of = {other: other.partition("/")[2] for other in others}
-    # The id of a child is no misspelling of one of a job.
+    # A user who means a child writes the parent, too: compare only ids of the same depth.
     alike = {
         own: other for other, own in reversed(names_of.items()) if own.count("/") == name.count("/")
     }
@@ -111,7 +109,7 @@ def near_jobs(job: str, known: Iterable[str]) -> list[str]:
 
 
 async def listed_job(connection: Connection, job: str, run_id: str | None = None) -> JobRow:
-    """Returns what lists show of a job. Asks only the service, so it works while no control plane
+    """Returns the row of one job. Asks only the service, so it works while no control plane
     answers.
 
     Raises:

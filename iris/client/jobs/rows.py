@@ -1,4 +1,4 @@
-"""The client's views of jobs, and the conversion of Temporal's workflow status to a job state."""
+"""A job as lists show it: what the Temporal service knows of its workflow."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,6 +18,9 @@ from iris.model.job.spec import MAX_REPLICAS, Band
 from iris.model.job.tags import MEMO_NOTE, tags_in
 from iris.model.states import JobState
 
+#: The text in place of a command that is encrypted with a key that this client does not have.
+UNREADABLE = "(cannot be read with the keys known here)"
+
 
 class JobRow(Frozen):
     """A job in a list."""
@@ -28,35 +31,37 @@ class JobRow(Frozen):
     submitted_at: datetime
     command: str
     priority: str = Band.INTERACTIVE
-    #: None: unknown, because this client cannot read the job's description.
+    #: The number of tasks. None if this client cannot read the job's description.
     tasks: int | None = 1
-    #: Its number among the runs of its name, the oldest of which is 1; None: it is the latest of
-    #: them.
+    #: The number of the run among the runs with this name; the oldest run is 1. None for the
+    #: latest run.
     run: int | None = None
-    #: The accelerators of each task, such as `gpu:H100:8`; empty: none.
+    #: The accelerators of each task, such as `gpu:H100:8`. Empty if it has none.
     device: str = ""
-    #: For a waiting job the code of the scheduler's reason; why a job is held or did not succeed;
-    #: empty: none is known.
+    #: The reason of the state: for a waiting job the code of the scheduler's reason. Empty if no
+    #: reason is known.
     reason: str = ""
     #: The cancellation of a job whose programs still run.
     cancelling: Cancelling | None = None
-    #: The first run of the job that it belongs to; empty: it belongs to none.
+    #: The first run of the parent job. Empty if the job has no parent.
     parent_run: str = ""
-    #: The git commit of its files, with a `+` if they differ from it; empty: none is known.
+    #: The git commit of the job's files, with a `+` if they differ from the commit. Empty if no
+    #: commit is known.
     commit: str = ""
     tags: dict[str, str] = Field(default_factory=dict)
     note: str = ""
-    #: Temporal's id of the run that was listed; empty: unknown. A job that has continued as new has
-    #: others before and after it.
+    #: Temporal's id of the listed run. Empty if it is unknown. A job that continued as new has
+    #: several runs.
     run_id: str = ""
 
     @property
     def parent(self) -> str | None:
-        """The id of the job that it belongs to; None: it belongs to none."""
+        """The id of the parent job. None if the job has no parent."""
         return names.parent_id(self.id)
 
 
 def attribute(execution: WorkflowExecution, name: str) -> str:
+    """Returns the value of a search attribute. Returns an empty text if it has no value."""
     return str(execution.typed_search_attributes.get(SearchAttributeKey.for_keyword(name)) or "")
 
 
@@ -69,8 +74,8 @@ def tags_of(execution: WorkflowExecution) -> dict[str, str]:
 
 
 def state_of(execution: WorkflowExecution) -> JobState:
-    """Returns the job's state for a list: from the workflow's own end, else from the state that it
-    last published.
+    """Returns the job's state for a list: by how the workflow ended, or by the state that a running
+    workflow published last.
     """
     match execution.status:
         case WorkflowExecutionStatus.COMPLETED:
@@ -86,31 +91,31 @@ def state_of(execution: WorkflowExecution) -> JobState:
     return state
 
 
-#: The command of a job whose description is encrypted with a key that this client does not have.
-UNREADABLE = "(cannot be read with the keys known here)"
-
-
 def device_in(memo: Mapping[str, Any]) -> str:
-    """Returns the accelerators of each of a job's tasks by its memo; empty if the memo has none."""
+    """Returns the accelerators of each task by the job's memo. Returns an empty text if the memo
+    has none.
+    """
     device = memo.get(names.MEMO_DEVICE)
     return device if isinstance(device, str) else ""
 
 
 def commit_in(memo: Mapping[str, Any]) -> str:
-    """Returns the git commit of a job's files by its memo; empty if the memo has none."""
+    """Returns the git commit of a job's files by the job's memo. Returns an empty text if the memo
+    has none.
+    """
     commit = memo.get(names.MEMO_COMMIT)
     return commit if isinstance(commit, str) else ""
 
 
 def note_in(memo: Mapping[str, Any]) -> str:
-    """Returns what a job's user has noted, by the job's memo; empty if the memo has nothing."""
+    """Returns the user's note by the job's memo. Returns an empty text if there is none."""
     note = memo.get(MEMO_NOTE)
     return note if isinstance(note, str) else ""
 
 
 def reason_in(memo: Mapping[str, Any], state: JobState) -> str:
-    """Returns the reason of a job's state by its memo; empty if the memo has none, or that of
-    another state.
+    """Returns the reason of a job's state by the job's memo. Returns an empty text if the memo has
+    no reason, or the reason of another state.
     """
     shown = memo.get(names.MEMO_REASON)
     reason = (
@@ -120,14 +125,15 @@ def reason_in(memo: Mapping[str, Any], state: JobState) -> str:
 
 
 def tasks_in(memo: Mapping[str, Any]) -> int:
-    """Returns the number of a job's tasks by its memo; 1 if the memo has none: any client can start
-    a workflow with any memo.
+    """Returns the number of a job's tasks by the job's memo. Returns 1 if the memo has no valid
+    number: any client can start a workflow with any memo.
     """
     tasks = memo.get(names.MEMO_TASKS)
     return tasks if isinstance(tasks, int) and 0 < tasks <= max(MAX_REPLICAS, MAX_TASKS) else 1
 
 
 async def row_of(execution: WorkflowExecution) -> JobRow:
+    """Returns the row of a job in a list."""
     memo = await memo_of(execution)
     known, state = memo is not UNREADABLE_MEMO, state_of(execution)
     cancelling = None if state.ended else cancelling_in(memo)

@@ -1,5 +1,6 @@
-"""Reads the status that a job itself reports: the result of one that has ended, or the answer of
-one that has not.
+"""Reads the status that a job itself reports, and finds tasks in it.
+
+A job that has ended reports its status as its result. A running job answers a query.
 """
 
 from collections.abc import Sequence
@@ -19,15 +20,16 @@ from iris.model.job.arrays import find_task, format_indices
 from iris.model.job.spec import JobStatus, TaskStatus
 from iris.model.states import LIVE, JobState, TaskState
 
-#: Jobs that ended by themselves. Others have no result: they were cancelled or terminated.
+#: The workflow states of jobs that ended by themselves. Cancelled and terminated jobs have no
+#: result.
 _WITH_RESULT = (WorkflowExecutionStatus.COMPLETED, WorkflowExecutionStatus.FAILED)
 
 
 async def reported_status(
     connection: Connection, described: WorkflowExecutionDescription
 ) -> JobStatus:
-    """Returns the status that the job reports. One that has ended is not asked: an answer would
-    replay its whole history.
+    """Returns the status that the job reports. The status of an ended job is its result, because a
+    query would replay its whole history.
 
     Raises:
         Unreachable: no control plane answers, or the service does not.
@@ -43,8 +45,8 @@ async def reported_status(
 async def _result(
     connection: Connection, described: WorkflowExecutionDescription
 ) -> JobStatus | None:
-    """Returns the status with which a job ended; None: it has not, or the results do not have all
-    of its tasks.
+    """Returns the status with which a job ended. Returns None if the job has not ended, or if the
+    results lack some of its tasks.
     """
     if described.status not in _WITH_RESULT:
         return None
@@ -63,7 +65,8 @@ async def _result(
         return None
     if len(status.tasks) == tasks_in(await memo_of(described)):
         return status
-    from iris.client.jobs.array_results import tasks_of_parts  # few jobs have so many tasks
+    # Few jobs have so many tasks that parts of the array keep their ends.
+    from iris.client.jobs.array_results import tasks_of_parts
 
     tasks = await tasks_of_parts(connection, described, status.id)
     return None if tasks is None else status.model_copy(update={"tasks": tasks})
@@ -95,7 +98,7 @@ def task_of(job: str, index: int, tasks: Sequence[TaskStatus]) -> TaskStatus:
     """Returns the task of the job with this index.
 
     Raises:
-        NotFound: it has none.
+        NotFound: the job has no such task.
     """
     check_task(job, index, [each.index for each in tasks])
     found = find_task(tasks, index)
@@ -104,10 +107,13 @@ def task_of(job: str, index: int, tasks: Sequence[TaskStatus]) -> TaskStatus:
 
 
 def check_task(job: str, index: int, tasks: Sequence[int]) -> None:
-    """Checks that a job with these tasks has the task.
+    """Checks that the job has a task with this index.
+
+    Args:
+        tasks: the indices of the job's tasks.
 
     Raises:
-        NotFound: it has none with this index.
+        NotFound: the job has no such task.
     """
     if index not in tasks:
         text = format_indices(tasks)

@@ -17,20 +17,20 @@ from iris.model.job.spec import JobSpec
 
 @dataclass(frozen=True)
 class Submission:
-    """What a job was submitted with, and what the service knows of it beside that."""
+    """The specification with which a job was submitted, and facts that the service knows."""
 
     spec: JobSpec
     #: The band that the job is in now.
     priority: str
-    #: The address of its page in Temporal's Web UI; empty: the cluster has none.
+    #: The address of the job's page in Temporal's Web UI. Empty if the cluster has no Web UI.
     page: str
-    #: The id of its first run; it may have continued as new.
+    #: The id of the job's first run. The job may have continued as new since.
     run_id: str
 
 
 async def submission_of(connection: Connection, job: str, run_id: str | None = None) -> Submission:
-    """Returns what the job was submitted with. Asks only the service, so it works while no control
-    plane answers.
+    """Returns the submission of the job. Asks only the service, so it works while no control plane
+    answers.
 
     Raises:
         NotFound: there is no such job.

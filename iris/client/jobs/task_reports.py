@@ -15,17 +15,17 @@ from iris.model.job.attempts import AttemptRecord
 from iris.model.job.spec import JobStatus
 from iris.model.states import ENDED, LIVE, JobState, TaskState
 
+#: The most tasks of a job whose attempts one explanation lists.
+MAX_TASKS_WITH_ATTEMPTS = 20
+
 
 async def with_own_status(
     connection: Connection, status: JobStatus, index: int, run_id: str
 ) -> JobStatus:
-    """Returns the status of a live job with that of one task as the task's own workflow has it.
+    """Returns the status of a running job, in which one task is as its own workflow reports it.
 
     Args:
-        run_id: the job's first run. A workflow of that name may belong to an earlier job.
-
-    Raises:
-        Unreachable: no control plane answers.
+        run_id: the job's first run. A task's workflow of another run belongs to an earlier job.
     """
     known = next(task for task in status.tasks if task.index == index)
     if len(status.tasks) == 1 or known.state in ENDED:
@@ -35,12 +35,12 @@ async def with_own_status(
         own = await connection.query(
             names.task_workflow(connection.record.name, task_id), "own_status", OwnStatus
         )
-    except NotStarted:  # it has not begun, or belongs to a gang
+    except NotStarted:  # the task has not begun, or belongs to a gang
         return status
     if own.run_id != run_id:
         return status
     task = own.task
-    if task.state is TaskState.KILLED:  # alone, for the job goes on
+    if task.state is TaskState.KILLED:  # only this task ended: the job goes on
         task = task.model_copy(update={"state": TaskState.CANCELLED})
     if known.cancelling is not None and task.state not in ENDED:  # the job knows who cancelled it
         task = task.model_copy(update={"cancelling": known.cancelling, "reason": known.reason})
@@ -56,26 +56,19 @@ async def with_own_status(
     return status.model_copy(update={"tasks": tasks, **runs})
 
 
-#: The most tasks of a job whose attempts one explanation lists.
-MAX_TASKS_WITH_ATTEMPTS = 20
-
-
 class KnownAttempts(NamedTuple):
     """The attempts of a job by task, as an `Explanation` has them."""
 
     attempts: dict[int, tuple[AttemptRecord, ...]]
-    #: Why they are not known; empty: they are.
+    #: Why the attempts are not known. Empty if they are known.
     attempts_unknown: str = ""
 
 
 async def known_attempts(
     connection: Connection, status: JobStatus, index: int | None, run_id: str | None
 ) -> KnownAttempts:
-    """Returns the attempts as `attempts_of` does, or why they are not known of a job that has
-    ended.
-
-    Raises:
-        Unreachable: no control plane answers, and the job has not ended.
+    """Returns the attempts as `attempts_of` does. If no control plane answers, an ended job has
+    no attempts, and the answer says why.
     """
     try:
         return KnownAttempts(await attempts_of(connection, status, index, run_id))
@@ -90,16 +83,12 @@ async def attempts_of(
 ) -> dict[int, tuple[AttemptRecord, ...]]:
     """Returns the attempts by task.
 
-    The workflow of a job with independent tasks has no attempts itself, and would replay a long
-    history to say so. Of such a job, the workflows of the tasks are asked that have failed, been
-    preempted or never been started.
+    If the tasks are independent, each task has a workflow with its attempts, and the workflow of
+    the job has none. Then only tasks that failed, were preempted or never started are asked.
 
     Args:
-        index: only those of this task; None: of all.
-        run_id: the run of the job; None: the latest.
-
-    Raises:
-        Unreachable: no control plane answers.
+        index: returns only the attempts of this task. None returns the attempts of all tasks.
+        run_id: the run of the job. None is the latest run.
     """
     cluster = connection.record.name
     if run_id is not None:
@@ -111,7 +100,7 @@ async def attempts_of(
             status.tasks[0].index: (await connection.query(handle, "attempts", Attempts)).attempts
         }
     if run_id is not None:
-        return {}  # the workflows of its tasks have been started anew for later runs
+        return {}  # later runs use the ids of the tasks' workflows
     unlucky = [
         task.index
         for task in status.tasks
@@ -126,5 +115,5 @@ async def attempts_of(
 async def _of_task(connection: Connection, workflow_id: str) -> tuple[AttemptRecord, ...]:
     try:
         return (await connection.query(workflow_id, "attempts", Attempts)).attempts
-    except NotStarted:  # it never began
+    except NotStarted:  # the task never began
         return ()

@@ -18,24 +18,27 @@ from iris.model.cron import Excluded, excluded, is_in_whole_hours, parse_cron, z
 from iris.model.errors import InvalidValue
 from iris.model.units import format_duration
 
-#: The shortest time between two runs. A job takes seconds to start; a program that has to run more
-#: often loops itself.
+#: The shortest interval between two runs. A job takes seconds to start, so a program that has to
+#: run more often needs its own loop.
 SHORTEST = timedelta(seconds=10)
 
 
 class Overlap(StrEnum):
-    """What happens at a time at which the job of the time before has not ended."""
+    """What a schedule does at a time at which its earlier job has not ended."""
 
-    SKIP = "skip"  # that time is left out
-    QUEUE = "queue"  # one run waits for its end; further times are left out
-    CANCEL = "cancel"  # it is cancelled; the new one starts at its end
+    #: Starts no job at this time.
+    SKIP = "skip"
+    #: Starts one job when the earlier job has ended. Further times are left out.
+    QUEUE = "queue"
+    #: Cancels the earlier job, and starts the new job when it has ended.
+    CANCEL = "cancel"
 
 
 def parse_overlap(name: str) -> Overlap:
     """Returns the overlap of this name.
 
     Raises:
-        InvalidValue: there is none.
+        InvalidValue: there is no such overlap.
     """
     if name not in list(Overlap):
         raise InvalidValue("overlap", name, "is not known", f"write {', '.join(Overlap)}")
@@ -44,19 +47,19 @@ def parse_overlap(name: str) -> Overlap:
 
 @dataclass(frozen=True)
 class When:
-    """The times of a schedule: those of cron expressions in a time zone, or one in each interval.
+    """The times of a schedule: cron expressions in a time zone, or an interval.
 
-    Where the zone's clock is set forward, a time that it skips has no run; where it is set back, a
-    time that comes twice has one.
+    When the zone's clock is set forward, a skipped time has no run. When it is set back, a time
+    that comes twice has one run.
 
     Raises:
         InvalidValue: neither or both are given, the interval is too short, the time zone is
-            unknown, or an expression never comes.
+            unknown, or a cron expression never matches a time.
     """
 
-    #: One expression or several: minute, hour, day, month, weekday.
+    #: One cron expression or several: minute, hour, day, month, weekday.
     cron: str | Sequence[str] = ()
-    #: In seconds if it is a number.
+    #: The interval. A number is in seconds.
     every: Duration | None = None
     time_zone: str = "UTC"
 
@@ -96,10 +99,12 @@ class When:
 
     @property
     def expressions(self) -> tuple[str, ...]:
+        """The cron expressions."""
         return (self.cron,) if isinstance(self.cron, str) and self.cron else tuple(self.cron)
 
     @property
     def interval(self) -> timedelta | None:
+        """The time between two runs. None if cron expressions give the times."""
         return duration_of(self.every, "every")
 
     def __str__(self) -> str:
@@ -109,10 +114,10 @@ class When:
 
 
 def service_times(when: When, now: datetime) -> ScheduleSpec:
-    """Returns the times for the service.
+    """Returns the times as the Temporal service needs them.
 
-    What it does at changes of the clock is not the same in all time zones, so expressions of every
-    hour are left to UTC, where nothing changes, and times at which no expression comes are
+    The service treats changes of the clock differently in each time zone. So expressions that match
+    every hour are given in UTC, whose clock never changes, and times that no expression matches are
     excluded.
     """
     if when.interval is not None:

@@ -211,9 +211,6 @@ def _overridden(top: Path, listed: str) -> dict[str, str]:
 
     Args:
         listed: what `git config --list --show-scope -z` has written.
-
-    Raises:
-        Rejected: a name cannot be given to git.
     """
     parts = iter(listed.split("\0"))
     users: dict[str, str] = {}

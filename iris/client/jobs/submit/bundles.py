@@ -1,4 +1,4 @@
-"""The bundles of a job, and how they stay in the store until the job is submitted again."""
+"""Finds the bundles of a job, and keeps them in the store for a job that runs again."""
 
 import tempfile
 from datetime import UTC, datetime
@@ -20,11 +20,11 @@ def bundles_of(spec: JobSpec) -> list[Bundle]:
 
 
 async def keep_bundles(store: Store, spec: JobSpec) -> None:
-    """Writes the bundles of the job again that are old, before it is submitted again, lest `iris
-    cluster gc` deletes them.
+    """Writes old bundles of the job again, so that `iris cluster gc` keeps them for a job that is
+    submitted now.
 
     Raises:
-        NotFound: one of them is not in the store any more.
+        NotFound: a bundle is not in the store any more.
         IrisError: the store does not answer.
     """
     for bundle in bundles_of(spec):

@@ -1,6 +1,4 @@
-"""Finds the files of a job's checkpoint directories in the store, and the checkpoint that a new job
-starts from.
-"""
+"""Finds the checkpoint that a new job starts from."""
 
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.find import numbered_run
@@ -21,8 +19,8 @@ async def with_source(connection: Connection, spec: JobSpec, source: CheckpointS
 
     Raises:
         NotFound: there is no such job, or it has no such run.
-        InvalidValue: it has no checkpoint, or has checkpoints of more tasks than the new job has,
-            or of none of its tasks.
+        InvalidValue: the run has no checkpoint, or has checkpoints of more tasks than the new job,
+            or of other tasks.
         IrisError: the store does not answer.
     """
     if source.bare:

@@ -1,5 +1,5 @@
-"""Starts the workflows of jobs. A job of a batch is started once, however often the batch is
-submitted.
+"""Starts the workflows of jobs. A job of a batch is started once, even if the batch is submitted
+several times.
 """
 
 from typing import NamedTuple
@@ -27,12 +27,12 @@ from iris.workflows.search_attributes import job_facts, keywords
 
 
 class Submitted(Frozen):
-    """A job that was accepted."""
+    """A job that the service accepted."""
 
     id: str
     workflow_id: str
     run_id: str
-    #: The job's page in Temporal's Web UI; empty when the cluster has none.
+    #: The job's page in Temporal's Web UI. Empty if the cluster has no Web UI.
     ui: str
 
 
@@ -40,7 +40,7 @@ class BatchResult(NamedTuple):
     """A job of a batch that is on the cluster."""
 
     job: Submitted
-    #: An earlier submission of the batch started it.
+    #: Whether an earlier submission of the batch started the job.
     before: bool
 
 
@@ -49,8 +49,8 @@ async def start_job(connection: Connection, spec: JobSpec) -> Submitted:
 
     Raises:
         InvalidValue: the job demands more of its hosts than the scheduler can represent.
-        NotFound: there is no job that it is to wait for.
-        NameTaken: a live job has this name.
+        NotFound: a job that it depends on does not exist.
+        NameTaken: a job that has not ended has this name.
         Unreachable: the service does not answer.
     """
     spec = await _with_checkpoint(connection, await bound(connection, spec))
@@ -63,12 +63,7 @@ async def start_job(connection: Connection, spec: JobSpec) -> Submitted:
 
 
 async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) -> Submitted:
-    """Starts a job that belongs to another job, or finds the one that an earlier attempt of that
-    job has started.
-
-    Raises:
-        NameTaken: a live job has this name, and is not the same.
-    """
+    """Starts a child job, or finds the child that an earlier attempt of the parent started."""
     number, policy = parent.number, WorkflowIDReusePolicy.REJECT_DUPLICATE
     base = spec.name.removesuffix(f"-{number}") if number > 1 else spec.name
     while True:
@@ -82,7 +77,7 @@ async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) ->
         policy, owner = WorkflowIDReusePolicy.REJECT_DUPLICATE, parent_in(await memo_of(found))
         state = state_of(found)
         if found.status is WorkflowExecutionStatus.RUNNING and state.ended:
-            state = JobState.RUNNING  # it still cancels its own children
+            state = JobState.RUNNING  # the job still cancels its own children
         match reuse(parent, owner, state):
             case Reuse.ATTACH:
                 return _submitted(connection, spec, first_run(found))
@@ -96,24 +91,22 @@ async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) ->
 
 
 async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchResult:
-    """Starts the job of a batch, unless a job of this name was started with the same key. That job
-    may have ended.
+    """Starts the job of a batch, unless a job of this name was started with the same key, even if
+    that job has ended.
 
     Args:
-        key: identifies the job among all that were ever submitted.
+        key: identifies the job among all jobs of all batches.
 
     Raises:
         InvalidValue: the job demands more of its hosts than the scheduler can represent.
-        NotFound: there is no job that it is to wait for.
-        NameTaken: another live job has this name.
+        NotFound: a job that it depends on does not exist.
+        NameTaken: another job that has not ended has this name.
         Unreachable: the service does not answer.
     """
     try:
         spec = await _with_checkpoint(connection, await bound(connection, spec))
-    except (
-        InvalidValue,
-        NotFound,
-    ):  # the service forgets jobs, also those that the job has followed
+    except (InvalidValue, NotFound):
+        # The service forgets jobs. The first submission may have found the jobs that this needs.
         if (before := await _started_before(connection, spec, key)) is not None:
             return before
         raise
@@ -123,7 +116,7 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
             before=False,
         )
     except WorkflowAlreadyStartedError:
-        pass  # by this batch, or by another job with the name
+        pass  # this batch started it before, or another job has the name
     if (before := await _started_before(connection, spec, key)) is not None:
         return before
     with connection.rpc_errors():
@@ -136,12 +129,12 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
         return BatchResult(
             await _start(connection, spec, WorkflowIDReusePolicy.ALLOW_DUPLICATE, key), before=False
         )
-    except WorkflowAlreadyStartedError:  # since the line above
+    except WorkflowAlreadyStartedError:  # another program was faster
         raise _exists(spec) from None
 
 
 async def _started_before(connection: Connection, spec: JobSpec, key: str) -> BatchResult | None:
-    """Returns the job that an earlier submission of the batch has started, if there is one."""
+    """Returns the job that an earlier submission of the batch started, if there is one."""
     with connection.rpc_errors():
         try:
             found = await connection.workflow(
@@ -153,9 +146,8 @@ async def _started_before(connection: Connection, spec: JobSpec, key: str) -> Ba
             raise
     if (await memo_of(found)).get(names.MEMO_BATCH) == key:
         return BatchResult(_submitted(connection, spec, first_run(found)), before=True)
-    for earlier in await executions_of(
-        connection, [spec.id]
-    ):  # another batch has used the name since
+    # Another batch may have used the name since.
+    for earlier in await executions_of(connection, [spec.id]):
         if (await memo_of(earlier)).get(names.MEMO_BATCH) == key:
             return BatchResult(_submitted(connection, spec, earlier.run_id), before=True)
     return None
@@ -191,9 +183,8 @@ async def _start_sealed(
         memo[names.MEMO_BATCH] = key
     with connection.rpc_errors():
         handle = await connection.client.start_workflow(
-            names.WORKFLOW_TYPES[
-                names.KIND_JOB
-            ],  # importing its code would take a tenth of a second
+            # Importing the workflow's code would take a tenth of a second.
+            names.WORKFLOW_TYPES[names.KIND_JOB],
             JobSubmission(cluster=cluster, spec=spec),
             id=names.job_workflow(cluster, spec.id),
             task_queue=names.control_queue(cluster),
@@ -214,10 +205,10 @@ def _submitted(connection: Connection, spec: JobSpec, run_id: str) -> Submitted:
 
 
 def _exists(spec: JobSpec, found: Parent | None = None) -> NameTaken:
-    """Returns the error about a live job of this name.
+    """Returns the error about a job that has this name and has not ended.
 
     Args:
-        found: the parent of the live job, if it is a child.
+        found: the parent of that job, if it is a child.
     """
     whose, again = "", ""
     if found is not None and spec.parent is not None:
