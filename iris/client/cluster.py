@@ -70,7 +70,7 @@ class ClusterClient:
         Raises:
             Unreachable: the service does not answer.
         """
-        from iris.client.fleet.cluster import (
+        from iris.client.fleet.configure import (
             configure_planners,  # imports the whole configuration, which few commands need
         )
 
@@ -100,7 +100,9 @@ class ClusterClient:
             Unreachable: the service does not answer.
             IrisError: the store does not answer.
         """
-        from iris.client.fleet.store import find_unused  # with the store, which few commands need
+        from iris.client.fleet.unused_files import (
+            find_unused,  # with the store, which few commands need
+        )
 
         return await find_unused(self._connection, older_than)
 
@@ -116,7 +118,7 @@ class ClusterClient:
             Unreachable: the service does not answer.
             IrisError: the store does not answer.
         """
-        from iris.client.fleet.store import delete_unused
+        from iris.client.fleet.unused_files import delete_unused
 
         return await delete_unused(self._connection, folders)
 

@@ -12,11 +12,11 @@ from iris.model.job.arrays import MEMO_ARRAY
 
 
 class LogSource(Frozen):
-    """What a reader of a job's logs or results needs."""
+    """The run and the tasks of a job whose logs, files or results are read."""
 
     run_id: str
     tasks: int
-    #: The indices of the tasks; None: those from 0.
+    #: The indices of the tasks. None if they count from 0.
     indices: tuple[int, ...] | None = None
     #: Whether the job runs a function, which leaves a result.
     function: bool = False
@@ -28,8 +28,8 @@ class LogSource(Frozen):
 
 
 async def log_source(connection: Connection, job: str, run_id: str | None = None) -> LogSource:
-    """Returns where the job's logs are. Asks only the service, so it works while no control plane
-    answers.
+    """Returns the run and the tasks of a job. Asks only the service, so it works while no control
+    plane answers.
 
     Raises:
         NotFound: there is no such job.

@@ -380,7 +380,8 @@ def _creation_errors(job: str, when: When) -> Iterator[None]:
             "cron",
             "; ".join(when.expressions),
             f"is refused: {error.message}",
-            'write five fields: minute hour day month weekday, such as "0 2 * * *" for two o\'clock',
+            'write five fields: minute hour day month weekday, such as "0 2 * * *" for two'
+            " o'clock",
         ) from None
 
 
