@@ -22,12 +22,12 @@ from iris.model.errors import IrisError, Rejected
 from iris.model.job.spec import JobSpec
 from iris.scheduling.placement.refusals import Refusal
 
-#: How many submissions wait for the service at a time.
+#: The number of submissions that wait for the service at the same time.
 CONCURRENT = 16
-#: How long all checks that may print a warning take together.
+#: The maximum time for all checks that may print a warning.
 WARNING_TIMEOUT = timedelta(seconds=2)
-#: Fields of a job that do not change which hosts can run it.
-_EVERYWHERE_ALIKE = {"name", "command", "env", "secrets", "bundle", "workdir", "environment"}
+#: The fields of a job that do not change which hosts can run it.
+_WITHOUT_EFFECT_ON_HOSTS = {"name", "command", "env", "secrets", "bundle", "workdir", "environment"}
 
 
 async def submit_batch(
@@ -43,7 +43,7 @@ async def submit_batch(
     Raises:
         click.UsageError: lines are wrong. Nothing was submitted.
         Rejected: no host can ever run a job, with `require_feasible` or `dry_run`, and nothing was
-            submitted; or a live job has a line's name.
+            submitted; or a job that has not ended has the name of a line.
         IrisError: a job could not be submitted. Standard error has the lines that were submitted.
     """
     client = await AsyncIrisClient.connect(cluster)
@@ -76,11 +76,11 @@ async def _submit_all(
     specs: Sequence[JobSpec],
     flags: Flags,
 ) -> None:
-    """Starts the jobs, some at a time, and prints their ids in the order of the lines. After a
-    failure, no more are started.
+    """Starts the jobs, some at the same time, and prints their ids in the order of the lines. After
+    a failure, no more jobs are started.
 
-    A job that depends on one of an earlier line is started after that one. Ctrl-C starts no more,
-    and waits for the answers about those that were sent.
+    A job that depends on a job of an earlier line is started after that job. Ctrl-C starts no more
+    jobs, and waits for the answers about the jobs that were sent.
     """
     starts = _Starts(client, jobs, specs)
     results: list[tuple[BatchJob, BatchResult]] = []
@@ -116,7 +116,7 @@ async def _submit_all(
 
 
 class _Starts:
-    """The starts of a batch's jobs, in the background."""
+    """Starts the jobs of a batch in the background."""
 
     def __init__(
         self, client: AsyncIrisClient, jobs: Sequence[BatchJob], specs: Sequence[JobSpec]
@@ -125,7 +125,7 @@ class _Starts:
         self._places = {spec.id: place for place, spec in enumerate(specs)}
         self._free = asyncio.Semaphore(CONCURRENT)
         self._stopped = False
-        #: The errors, by the lines of their jobs.
+        #: The errors by the lines of their jobs.
         self.failed: dict[int, Exception] = {}
         pairs = zip(jobs, specs, strict=True)
         self._tasks = [
@@ -134,7 +134,7 @@ class _Starts:
 
     @property
     def done(self) -> bool:
-        """Whether no answer is missing."""
+        """Whether all answers have arrived."""
         return all(task.done() for task in self._tasks)
 
     async def in_order(self) -> AsyncIterator[tuple[BatchJob, BatchResult]]:
@@ -144,7 +144,7 @@ class _Starts:
                 yield job, result
 
     def answered(self) -> list[tuple[BatchJob, BatchResult]]:
-        """Returns the jobs of which it is known by now that they were started."""
+        """Returns the jobs that were started according to the answers so far."""
         known = [
             (job, task.result())
             for job, task in zip(self._jobs, self._tasks, strict=True)
@@ -153,7 +153,7 @@ class _Starts:
         return [(job, result) for job, result in known if result is not None]
 
     async def stop(self) -> None:
-        """Starts no more jobs, and waits for the answers about those that were sent."""
+        """Starts no more jobs, and waits for the answers about the jobs that were sent."""
         self._stopped = True
         await answers_of(self._tasks)
 
@@ -168,9 +168,7 @@ class _Starts:
                 return None
             try:
                 return await self._client.jobs.submit_once(bound_to(spec, runs), job.key)
-            except (
-                Exception
-            ) as error:  # raised later, after the lines that were submitted are known
+            except Exception as error:  # raised later, when it is known which lines were submitted
                 self.failed[job.line] = error
                 return None
 
@@ -217,12 +215,12 @@ async def _warn(client: AsyncIrisClient, jobs: Sequence[BatchJob]) -> None:
 async def _refusals(
     client: AsyncIrisClient, jobs: Sequence[BatchJob]
 ) -> list[tuple[list[int], Refusal]]:
-    """Returns the lines of jobs that no host can ever run. Asks once about jobs that differ only in
-    their programs.
+    """Returns the lines of jobs that no host can ever run, and the reasons. Asks once about jobs
+    that differ only in fields without effect on hosts.
     """
     alike: dict[str, list[BatchJob]] = {}
     for job in jobs:
-        alike.setdefault(job.spec.model_dump_json(exclude=_EVERYWHERE_ALIKE), []).append(job)
+        alike.setdefault(job.spec.model_dump_json(exclude=_WITHOUT_EFFECT_ON_HOSTS), []).append(job)
     found = []
     for group in alike.values():
         if (refusal := await client.jobs.why_infeasible(group[0].spec)) is not None:

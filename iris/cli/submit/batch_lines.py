@@ -1,5 +1,5 @@
-"""Reads the lines of `iris submit --batch`: each has the options and the command of one job, quoted
-as for a shell.
+"""Reads the lines of `iris submit --batch`. Each line has the options and the command of one job,
+quoted as for a shell.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from iris.model.job.spec import JobSpec
 if TYPE_CHECKING:
     from iris.client.build.parent import EnclosingJob
 
-#: The most wrong lines that one error lists.
+#: The maximum number of wrong lines that one error lists.
 MAX_PROBLEMS = 20
 
 
@@ -47,7 +47,7 @@ def decoded(content: bytes) -> str:
     """Returns the text of a batch.
 
     Raises:
-        click.UsageError: it is not UTF-8.
+        click.UsageError: the text is not UTF-8.
     """
     try:
         return content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
@@ -171,14 +171,13 @@ def _options_of(line: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(spec: JobSpec, *, named: bool, batch_key: str) -> str:
-    """Returns what identifies a line: all that it asks for but its files, which may have changed
-    when a batch is repeated.
+    """Returns the text that identifies a line: all options other than its files, which may have
+    changed when a batch is repeated.
 
-    Defaults are left out, so that a later version with further options finds the same.
+    Defaults are left out, so that a version with further options makes the same text.
     """
     left_out = {"bundle", "parent"} if named else {"bundle", "parent", "name"}
     if spec.parent is not None:
-        batch_key = (
-            f"{batch_key} {spec.parent.run_id}"  # each attempt of the parent submits the same
-        )
+        # All attempts of one run of the parent submit the same batch.
+        batch_key = f"{batch_key} {spec.parent.run_id}"
     return f"{batch_key} {spec.model_dump_json(exclude=left_out, exclude_defaults=True)}"

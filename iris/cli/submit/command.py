@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from iris.client.build.draft import PlannedJob
     from iris.client.jobs.submit.start import Submitted
 
-#: How long a submit waits for the check that may print a warning.
+#: The maximum time for the check that may print a warning.
 WARNING_TIMEOUT = timedelta(seconds=2)
 
 
@@ -193,7 +193,7 @@ def _submit_one(
     if flags.dry_run:
         asyncio.run(_forecast(cluster, options, flags))
         return
-    # With --local, the cluster must not outlive the command, however that ends.
+    # With --local, the cluster must not outlive the command, so the error is raised after its end.
     error = run(_submit(cluster, options, flags, named_cluster(ctx)))
     if error is not None:
         raise error
@@ -334,16 +334,17 @@ async def _follow(
 
 
 def _print_return(job: str, iris: str | None, error: BaseException) -> None:
-    """Prints how to come back to a job whose command ends before it.
+    """Prints the commands for a job that goes on after this command.
 
     Args:
-        iris: as of `named_cluster`; None: the job ends with its cluster.
-        error: what ends the command.
+        iris: the first words of commands for the cluster, as `named_cluster` returns them. None if
+            the job ends with its cluster.
+        error: the error that ends the command.
     """
     if iris is None:
         click.echo(f"\n{job} ends with its cluster, which this command stops", err=True)
         return
-    unknown = isinstance(error, IrisError)  # such as: the cluster was stopped
+    unknown = isinstance(error, IrisError)  # for instance, the cluster was stopped
     click.echo(f"\nto come back to {job}:" if unknown else f"\ndetached; {job} continues", err=True)
     _print_next(job, iris)
 
@@ -366,6 +367,6 @@ async def _own_cluster() -> AsyncIterator[AsyncIrisClient]:
         await asyncio.shield(starting)
         yield await AsyncIrisClient.connect(own.name)
     finally:
-        # Also if the start is interrupted: the cluster must be up before it can be stopped.
+        # Wait even if the start is interrupted: the cluster must be up before it can be stopped.
         await asyncio.wait({starting})
         await asyncio.shield(asyncio.to_thread(manager.stop))

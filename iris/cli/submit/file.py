@@ -37,9 +37,9 @@ from iris.model.job.spec import JobSpec
 if TYPE_CHECKING:
     from iris.client.build.parent import EnclosingJob
 
-#: An option in a message.
+#: The pattern of an option in a message.
 _OPTION = re.compile(r"--([a-z][a-z-]*)")
-#: The keys of a job file by the fields of a job that have other names.
+#: The keys of a job file whose names differ from the field of the job, by the field.
 _KEYS = {
     "device": ("tpu", "gpu", "device"),
     "retries": ("max_retries",),
@@ -67,8 +67,8 @@ def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocumen
     line alone.
 
     Raises:
-        InvalidJob: the file is wrong. click.UsageError: the command line has a name, or is
-        `--local`, and the file has several jobs.
+        InvalidJob: the file is wrong.
+        click.UsageError: the command line has `--name` or `--local`, and the file has several jobs.
     """
     given = keys_given(ctx)
     if file is None:
@@ -88,7 +88,7 @@ def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocumen
 async def submit_documents(
     cluster: ClusterRef, documents: Sequence[JobDocument], flags: Flags, iris: str
 ) -> None:
-    """Submits the jobs of a file in their order, after a check of all of them. Follows none.
+    """Submits the jobs of a file in their order, after a check of all of them. Follows no job.
 
     Args:
         iris: the first words of commands for the cluster, as `named_cluster` returns them.
@@ -96,7 +96,7 @@ async def submit_documents(
     Raises:
         InvalidJob: a job is wrong; nothing was submitted.
         Rejected: no host can ever run a job, with `require_feasible` or `dry_run`, and nothing was
-            submitted; or a live job has a job's name.
+            submitted; or a job that has not ended has the name of one.
         IrisError: a job could not be submitted. Standard error has the jobs that were submitted.
     """
     client = await AsyncIrisClient.connect(cluster)
@@ -169,7 +169,7 @@ async def _submit_all(
 def checked_jobs(
     documents: Sequence[JobDocument], *, shares_files: bool, within: "EnclosingJob | None" = None
 ) -> list[FileJob]:
-    """Returns the jobs of a file, without their files.
+    """Returns the jobs of a file. Nothing is uploaded.
 
     Args:
         shares_files, within: as for `plan`.
@@ -211,7 +211,7 @@ def _checked(
 ) -> tuple[FileJob | None, list[Problem]]:
     """Returns the job of a document, or its problems.
 
-    A key that is wrong is left out, so that those of the others are found, too.
+    Leaves out each wrong key and checks the others again, so that all problems are found.
     """
     problems = key_problems(document)
     usable, wrong = document, {each.key for each in problems}
@@ -222,7 +222,7 @@ def _checked(
             planned = plan_job(job_options(usable), shares_files=shares_files, within=within)
             break
         except click.UsageError as error:
-            if not problems:  # otherwise it may only miss a key that was left out
+            if not problems:  # otherwise it may only lack a key that was left out
                 problems.append(_placed(document, error.format_message()))
             break
         except IrisError as error:
@@ -240,7 +240,7 @@ def _checked(
 
 
 def _placed(document: JobDocument, text: str) -> Problem:
-    """Returns a problem of a job with the key that its text names, as a field or as an option."""
+    """Returns a problem of a job with the key that its text names, as a field or an option."""
     field = text.partition(":")[0].partition(" ")[0].partition(".")[0]
     options = [option.replace("-", "_") for option in _OPTION.findall(text)]
     for name in (field, field.removesuffix("s"), *_KEYS.get(field, ()), *options):

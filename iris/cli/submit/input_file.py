@@ -5,8 +5,8 @@ from typing import BinaryIO
 from iris.model.errors import InvalidValue
 from iris.model.units import MIB, format_bytes
 
-#: The most bytes of a file of jobs: some hundred thousand lines. A device that is named by mistake
-#: may have no end.
+#: The maximum size of a file of jobs: some hundred thousand lines. Without a limit, a device that
+#: is named by mistake would be read without end.
 MOST = 64 * MIB
 
 
@@ -19,7 +19,7 @@ def read_whole(file: BinaryIO) -> bytes:
     """Returns the content of a file of jobs.
 
     Raises:
-        InvalidValue: it is too large.
+        InvalidValue: the file is too large.
     """
     content = file.read(MOST + 1)
     if len(content) > MOST:

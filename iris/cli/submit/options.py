@@ -52,7 +52,7 @@ AFTER = _after(Condition.OK)  # Dependency, ...
 AFTER_ANY = _after(Condition.ANY)
 AFTER_FAIL = _after(Condition.FAIL)
 
-#: The words of the command line, in the `meta` of its context.
+#: The key of the command line's words in the `meta` of its context.
 WORDS = "iris.cli.words"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -312,8 +312,8 @@ class JobCommand(Command):
 
 
 def _with_joined_files(args: list[str]) -> list[str]:
-    """Joins the words `-r FILE` after `--pip`, which takes one word, up to the command that is to
-    run.
+    """Joins the words `-r` and `FILE` after `--pip`, which takes one word. Leaves the words of the
+    command as they are.
     """
     end = args.index("--") if "--" in args else len(args)
     joined: list[str] = []
@@ -335,14 +335,14 @@ def _name(option: Callable[[Any], Any]) -> str:
 @spec_options
 @click.argument("command", nargs=-1, required=True, type=TEXT)
 def job_command(**_: Any) -> None:
-    """Only the options and the command of a job, as a line of a batch or a job file has them."""
+    """Parses the options and the command of a job in a line of a batch or in a job file."""
 
 
 def parse_words(words: list[str], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Returns the options and the command that the words after `iris submit` give.
+    """Parses the words after `iris submit`, and returns the options and the command.
 
     Args:
-        defaults: values of options that the words lack.
+        defaults: the values of options that the words do not have.
 
     Raises:
         click.UsageError: a word is wrong.

@@ -117,11 +117,12 @@ def create(
     submit`.
 
     Files are sent once, now. Times that are missed for more than an hour, such as while the cluster
-    is stopped, are left out. Where the time zone sets its clock forward, a time that it skips has
-    no run; where back, a time that comes twice has one.
+    is stopped, are left out. When the time zone's clock is set forward, a skipped time has no run.
+    When it is set back, a time that comes twice has one run.
 
-    \b iris schedule create -n nightly --cron '0 2 * * *' --time-zone Europe/Berlin -- python
-    evaluate.py iris schedule create -n clean --every 6h --overlap queue --cpu 0.5 -- ./clean.sh
+    \b
+    iris schedule create -n nightly --cron '0 2 * * *' --time-zone Europe/Berlin -- ./evaluate.sh
+    iris schedule create -n clean --every 6h --overlap queue --cpu 0.5 -- ./clean.sh
     """
     documents = jobs_asked_for(ctx, job_file)
     if len(documents) > 1:
@@ -290,7 +291,7 @@ def _lines(view: ScheduleView) -> list[str]:
 
 
 def at(time: datetime, time_zone: str) -> str:
-    """Returns a time in a time zone, or in UTC if this machine does not know the zone."""
+    """Returns the text of a time in a zone, or in UTC if this machine does not know the zone."""
     zone: tzinfo = UTC
     with suppress(zoneinfo.ZoneInfoNotFoundError, ValueError):
         zone = zoneinfo.ZoneInfo(time_zone)

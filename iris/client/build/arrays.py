@@ -1,5 +1,5 @@
-"""Makes the array of a job from what its user gives: indices, the file of a table, or rows of a
-Python program.
+"""Makes the array of a job from indices, from the file of a table, or from rows of a Python
+program.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,10 +19,10 @@ from iris.model.job.arrays import (
 
 
 class GivenArray(NamedTuple):
-    """An array before its table is in the store."""
+    """An array whose table is not in the store yet."""
 
     array: Array
-    #: None: it has only indices.
+    #: The rows of the array. None if it has only indices.
     table: Table | None = None
 
 
@@ -30,7 +30,7 @@ def parse_array(text: str) -> GivenArray:
     """Returns the array of a text such as `0-99%10` or `params.csv%10`. Reads the file.
 
     Raises:
-        InvalidValue: it is neither indices nor a file with a table.
+        InvalidValue: the text is neither indices nor a file with a table.
     """
     rest, limit = (text, None) if Path(text).is_file() else split_limit(text)
     if is_indices(rest):
@@ -51,10 +51,10 @@ def array_of(
     params: Sequence[Mapping[str, Any]] | None,
     max_running: int | None,
 ) -> Array | None:
-    """Returns the array that a Python program gives; None if it gives none.
+    """Returns the array that a Python program asks for. Returns None if it asks for no array.
 
     Raises:
-        InvalidValue: it is not an array.
+        InvalidValue: an option is not valid, or the options exclude each other.
     """
     if given is not None and params is not None:
         raise InvalidValue(

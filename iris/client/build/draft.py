@@ -29,7 +29,7 @@ class JobDraft:
     """A job as its user asks for it. Each option is parsed, and no file is chosen yet."""
 
     user: str
-    #: None lets Iris choose a name.
+    #: The name of the job. None lets Iris choose one.
     name: str | None
     #: The first word of a name that Iris chooses.
     word: str = "job"
@@ -40,7 +40,7 @@ class JobDraft:
     files: FileOptions
     #: The rows of the job's array.
     table: Table | None = None
-    #: None is the usual band, and in a job the band of that job.
+    #: The priority band. None is the band of the parent job, or the usual band without a parent.
     band: Band | None = None
     #: The other fields of `JobSpec`, by their names.
     fields: Mapping[str, Any] = field(default_factory=dict)

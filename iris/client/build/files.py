@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class FileOptions:
     """The options that decide which files a job gets."""
 
-    #: A directory, whose files the job gets. True stands for the current directory. False sends no
-    #: files. None sends the current directory if it is a project.
+    #: The directory whose files the job gets. True is the current directory. False sends no files.
+    #: None sends the current directory if it is a project.
     workspace: Path | bool | None = None
     #: The directory of the project in the workspace. None leaves the choice to Iris.
     project: str | None = None
@@ -37,12 +37,12 @@ class FileOptions:
     #: The directory of the host or of the image in which the program starts.
     workdir: str | None = None
     image: str | None = None
-    #: Requirements, of which `-r FILE` names a file of this machine. None keeps the requirements of
-    #: the job's environment as they are.
+    #: The requirements. `-r FILE` names a requirements file of this machine. None keeps the
+    #: requirements of the job's environment as they are.
     pip: tuple[str, ...] | None = None
     #: Whether the project is installed.
     sync: bool = True
-    #: The extras of the project that are checked to have a project.
+    #: The extras of the project. Without a project, they are refused.
     project_extras: tuple[str, ...] = ()
 
     def inherits(self, within: "EnclosingJob | None") -> bool:

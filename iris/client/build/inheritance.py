@@ -1,4 +1,4 @@
-"""Gives a child job what it inherits from its parent."""
+"""Gives a child job the settings that it inherits from its parent."""
 
 from collections.abc import Collection
 from typing import Any
@@ -12,15 +12,15 @@ from iris.model.job.spec import JobSpec
 
 
 def inherit(child: JobSpec, parent: JobSpec, *, given: Collection[str]) -> JobSpec:
-    """Returns the child with what it has from its parent: all but the resources, the devices, the
-    times and the numbers.
+    """Returns the child with the parent's settings that it does not choose itself: files,
+    environment, variables, secrets, image, directory, priority, and the region and zone.
 
     Args:
-        given: what was chosen for the child, among `files`, `workdir` and `priority`. Other options
-            count as chosen if they differ from the default.
+        given: the settings that the child chooses among `files`, `workdir` and `priority`. It
+            chooses another setting if the value differs from the default.
 
     Raises:
-        InvalidJob: both together are not a valid job.
+        InvalidJob: the child with these settings is not a valid job.
     """
     changes: dict[str, Any] = {
         "env": (
@@ -46,7 +46,7 @@ def inherit(child: JobSpec, parent: JobSpec, *, given: Collection[str]) -> JobSp
         }
         changes["workdir"] = parent.workdir if changes["image"] == parent.image else None
     elif "workdir" not in given and child.image is None and parent.image is not None:
-        changes["workdir"] = None  # a directory of the host, which the container does not have
+        changes["workdir"] = None  # the container does not have a directory of the host
     try:
         return JobSpec(
             **{**{name: getattr(child, name) for name in JobSpec.model_fields}, **changes}
@@ -56,7 +56,9 @@ def inherit(child: JobSpec, parent: JobSpec, *, given: Collection[str]) -> JobSp
 
 
 def _environment(child: EnvironmentSpec, parent: EnvironmentSpec) -> EnvironmentSpec:
-    """Returns the parent's environment, or the child's own for the parent's project."""
+    """Returns the parent's environment. If the child has its own, returns that one for the parent's
+    project.
+    """
     limit = child.setup_timeout
     if child == EnvironmentSpec(setup_timeout=limit):
         return (

@@ -1,6 +1,4 @@
-"""The options of a job in Python, and the specification that they make. Only names of jobs depend
-on who the user is.
-"""
+"""The options of a job in Python, and the job that they ask for."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,22 +56,23 @@ class JobHandle(Protocol):
     def is_bare(self) -> bool: ...
 
 
-#: Jobs by their handles, or texts as for `iris submit --after`: `"prepare"`, `"ada/prepare#2"`.
+#: Jobs to wait for: handles, or texts as for `iris submit --after`, such as `"prepare"` and
+#: `"ada/prepare#2"`.
 Jobs = Sequence[JobHandle | str]
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What each task of a job gets.
+    """The resources of each task of a job.
 
     Attributes:
         cpu: cores: `0.5`, or `"500m"`.
-        memory: bytes, or a text such as `"8g"`.
+        memory: a number of bytes, or a text such as `"8g"`.
         disk: as `memory`.
-        tpu: the type of the slice, such as `"v5litepod-16"`. The job gets a task for each of its
-            hosts.
-        slices: how many such slices.
-        gpu: the GPUs of each task, such as `"H100x8"`, or a number of any.
+        tpu: the type of the TPU slice, such as `"v5litepod-16"`. The job has a task for each host
+            of the slice.
+        slices: the number of such slices.
+        gpu: the GPUs of each task, such as `"H100x8"`. A number stands for GPUs of any kind.
     """
 
     cpu: float | str = 1
@@ -87,30 +86,32 @@ class Resources:
 class CallOptions(TypedDict, total=False):
     """The options of a job whose tasks all make the same call: `JobOptions` without `params`."""
 
-    #: A new one, made from the command, if it is left out.
+    #: The name of the job. Iris makes a new name from the command if it is left out.
     name: str
-    #: By which lists find the job: `{"sweep": "lr"}`; a tag without a value has an empty one.
+    #: Tags, by which lists find the job: `{"sweep": "lr"}`. A tag without a value has an empty
+    #: text.
     tags: Mapping[str, str]
     #: A line of text about the job.
     note: str
-    #: Webhooks to which the control plane sends the job's end.
+    #: The webhooks that the control plane calls at the job's end.
     notify: Sequence[str]
     resources: Resources
     replicas: int
     #: A task for each index: `"0-99"`, `"0-99%10"`, `"1,3,7"`, or numbers.
     array: str | Sequence[int]
-    #: The most tasks of an array that run at the same time.
+    #: The maximum number of tasks of an array that run at the same time.
     max_running: int
-    #: Places, starts and retries the tasks together, on hosts that share this attribute.
+    #: The attribute that the hosts of a gang share. The tasks of a gang are placed, started and
+    #: retried together.
     gang_by: str
-    #: How many tasks of a gang share a host; the default is one.
+    #: The number of tasks of a gang on each host. The default is one.
     tasks_per_host: int
     environment: EnvironmentSpec
     env: Mapping[str, str]
-    #: Variables with values that no history has: names of the submitter's own variables or named
-    #: secrets, or their sources as for `iris submit`: `{"TOKEN": "file:token.txt"}`.
+    #: Variables whose values are in no history: names of the submitter's own variables or named
+    #: secrets, or variables with sources as for `iris submit`: `{"TOKEN": "file:token.txt"}`.
     secret: Mapping[str, str] | Sequence[str]
-    #: Texts as for `iris submit --constraint`: `"zone = europe-west4-b"`.
+    #: Conditions for hosts. Texts are as for `iris submit --constraint`: `"zone = europe-west4-b"`.
     constraints: Sequence[Constraint | str]
     image: str
     #: The earlier job whose checkpoint the tasks start from: `"train"`, an earlier run `"train#2"`,
@@ -123,23 +124,25 @@ class CallOptions(TypedDict, total=False):
     scheduling_timeout: Duration
     timeout: Duration
     grace: Duration
-    #: How often a failed task is retried.
+    #: The maximum number of retries of a failed task.
     retries: int
     max_retries_preemption: int
     max_task_failures: int
-    #: Start when these jobs have succeeded, ended or failed, and end if that can no longer be.
+    #: The jobs that must succeed before this job starts. It ends if one of them does not succeed.
     after: Jobs
+    #: The jobs that must end before this job starts.
     after_any: Jobs
+    #: The jobs that must fail before this job starts. It ends if one of them does not fail.
     after_fail: Jobs
 
 
 class JobOptions(CallOptions, total=False):
-    """The options of a job. They are those of `iris submit`; durations are seconds, texts such as
-    `"10m"`, or timedeltas.
+    """The options of a job. They are the options of `iris submit`. A duration is a number of
+    seconds, a text such as `"10m"`, or a timedelta.
     """
 
-    #: A task for each mapping: the function's keyword arguments, or a program's IRIS_PARAM_NAME and
-    #: {name} in its words.
+    #: The rows of an array, with a task for each row. A row gives a function keyword arguments. It
+    #: gives a program variables (`IRIS_PARAM_NAME`), and replaces `{name}` in its words.
     params: Sequence[Mapping[str, Any]]
 
 
@@ -186,8 +189,8 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
     """Returns the specification of a job, without its files.
 
     Raises:
-        InvalidValue, InvalidJob: an option is invalid; the message has every problem that shows at
-            once.
+        InvalidValue, InvalidJob: an option is invalid. The message has all problems that are found
+            together.
     """
     return draft_of(user, command, **options).spec()
 
@@ -254,12 +257,12 @@ def _parsed_fields(user: str, options: JobOptions) -> dict[str, Any]:
 
 
 def secret_sources(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    """Returns the sources of secrets by their variables. Of a name alone, the source is the
-    submitter's secret of that name.
+    """Returns the sources of secrets by their variables. The source of a name without a source is
+    the submitter's secret of that name.
 
     Raises:
-        InvalidValue: they have another form. The error does not show a source, which may be the
-            value itself.
+        InvalidValue: the secrets have another form. The error does not show a source, because it
+            may be the value itself.
     """
     if isinstance(given, Mapping):
         return {name: parse_secret(f"{name}={source}")[1] for name, source in given.items()}
@@ -274,7 +277,8 @@ def secret_sources(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
 
 
 def checkpoint_source(text: str | None) -> CheckpointSource | None:
-    """Returns the job of this name, which may be one of the current user; None for None.
+    """Returns the checkpoint that a text names: one of a job, of a run or of a task. Returns None
+    for None.
 
     Raises:
         InvalidValue: the text does not name a job.
@@ -301,7 +305,7 @@ def parse_band(priority: str) -> Band:
     """Returns the priority band of this name.
 
     Raises:
-        InvalidValue: there is none.
+        InvalidValue: there is no such band.
     """
     try:
         return Band(priority)
@@ -312,8 +316,8 @@ def parse_band(priority: str) -> Band:
 
 
 def duration_of(given: Duration | None, field: str) -> timedelta | None:
-    """Returns how long to wait. What is left of a time that is over is negative, and means not to
-    wait.
+    """Returns the time to wait. A negative number, such as the rest of a time that is over, is no
+    time.
 
     Raises:
         InvalidValue: a text is not a duration.

@@ -1,4 +1,4 @@
-"""The job in which a program runs, as the parent of the jobs that the program submits."""
+"""Finds the job in which a program runs. It is the parent of the jobs that the program submits."""
 
 import hashlib
 import itertools
@@ -22,9 +22,9 @@ from iris.model.errors import Rejected
 from iris.model.job.children import Parent
 from iris.model.job.spec import JobSpec
 
-#: The events in the history of a job from which on its children do not register with it. A
+#: The number of events in a job's history from which on its children do not register with it. A
 #: registration is up to four events. The server accepts 10,000 signals and 50,000 events, and the
-#: job itself needs some.
+#: job itself needs some of them.
 MOST_EVENTS = 4_000
 
 
@@ -38,39 +38,39 @@ class EnclosingJob(NamedTuple):
     task: int
     num_tasks: int
     attempt: int
-    #: The directory in which its programs start.
+    #: The directory in which the job's programs start.
     workdir: Path | None
-    #: Whether its children register with its workflow.
+    #: Whether the job's children register with its workflow.
     registers: bool
-    #: Counts the children of each name that the attempt submits.
+    #: Counts the children of each name that this attempt submits.
     submitted: "defaultdict[str, itertools.count[int]]"
 
     @property
     def shares_files(self) -> bool:
-        """Returns whether the program is in the directory in which it was started, so that its
-        children start in the same.
+        """Whether the current directory is still the one in which the program was started. Only
+        then its children get the same files.
         """
         return self.workdir is not None and Path.cwd() == self.workdir
 
     @property
     def root(self) -> Path | None:
-        """The directory of the job's bundle; None: it has none."""
+        """The directory of the job's bundle. None if the job has no bundle."""
         if self.workdir is None or self.spec.bundle is None:
             return None
         inner = Path(self.spec.environment.project).parts
         return self.workdir.parents[len(inner) - 1] if inner else self.workdir
 
     def child(self, spec: JobSpec, work: str, *, named: bool, given: Collection[str]) -> JobSpec:
-        """Returns the job as a child of this one.
+        """Returns the job as a child of this job.
 
         Args:
-            work: what tells it from others (`work_digest.py`), the same in each attempt that
-                submits the same.
-            named: whether the user has chosen its name.
+            work: the digest of the child's work, as `child_digest.py` makes it. Each attempt that
+                submits the same work has the same digest.
+            named: whether the user chose the name.
             given: as for `inherit`.
 
         Raises:
-            InvalidJob: it does not go with what it inherits.
+            InvalidJob: the child with the settings that it inherits is not valid.
         """
         text = work if self.num_tasks == 1 or named else f"{self.task} {work}"
         digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
@@ -103,13 +103,14 @@ class ParentLookup:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._specs: dict[str, JobSpec] = {}
-        #: The program that uses the client belongs to one attempt.
+        #: Counts the children of each name. The program that uses the client belongs to one
+        #: attempt.
         self._submitted: defaultdict[str, itertools.count[int]] = defaultdict(
             lambda: itertools.count(1)
         )
 
     async def find(self, env: Mapping[str, str] = os.environ) -> EnclosingJob | None:
-        """Returns the job, or None outside of the jobs of this cluster.
+        """Returns the job. Returns None if this program does not run in a job of this cluster.
 
         Raises:
             Rejected: the job has ended.

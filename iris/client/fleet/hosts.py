@@ -173,9 +173,6 @@ class HostsClient:
             if not page.hosts or len(hosts) >= page.total_hosts:
                 return sorted(hosts, key=lambda view: view.host.id)
 
-    # -- private
-    # ----------------------------------------------------------------------------------------------
-
     async def _update(self, message: Close | Open) -> None:
         try:
             await self._connection.update_scheduler(message)

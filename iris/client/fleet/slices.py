@@ -210,9 +210,6 @@ class SlicesClient:
         """
         return [row for _, row in sorted((await self._listed()).items())]
 
-    # -- private
-    # ----------------------------------------------------------------------------------------------
-
     async def _status(self, slice_id: str) -> SliceStatus:
         return await self._connection.query(self._workflow_id(slice_id), "status", SliceStatus)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from iris.model.job.requests import Request
     from iris.scheduling.reasons.forecast import Forecast
 
-#: How long `final_status` waits for a control plane to answer.
+#: The maximum time that `final_status` waits for a control plane.
 FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
 #: The time between two attempts while the service or the control plane does not answer.
 RETRY_INTERVAL = timedelta(seconds=1)
@@ -59,7 +59,7 @@ class _Feasibility(Frozen):
 
 
 class JobsClient:
-    """The jobs of one cluster."""
+    """Submits, lists, explains, waits for and cancels the jobs of one cluster."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -436,9 +436,6 @@ class JobsClient:
         one_reason = all(task.key == waiting.key for task in tasks)
         reason = refusal.message if one_reason else f"task {waiting.index}: {refusal.message}"
         return status.model_copy(update={"tasks": tuple(tasks), "reason": reason}), refusal
-
-    # -- private
-    # ----------------------------------------------------------------------------------------------
 
     def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
         return self._connection.workflow(names.job_workflow(self._cluster.name, job), run_id)

@@ -27,8 +27,8 @@ class Explanation(Frozen):
     #: The outcome of every attempt so far, by task. A gang's attempts are all listed under its
     #: first task.
     attempts: dict[int, tuple[AttemptRecord, ...]] = Field(default_factory=dict)
-    #: Why the attempts of an ended job are not known, such as: no control plane answers. Empty if
-    #: they are known.
+    #: The reason why the attempts of an ended job are not known, for instance that no control plane
+    #: answers. Empty if they are known.
     attempts_unknown: str = ""
     #: The child jobs.
     children: tuple[JobRow, ...] = ()

@@ -1,4 +1,4 @@
-"""One job in Python: waiting for it, its result, its logs, its files."""
+"""The handle of one job in Python: its status, its result, its logs and its files."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Generator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -501,9 +501,6 @@ class AsyncJob(Generic[T]):
             reason = f": {seen.reason}" if seen.reason else ""
             facts.append(f"{'' if seen.state.ended else 'last seen '}{seen.state}{reason}")
         return ", ".join([*facts, *([self.ui] if self.ui else [])]) + ">"
-
-    # -- private
-    # ----------------------------------------------------------------------------------------------
 
     async def _found(self) -> tuple[str, str | None]:
         """Returns the job's id and the id of its run. The run None is the latest run."""

@@ -29,7 +29,7 @@ class NotificationRow(Frozen):
     #: The address without its path, which may contain a secret.
     url: str
     state: NotificationState
-    #: Why the webhook is not called yet, or why its call failed. Empty if there is no reason.
+    #: The reason why the webhook is not called yet, or why its call failed. Empty if there is none.
     reason: str = ""
 
     def __str__(self) -> str:

@@ -60,7 +60,7 @@ class KnownAttempts(NamedTuple):
     """The attempts of a job by task, as an `Explanation` has them."""
 
     attempts: dict[int, tuple[AttemptRecord, ...]]
-    #: Why the attempts are not known. Empty if they are known.
+    #: The reason why the attempts are not known. Empty if they are known.
     attempts_unknown: str = ""
 
 

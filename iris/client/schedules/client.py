@@ -298,9 +298,6 @@ class SchedulesClient:
             await delete_secrets(self._connection.record, names.sealed_for_schedule(job, ""))
         return job
 
-    # -- private
-    # ----------------------------------------------------------------------------------------------
-
     def _handle(self, schedule_id: str) -> ScheduleHandle:
         return self._connection.client.get_schedule_handle(schedule_id)
 

@@ -17,7 +17,7 @@ class ExecResult(NamedTuple):
     exit_code: int
     stdout: str
     stderr: str
-    #: Why the command could not be started or was stopped. Empty if it ended by itself.
+    #: The reason why the command could not be started or was stopped. Empty if it ended by itself.
     reason: str
 
 
