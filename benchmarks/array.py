@@ -23,7 +23,7 @@ from benchmarks.ground import NAME, Ground, cluster, cpu_seconds
 from benchmarks.table import Row
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.connection import connect
-from iris.client.views import Submitted
+from iris.client.jobs.submit.start import Submitted
 from iris.model import names
 from iris.model.job.arrays import MAX_TASKS, Array
 from iris.model.job.spec import JobSpec

@@ -32,8 +32,8 @@ from benchmarks.table import Row
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import cluster_dir
 from iris.client.connect.connection import connect
+from iris.client.jobs.submit.start import Submitted
 from iris.client.logs.stored import LogReader
-from iris.client.views import Submitted
 from iris.client.workspace.pack import pack
 from iris.client.workspace.upload import upload
 from iris.config import load_config, make_local_config

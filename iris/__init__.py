@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from iris.client.build.options import Resources
     from iris.client.client import AsyncIrisClient
     from iris.client.functions.result import NoResult
-    from iris.client.jobs.exec import ExecResult
+    from iris.client.jobs.exec.commands import ExecResult
     from iris.client.jobs.handle import AsyncJob
     from iris.client.jobs.lists import JobFilter
-    from iris.client.jobs.schedules import Overlap, When
     from iris.client.logs.entries import LogEntry
     from iris.client.operate.cluster_manager import ClusterManager
     from iris.client.pool.messages import CallLost, PoolBroken, PoolClosed
     from iris.client.pool.pool import AsyncWorkerPool
+    from iris.client.schedules.when import Overlap, When
     from iris.config import ClusterConfig, load_config, make_local_config
     from iris.model.errors import (
         InvalidJob,
@@ -113,7 +113,7 @@ _MODULES = {
     "ClusterManager": "iris.client.operate.cluster_manager",
     "Entrypoint": "iris.client.build.entrypoint",
     "EnvironmentSpec": "iris.model.job.environments",
-    "ExecResult": "iris.client.jobs.exec",
+    "ExecResult": "iris.client.jobs.exec.commands",
     "InvalidJob": "iris.model.errors",
     "InvalidValue": "iris.model.errors",
     "IrisClient": "iris.client.blocking.client",

@@ -318,7 +318,9 @@ async def named_job(client: AsyncIrisClient, text: str) -> str:
         Unreachable: the service does not answer.
     """
     name = text.partition("#")[0].partition(":")[0]
-    return await client.jobs.nearest(name) if in_a_job() and "/" not in name else full_job_id(name)
+    return (
+        await client.jobs.resolve_id(name) if in_a_job() and "/" not in name else full_job_id(name)
+    )
 
 
 async def whole_job(client: AsyncIrisClient, text: str) -> str:

@@ -15,7 +15,7 @@ from iris.cli.show.full_screen import full_screen
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
 from iris.client.jobs.lists import JobFilter
-from iris.client.views import JobRow
+from iris.client.jobs.rows import JobRow
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import Snapshot
 from iris.model.errors import IrisError, first_line

@@ -1,5 +1,5 @@
-"""The client of one cluster. It needs only the Temporal service; statuses and explanations also
-need a control plane.
+"""The client of one cluster. It needs only the Temporal service. Statuses and explanations of jobs
+need a control plane, too.
 """
 
 import os
@@ -22,27 +22,27 @@ from iris.client.jobs.client import JobsClient
 from iris.model import names
 from iris.model.errors import InvalidValue, Rejected, Unreachable
 
-if (
-    TYPE_CHECKING
-):  # most commands need jobs only, and the other messages cost a tenth of a command's imports
+# Most commands need only jobs. The other modules are a tenth of a command's imports.
+if TYPE_CHECKING:
     from iris.client.build.entrypoint import Entrypoint
     from iris.client.build.job import Work
     from iris.client.build.options import CallOptions, JobOptions
+    from iris.client.build.parent import EnclosingJob, ParentLookup
     from iris.client.cluster import ClusterClient
     from iris.client.fleet.autoscaler import AutoscalerClient
     from iris.client.fleet.hosts import HostsClient
     from iris.client.fleet.slices import SlicesClient
     from iris.client.jobs.endpoints import EndpointsClient
-    from iris.client.jobs.exec_session import ExecClient
+    from iris.client.jobs.exec.session import ExecClient
     from iris.client.jobs.handle import AsyncJob
-    from iris.client.jobs.parent import EnclosingJob, ParentLookup
-    from iris.client.jobs.schedules import Overlap, ScheduleRow, SchedulesClient, When
+    from iris.client.schedules.client import ScheduleRow, SchedulesClient
+    from iris.client.schedules.when import Overlap, When
     from iris.client.secrets.named import SecretsClient
     from iris.model.job.spec import JobSpec
     from iris.scheduling.reasons.forecast import Forecast
 
 T = TypeVar("T", default=Any)
-#: The arguments of a function.
+#: The types of the arguments of a function.
 Ts = TypeVarTuple("Ts")
 
 
@@ -61,7 +61,7 @@ class AsyncIrisClient:
 
         Args:
             client: a connected client of Temporal.
-            record: where the cluster is.
+            record: the address of the cluster.
             workspace: the default of `submit`.
         """
         self._workspace = workspace
@@ -93,15 +93,15 @@ class AsyncIrisClient:
 
     @cached_property
     def exec(self) -> "ExecClient":
-        """The commands that run beside tasks. `AsyncJob.exec` is easier to use."""
-        from iris.client.jobs.exec_session import ExecClient
+        """The commands that run next to tasks. `AsyncJob.exec` is easier to use."""
+        from iris.client.jobs.exec.session import ExecClient
 
         return ExecClient(self.connection, self.jobs)
 
     @cached_property
     def schedules(self) -> "SchedulesClient":
         """The operations on schedules, as `iris schedule` has them."""
-        from iris.client.jobs.schedules import SchedulesClient
+        from iris.client.schedules.client import SchedulesClient
 
         return SchedulesClient(self.connection)
 
@@ -114,7 +114,7 @@ class AsyncIrisClient:
 
     @cached_property
     def endpoints(self) -> "EndpointsClient":
-        """The addresses that tasks have made known, as `iris endpoints` has them."""
+        """The addresses that tasks registered, as `iris endpoints` shows them."""
         from iris.client.jobs.endpoints import EndpointsClient
 
         return EndpointsClient(self.connection)
@@ -144,14 +144,14 @@ class AsyncIrisClient:
         """Connects to a cluster.
 
         Args:
-            cluster: its name or its address: `HOST:PORT`, or `HOST:PORT/NAME` where several
-                clusters share a service. None: the cluster that the environment names, else the
-                only one that is known here.
+            cluster: its name or its address: `HOST:PORT`, or `HOST:PORT/NAME` if several clusters
+                share a service. None is the cluster that the environment names, or the only cluster
+                that is known here.
             workspace: the default of `submit`.
 
         Raises:
             Unreachable: the cluster does not run or does not answer.
-            NotFound: there are several clusters and none was named, or the service has no such
+            NotFound: several clusters are known and none is named, or the service has no such
                 cluster.
         """
         ref = cluster if isinstance(cluster, ClusterRef) else resolve_cluster(cluster)
@@ -164,12 +164,12 @@ class AsyncIrisClient:
     ) -> AsyncIterator[Self]:
         """Connects to a cluster for a block: `async with AsyncIrisClient.remote("lab") as client`.
 
-        For one on this machine that ends with the program, connect to
+        For a cluster on this machine that ends with the program, connect to
         `IrisClient.local().cluster.name`.
 
         Args:
-            cluster: its name or its address: `HOST:PORT`, or `HOST:PORT/NAME` where several
-                clusters share a service.
+            cluster: its name or its address: `HOST:PORT`, or `HOST:PORT/NAME` if several clusters
+                share a service.
             workspace: the default of `submit`.
 
         Raises:
@@ -275,27 +275,29 @@ class AsyncIrisClient:
     ) -> "AsyncJob[Any]":
         """Starts a job that calls a function or runs a program, and returns its handle.
 
-        A function is passed by cloudpickle, with the same version of Python on both sides. One of
-        an installed module, or of a module in the workspace, is imported there; any other is passed
-        as a whole. Its result comes back by `AsyncJob.result`. One of `async def` runs on an event
-        loop of its own.
+        A function is passed by cloudpickle, so both sides need the same version of Python. The job
+        imports a function of an installed module or of a module in the workspace. Any other
+        function is passed as a whole. `AsyncJob.result` returns its result. An `async def` function
+        runs on an event loop of its own.
 
         Args:
-            work: a function, or a program: `submit("python", "train.py")`; or an `Entrypoint`,
-                which has its arguments.
-            args: of the function, compared with its parameters by type checkers; or further words
-                of the program.
-            kwargs: the function's keyword arguments, which type checkers do not compare;
-                `Entrypoint.from_callable` has them compared.
-            workspace: the directory whose files the job gets; True: the current one; False: none;
-                None: as the client was made, else the current one if it is a project's.
-            require_feasible: refuses a job that no host can ever run. By default it waits, because
-                hosts may be added.
-            options: of the job: `name`, `resources`, `env` and so on; `JobOptions` describes each.
+            work: a function; a program: `submit("python", "train.py")`; or an `Entrypoint`, which
+                has its own arguments.
+            args: the arguments of the function, which type checkers compare with its parameters; or
+                further words of the program.
+            kwargs: the function's keyword arguments. Type checkers do not compare them, but they
+                compare those of `Entrypoint.from_callable`.
+            workspace: the directory whose files the job gets. True is the current directory. False
+                sends no files. None is the client's workspace, or the current directory if it is a
+                project.
+            require_feasible: refuses a job that no host can ever run. By default such a job waits,
+                because hosts may be added.
+            options: the options of the job: `name`, `resources`, `env` and so on. `JobOptions`
+                describes each.
 
         Raises:
             InvalidValue, InvalidJob: an option is wrong, or the function cannot be pickled.
-            NameTaken: a live job has this name.
+            NameTaken: a job that has not ended has this name.
             Rejected: the workspace cannot be sent, or no host can ever run the job.
             IrisError: the store does not accept the job's files.
             Unreachable: the service does not answer.
@@ -313,7 +315,7 @@ class AsyncIrisClient:
             work, args, kwargs, workspace, await self.enclosing_job(), **options
         )
         submitted = await self.jobs.submit(spec)
-        return AsyncJob(self, submitted.id, submitted.run_id, submitted.ui)
+        return AsyncJob(self.connection, submitted.id, submitted.run_id, submitted.ui)
 
     @overload
     async def schedule(
@@ -392,18 +394,18 @@ class AsyncIrisClient:
         """Creates a schedule that starts a job again and again, and returns the schedule.
 
         The function and the files are sent once, now. `client.job(name).result()` is the result of
-        the last run. The attribute `schedules` has the further operations.
+        the last run. The attribute `schedules` has further operations.
 
         Args:
             work: as for `submit`.
             args: as for `submit`.
             when: `iris.When(cron="0 2 * * *")` or `iris.When(every="6h")`.
-            overlap: what happens at a time at which the job of the time before has not ended:
+            overlap: what the schedule does at a time at which its earlier job has not ended:
                 `skip`, `queue` or `cancel`.
-            paused: starts no runs until `schedules.resume`.
+            paused: whether the schedule starts no runs until `schedules.resume`.
             kwargs: as for `submit`.
             workspace: as for `submit`.
-            options: as for `submit`; `name` is also the schedule's, and is required.
+            options: as for `submit`. `name` is required, and is the name of the schedule, too.
 
         Raises:
             InvalidValue, InvalidJob: an option is wrong, or the function cannot be pickled.
@@ -411,7 +413,7 @@ class AsyncIrisClient:
             IrisError: the store does not accept the job's files.
             Unreachable: the service does not answer.
         """
-        from iris.client.jobs.schedules import parse_overlap
+        from iris.client.schedules.when import parse_overlap
 
         policy = parse_overlap(overlap)
         if "name" not in options:
@@ -425,7 +427,7 @@ class AsyncIrisClient:
         """Returns what the scheduler would do with a job if it were submitted now. Changes nothing.
 
         Args:
-            options: of the job, as for `submit`.
+            options: the options of the job, as for `submit`.
 
         Raises:
             InvalidValue, InvalidJob: an option is wrong.
@@ -434,8 +436,8 @@ class AsyncIrisClient:
         return await self.jobs.forecast(await self._trial(**options))
 
     async def enclosing_job(self) -> "EnclosingJob | None":
-        """Returns the job of this cluster in which the program runs. The jobs that it submits
-        belong to that job.
+        """Returns the job of this cluster in which the program runs. It is the parent of the jobs
+        that the program submits.
 
         Raises:
             Rejected: that job has ended.
@@ -444,19 +446,20 @@ class AsyncIrisClient:
         if names.ENV_JOB_ID not in os.environ:
             return None
         if self._parents is None:
-            from iris.client.jobs.parent import ParentLookup
+            from iris.client.build.parent import ParentLookup
 
             self._parents = ParentLookup(self.connection)
         return await self._parents.find()
 
     def job(self, job: str) -> "AsyncJob[Any]":
-        """Returns the handle of a job. Asks nothing: the first question shows whether it exists.
+        """Returns the handle of a job. Sends no request: the first request shows whether the job
+        exists.
 
         In a program that runs in a job, a bare name means that job's own child first, then the
-        user's job; the first question finds out which.
+        user's job. The first request finds out which.
 
         Args:
-            job: its name or `USER/NAME`, or an earlier run of it: `NAME#2`.
+            job: the name of the job or `USER/NAME`, or an earlier run of it: `NAME#2`.
 
         Raises:
             InvalidValue: the text has another form.
@@ -475,11 +478,13 @@ class AsyncIrisClient:
         full = full_job_id(named)
         page = self.jobs.page(full) if number is None else ""
         return AsyncJob(
-            self, full, None, page, run_number=number, is_bare=in_a_job() and "/" not in named
+            self.connection,
+            full,
+            None,
+            page,
+            run_number=number,
+            is_bare=in_a_job() and "/" not in named,
         )
-
-    # -- private
-    # ----------------------------------------------------------------------------------------------
 
     async def _make(
         self,
@@ -490,7 +495,7 @@ class AsyncIrisClient:
         within: "EnclosingJob | None",
         **options: Unpack["JobOptions"],
     ) -> "JobSpec":
-        """Returns the job with its files, and warns of what may be wrong with it."""
+        """Returns the job with its files in the store, and prints warnings about it."""
         from iris.client.build.job import make_job
         from iris.client.build.warnings import job_warnings
 
@@ -506,7 +511,7 @@ class AsyncIrisClient:
 
         spec = job_spec(current_user(), ("forecast",), **options)
         if (within := await self.enclosing_job()) is not None:
-            from iris.client.jobs.parent import inherit
+            from iris.client.build.inheritance import inherit
 
             spec = inherit(spec, within.spec, given=[*options])
         return spec

@@ -1,6 +1,4 @@
-"""Operations on a cluster as a whole: its state, pauses of new placements, and its
-configuration.
-"""
+"""Operations on a cluster as a whole: its state, pauses, its configuration and unused files."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ClusterClient:
-    """One cluster."""
+    """Shows, pauses and configures one cluster, and deletes its unused files."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -37,23 +35,23 @@ class ClusterClient:
         """Stops new placements in the whole cluster or in one scale group. Running tasks continue.
 
         Args:
-            reason: for the people who look at the cluster.
-            group: the scale group; None: the whole cluster.
+            reason: a text for the people who look at the cluster.
+            group: the scale group. None is the whole cluster.
 
         Raises:
-            NotFound: no host belongs to such a group.
+            NotFound: no host belongs to this group.
             Unreachable: no control plane answers.
         """
         try:
             await self._connection.update_scheduler(Pause(reason=signed(reason), group=group))
-        except Rejected as error:  # the only reason for a refusal
+        except Rejected as error:  # the scheduler refuses only an unknown group
             raise NotFound(str(error)) from None
 
     async def resume(self, group: str | None = None) -> None:
         """Allows new placements again.
 
         Args:
-            group: the scale group; None: the whole cluster.
+            group: the scale group. None is the whole cluster.
 
         Raises:
             Rejected: that group is not paused.
@@ -65,14 +63,13 @@ class ClusterClient:
         """Applies another configuration to the scheduler and the autoscaler.
 
         Args:
-            config: of the same cluster, from `iris.load_config`.
+            config: a configuration of the same cluster, from `iris.load_config`.
 
         Raises:
             Unreachable: the service does not answer.
         """
-        from iris.client.fleet.cluster import (
-            configure_planners,  # imports the whole configuration, which few commands need
-        )
+        # This imports the whole configuration, which few commands need.
+        from iris.client.fleet.configure import configure_planners
 
         with self._connection.rpc_errors():
             await configure_planners(self._connection.client, self._connection.record.name, config)
@@ -81,7 +78,7 @@ class ClusterClient:
         """Replaces the scheduling rules.
 
         Args:
-            rules: all of them; `status().rules` has the present ones.
+            rules: all rules. `status().rules` has the present ones.
 
         Raises:
             Unreachable: no control plane answers.
@@ -89,10 +86,11 @@ class ClusterClient:
         await self._connection.update_scheduler(Configure(rules=rules))
 
     async def find_unused(self, older_than: timedelta) -> "list[UnusedFolder]":
-        """Returns what ended jobs have left in the store, such as logs and checkpoints.
+        """Returns the folders of ended jobs in the store, such as logs and checkpoints.
 
         Args:
-            older_than: at least a day. Bundles are at least three days old.
+            older_than: the minimum age of the files, at least a day. Bundles are at least three
+                days old.
 
         Raises:
             InvalidValue: the age is too short.
@@ -100,23 +98,24 @@ class ClusterClient:
             Unreachable: the service does not answer.
             IrisError: the store does not answer.
         """
-        from iris.client.fleet.store import find_unused  # with the store, which few commands need
+        # This imports the store, which few commands need.
+        from iris.client.fleet.unused_files import find_unused
 
         return await find_unused(self._connection, older_than)
 
     async def delete_unused(self, folders: "Sequence[UnusedFolder]") -> "list[UnusedFolder]":
-        """Deletes what `find_unused` has found, and returns what was deleted.
+        """Deletes folders that `find_unused` returned, and returns the deleted ones.
 
-        What is young or needed since then stays.
+        Keeps folders that were written again or are needed since.
 
         Args:
-            folders: what to delete.
+            folders: the folders to delete.
 
         Raises:
             Unreachable: the service does not answer.
             IrisError: the store does not answer.
         """
-        from iris.client.fleet.store import delete_unused
+        from iris.client.fleet.unused_files import delete_unused
 
         return await delete_unused(self._connection, folders)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.jobs.files import OutputFile, fetch, outputs_of, repository_warnings
+from iris.client.jobs.fetch import fetch, repository_warnings
+from iris.client.jobs.files import OutputFile, outputs_of
 from iris.client.workspace.files import commit_of, is_project, workspace_files
 from iris.client.workspace.projects import ProjectFiles, version_variables
 from iris.model import names

@@ -74,10 +74,10 @@ if "{module}" in ("jobs.commands", "submit.command"):  # the state of a job, the
     hosts |= {{"iris.messages.job", "iris.model.job.gangs", "iris.model.host.hosts", "iris.model.job.endpoints", "iris.client.jobs.usage"}}
     hosts |= {{"obstore", "pathspec", "tarfile", "tomllib", "iris.client.workspace.pack"}}
 if "{module}" == "submit.command":  # what only a followed job or a batch needs
-    import iris.client.jobs.submit  # a submit imports it when it has connected
+    import iris.client.jobs.submit.start  # a submit imports it when it has connected
     hosts |= {{"iris.cli.show.follow", "iris.cli.submit.batch", "iris.client.logs.stored"}}
 if "{module}" == "jobs.commands":
-    hosts |= {{"iris.client.jobs.submit", "iris.model.slice.scaling", "iris.client.jobs.status", "iris.model.job.requests"}}
+    hosts |= {{"iris.client.jobs.submit.start", "iris.model.slice.scaling", "iris.client.jobs.task_reports", "iris.model.job.requests"}}
 heavy = hosts & set(sys.modules)
 sys.exit(f"imported: {{heavy}}" if heavy else 0)
 """
@@ -106,7 +106,7 @@ class plugin:
     }
     found = []
     for arguments in (
-        ["-c", "import iris.client.views"],
+        ["-c", "import iris.client.jobs.rows"],
         ["-m", "iris.cli.main", "cluster", "list"],
     ):
         subprocess.run(

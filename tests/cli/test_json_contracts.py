@@ -14,9 +14,11 @@ from iris.cli.show import fleet as render_fleet
 from iris.cli.show import jobs as render
 from iris.cli.show.columns import Listing
 from iris.cli.show.submission import submission_json
+from iris.client.jobs.explanation import Explanation
+from iris.client.jobs.rows import JobRow
+from iris.client.jobs.submit.start import Submitted
 from iris.client.operate.controller import StopPlan
 from iris.client.operate.local.versions import AgentVersion, Versions
-from iris.client.views import Explanation, JobRow, Submitted
 from iris.messages.scheduler import HostView
 from iris.model.job.attempts import Account, AttemptRecord, MemberEnd
 from iris.model.job.bundles import Bundle

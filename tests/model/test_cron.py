@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from iris.client.jobs.schedules import When
+from iris.client.schedules.when import When
 from iris.model.cron import Cron, comes_again, excluded, is_in_whole_hours, parse_cron
 from iris.model.errors import InvalidValue
 

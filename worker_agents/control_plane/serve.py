@@ -38,8 +38,8 @@ from iris.client.connect.deployment import deployment
 from iris.client.connect.encryption import payload_keys
 from iris.client.connect.identity import cluster_uid
 from iris.client.connect.plugin import IrisPlugin
-from iris.client.fleet.cluster import configure_planners, scaling_settings
-from iris.client.fleet.store import mark_store
+from iris.client.fleet.configure import configure_planners, scaling_settings
+from iris.client.fleet.store_marks import mark_store
 from iris.client.operate.platforms import secret_reader
 from iris.config import ClusterConfig, rules_of
 from iris.messages.autoscaler import AutoscalerStart

@@ -81,7 +81,7 @@ async def known_groups(client: AsyncIrisClient, *, of_autoscaler: bool = False) 
     Args:
         of_autoscaler: they are a part of the autoscaler's state.
     """
-    from iris.client.fleet.cluster import scaling_settings
+    from iris.client.fleet.configure import scaling_settings
     from iris.client.operate.local.controller import known_config
 
     try:

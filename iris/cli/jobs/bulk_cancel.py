@@ -11,7 +11,7 @@ from iris.cli.show.jobs import JOBS
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
 from iris.client.jobs.lists import JobFilter
-from iris.client.views import JobRow
+from iris.client.jobs.rows import JobRow
 from iris.model import names
 from iris.model.errors import InvalidValue
 from iris.model.job.tags import written

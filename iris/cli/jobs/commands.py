@@ -38,8 +38,10 @@ from iris.cli.show.submission import submission_json, submission_text
 from iris.cli.watch import Watchable
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
+from iris.client.jobs.explanation import Explanation
 from iris.client.jobs.lists import JobFilter
-from iris.client.views import Explanation, JobRow, task_of
+from iris.client.jobs.rows import JobRow
+from iris.client.jobs.status import task_of
 from iris.model import names
 from iris.model.errors import InvalidValue, IrisError, Unreachable, WaitTimeout
 from iris.model.job.spec import Band
@@ -209,7 +211,7 @@ def status(
         submission = await submission_of(client.connection, name, run_id)
         calls = await _calls(client, submission)
         in_use = await client.jobs.usage(found) if resources else []
-        children = [] if as_json else await client.jobs.family.children(name, submission.run_id)
+        children = [] if as_json else await client.jobs.child_jobs.children(name, submission.run_id)
         return found, in_use, submission, calls, children
 
     found, in_use, submission, calls, children = with_client(
@@ -240,7 +242,7 @@ async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> Know
     """Returns what lists show of a job that cannot be asked itself, because no control plane
     answers.
     """
-    from iris.client.jobs.lists import listed_job
+    from iris.client.jobs.find import listed_job
 
     name = await named_job(client, job)
     row = await listed_job(client.connection, name, await client.jobs.run(name, number))
@@ -392,7 +394,7 @@ def cancel(
             name = names.task_id(name + run, task)
         if request.ended is not None:
             return f"{name} has ended already ({request.ended})"
-        below = await client.jobs.family.live_below(name) if task is None and not run else 0
+        below = await client.jobs.child_jobs.live_below(name) if task is None and not run else 0
         with_them = (
             f" and the {below} live job{'s' * (below != 1)} that belong{'s' * (below == 1)} to it"
             if below

@@ -27,7 +27,7 @@ from iris.cli.common import (
 from iris.cli.show.terminal import unguarded
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
-from iris.client.jobs.exec_session import BLOCK, Session, new_session
+from iris.client.jobs.exec.session import BLOCK, Session, new_session
 from iris.messages.exec import ExecEnd, ExecRequest, Frame, FrameKind, size_frame
 from iris.model.errors import InvalidValue
 

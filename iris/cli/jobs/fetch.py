@@ -13,8 +13,9 @@ from iris.cli.jobs.logs import find_archive
 from iris.cli.show.terminal import is_live
 from iris.cli.show.transfer import transfer
 from iris.client.connect.identity import job_and_run
-from iris.client.jobs.files import Fetched, OutputFile, find_files, repository_warnings
-from iris.client.jobs.files import fetch as fetch_files
+from iris.client.jobs.fetch import Fetched, repository_warnings
+from iris.client.jobs.fetch import fetch as fetch_files
+from iris.client.jobs.files import OutputFile, find_files
 from iris.client.logs.follow import reading_from
 from iris.model.errors import NotFound
 from iris.model.names import ENV_CHECKPOINT_DIR, ENV_OUTPUT_DIR

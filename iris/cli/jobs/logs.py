@@ -10,12 +10,12 @@ from iris.cli.common import Command, Parsed, cluster_option, job_and_task
 from iris.cli.show.follow import attempt_mark, follow_lines, follow_logs, print_end
 from iris.cli.show.lines import JsonPrinter, LinePrinter, Printer, RawPrinter
 from iris.client.connect.identity import job_and_run
+from iris.client.jobs.status import check_task
 from iris.client.logs.follow import present_lines
 from iris.client.logs.reading import Reader
 from iris.client.logs.selection import STREAMS, milliseconds_since
 from iris.client.logs.stored import AgentReader, LogReader
 from iris.client.operate.archive import Archive, archive_of, cluster_of
-from iris.client.views import check_task
 from iris.model import names
 from iris.model.errors import NotFound, Unreachable
 from iris.model.job.status import why_no_output

@@ -8,14 +8,14 @@ import click
 from iris.cli.common import Command, cluster_option, job_and_task, named_job, utf8, with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
-from iris.client.jobs.exec_session import TaskLocation
-from iris.client.jobs.port_forward import (
+from iris.client.jobs.exec.port_forward import (
     ADDRESS,
     ForwardedPort,
     PortForward,
     forward_ports,
     parse_port,
 )
+from iris.client.jobs.exec.session import TaskLocation
 from iris.model.errors import IrisError
 
 

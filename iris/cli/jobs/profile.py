@@ -7,7 +7,7 @@ import click
 
 from iris.cli.common import DURATION, Command, cluster_option, job_and_task, named_job, with_client
 from iris.client.client import AsyncIrisClient
-from iris.client.jobs.exec_session import TaskLocation, new_session
+from iris.client.jobs.exec.session import TaskLocation, new_session
 from iris.messages.exec import Profile, ProfileFormat, ProfileRequest
 from iris.model.errors import InvalidValue
 

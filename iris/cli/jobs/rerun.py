@@ -17,7 +17,7 @@ from iris.cli.show.created import created, end_like_ctrl_c, interrupts
 from iris.cli.submit.options import SECRET
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id, job_and_run
-from iris.client.views import Submitted
+from iris.client.jobs.submit.start import Submitted
 
 
 @click.command(cls=Command)
@@ -78,7 +78,7 @@ def rerun(
 
     async def work(client: AsyncIrisClient) -> None:
         end_like_ctrl_c()
-        from iris.client.jobs.rerun import submit_again
+        from iris.client.jobs.submit.rerun import submit_again
         from iris.storage.object_store import Store
 
         full = await named_job(client, job)

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iris.cli.show.columns import Column, Listing, age, coloured, several
-from iris.client.views import Explanation, JobRow
+from iris.client.jobs.explanation import Explanation
+from iris.client.jobs.rows import JobRow
 from iris.model import names
 from iris.model.host.constraints import written
 from iris.model.host.resources import Resources, format_amounts

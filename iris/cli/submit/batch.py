@@ -11,68 +11,62 @@ import click
 from iris.cli.common import print_json
 from iris.cli.show.created import answers_of, nothing_yet
 from iris.cli.submit.batch_lines import BatchJob, decoded, jobs_of, line_ranges
-from iris.cli.submit.workspace import warn_of_secrets, with_files
-from iris.client.build.warnings import infeasible, job_warnings
+from iris.cli.submit.prepare import Flags, check_secrets, print_warnings
+from iris.cli.submit.workspace import send_files
+from iris.client.build.warnings import infeasible
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.jobs.dependencies import bound_to
-from iris.client.jobs.submit import BatchResult
+from iris.client.jobs.submit.dependencies import bound_to
+from iris.client.jobs.submit.start import BatchResult
 from iris.model.errors import IrisError, Rejected
 from iris.model.job.spec import JobSpec
 from iris.scheduling.placement.refusals import Refusal
 
-#: How many submissions wait for the service at a time.
+#: The number of submissions that wait for the service at the same time.
 CONCURRENT = 16
-#: How long all checks that may print a warning take together.
+#: The maximum time for all checks that may print a warning.
 WARNING_TIMEOUT = timedelta(seconds=2)
-#: Fields of a job that do not change which hosts can run it.
-_EVERYWHERE_ALIKE = {"name", "command", "env", "secrets", "bundle", "workdir", "environment"}
+#: The fields of a job that do not change which hosts can run it.
+_WITHOUT_EFFECT_ON_HOSTS = {"name", "command", "env", "secrets", "bundle", "workdir", "environment"}
 
 
 async def submit_batch(
-    cluster: ClusterRef, content: bytes, given: Mapping[str, Any], options: Mapping[str, Any]
+    cluster: ClusterRef, content: bytes, given: Mapping[str, Any], batch_key: str, flags: Flags
 ) -> None:
     """Submits the jobs of a batch in the order of their lines. Checks all lines before the first is
     submitted.
 
     Args:
         given: the options that apply to every line.
-        options: the other options: `batch_key`, `dry_run`, `require_feasible`, `quiet`, `as_json`.
+        batch_key: as for `jobs_of`.
 
     Raises:
         click.UsageError: lines are wrong. Nothing was submitted.
         Rejected: no host can ever run a job, with `require_feasible` or `dry_run`, and nothing was
-            submitted; or a live job has a line's name.
-        IrisError: a job could not be submitted. Standard error has the lines that were.
+            submitted; or a job that has not ended has the name of a line.
+        IrisError: a job could not be submitted. Standard error has the lines that were submitted.
     """
     client = await AsyncIrisClient.connect(cluster)
     shares_files = client.record.supervisor is not None
     within = await client.enclosing_job()
-    jobs = jobs_of(
-        decoded(content),
-        given,
-        batch_key=options["batch_key"],
-        shares_files=shares_files,
-        within=within,
-    )
-    if options["require_feasible"] or options["dry_run"]:
+    text = decoded(content)
+    jobs = jobs_of(text, given, batch_key=batch_key, shares_files=shares_files, within=within)
+    specs = [job.spec for job in jobs]
+    if flags.require_feasible or flags.dry_run:
         await _check_feasible(client, jobs)
-    for warning in dict.fromkeys(warning for job in jobs for warning in job_warnings(job.spec)):
-        click.echo(f"warning: {warning}", err=True)
-    await warn_of_secrets(client, [job.spec for job in jobs])
-    if options["dry_run"]:
+    print_warnings(specs)
+    await check_secrets(client, specs)
+    if flags.dry_run:
         click.echo(f"{_jobs(len(jobs))} can be submitted; nothing was submitted")
         return
-    quiet = options["quiet"] or options["as_json"]
     with nothing_yet("submitted"):
-        specs = await with_files(
-            client.record, [(job.spec, job.options) for job in jobs], quiet=quiet
+        specs = await send_files(
+            client.record, [job.planned for job in jobs], quiet=flags.for_scripts
         )
-    await _submit_all(client, jobs, specs, options)
-    if not options["as_json"]:
-        with contextlib.suppress(
-            TimeoutError, IrisError
-        ):  # the jobs are submitted, even if no control plane answers
+    await _submit_all(client, jobs, specs, flags)
+    if not flags.as_json:
+        # The jobs are submitted, even if no control plane answers.
+        with contextlib.suppress(TimeoutError, IrisError):
             await asyncio.wait_for(_warn(client, jobs), WARNING_TIMEOUT.total_seconds())
 
 
@@ -80,33 +74,33 @@ async def _submit_all(
     client: AsyncIrisClient,
     jobs: Sequence[BatchJob],
     specs: Sequence[JobSpec],
-    options: Mapping[str, Any],
+    flags: Flags,
 ) -> None:
-    """Starts the jobs, some at a time, and prints their ids in the order of the lines. After a
-    failure, no more are started.
+    """Starts the jobs, some at the same time, and prints their ids in the order of the lines. After
+    a failure, no more jobs are started.
 
-    A job that depends on one of an earlier line is started after that one. Ctrl-C starts no more,
-    and waits for the answers about those that were sent.
+    A job that depends on a job of an earlier line is started after that job. Ctrl-C starts no more
+    jobs, and waits for the answers about the jobs that were sent.
     """
     starts = _Starts(client, jobs, specs)
     results: list[tuple[BatchJob, BatchResult]] = []
     try:
         async for job, result in starts.in_order():
             results.append((job, result))
-            _report(result, options)
+            _report(result, flags)
     except asyncio.CancelledError:
         try:
             await starts.stop()
         finally:
             for job, result in starts.answered()[len(results) :]:
                 results.append((job, result))
-                _report(result, options)
-            _report_as_json(results, options)
+                _report(result, flags)
+            _report_as_json(results, flags)
             _report_part(
                 [job.line for job, _ in results], len(jobs), "" if starts.done else "at least "
             )
         raise
-    _report_as_json(results, options)
+    _report_as_json(results, flags)
     if starts.failed:
         line = min(starts.failed)
         _report_part([job.line for job, _ in results], len(jobs))
@@ -122,7 +116,7 @@ async def _submit_all(
 
 
 class _Starts:
-    """The starts of a batch's jobs, in the background."""
+    """Starts the jobs of a batch in the background."""
 
     def __init__(
         self, client: AsyncIrisClient, jobs: Sequence[BatchJob], specs: Sequence[JobSpec]
@@ -131,7 +125,7 @@ class _Starts:
         self._places = {spec.id: place for place, spec in enumerate(specs)}
         self._free = asyncio.Semaphore(CONCURRENT)
         self._stopped = False
-        #: The errors, by the lines of their jobs.
+        #: The errors by the lines of their jobs.
         self.failed: dict[int, Exception] = {}
         pairs = zip(jobs, specs, strict=True)
         self._tasks = [
@@ -140,7 +134,7 @@ class _Starts:
 
     @property
     def done(self) -> bool:
-        """Whether no answer is missing."""
+        """Whether all answers have arrived."""
         return all(task.done() for task in self._tasks)
 
     async def in_order(self) -> AsyncIterator[tuple[BatchJob, BatchResult]]:
@@ -150,7 +144,7 @@ class _Starts:
                 yield job, result
 
     def answered(self) -> list[tuple[BatchJob, BatchResult]]:
-        """Returns the jobs of which it is known by now that they were started."""
+        """Returns the jobs that were started according to the answers so far."""
         known = [
             (job, task.result())
             for job, task in zip(self._jobs, self._tasks, strict=True)
@@ -159,7 +153,7 @@ class _Starts:
         return [(job, result) for job, result in known if result is not None]
 
     async def stop(self) -> None:
-        """Starts no more jobs, and waits for the answers about those that were sent."""
+        """Starts no more jobs, and waits for the answers about the jobs that were sent."""
         self._stopped = True
         await answers_of(self._tasks)
 
@@ -174,17 +168,13 @@ class _Starts:
                 return None
             try:
                 return await self._client.jobs.submit_once(bound_to(spec, runs), job.key)
-            except (
-                Exception
-            ) as error:  # raised later, after the lines that were submitted are known
+            except Exception as error:  # raised later, when it is known which lines were submitted
                 self.failed[job.line] = error
                 return None
 
 
-def _report_as_json(
-    results: Sequence[tuple[BatchJob, BatchResult]], options: Mapping[str, Any]
-) -> None:
-    if options["as_json"]:
+def _report_as_json(results: Sequence[tuple[BatchJob, BatchResult]], flags: Flags) -> None:
+    if flags.as_json:
         print_json(
             [
                 {"line": job.line, **result.job.model_dump(), "before": result.before}
@@ -193,10 +183,10 @@ def _report_as_json(
         )
 
 
-def _report(result: BatchResult, options: Mapping[str, Any]) -> None:
-    if options["quiet"]:
+def _report(result: BatchResult, flags: Flags) -> None:
+    if flags.quiet:
         click.echo(result.job.id)
-    elif not options["as_json"]:
+    elif not flags.as_json:
         click.echo(f"submitted {result.job.id}{' before' * result.before}", err=True)
 
 
@@ -225,12 +215,12 @@ async def _warn(client: AsyncIrisClient, jobs: Sequence[BatchJob]) -> None:
 async def _refusals(
     client: AsyncIrisClient, jobs: Sequence[BatchJob]
 ) -> list[tuple[list[int], Refusal]]:
-    """Returns the lines of jobs that no host can ever run. Asks once about jobs that differ only in
-    their programs.
+    """Returns the lines of jobs that no host can ever run, and the reasons. Asks once about jobs
+    that differ only in fields without effect on hosts.
     """
     alike: dict[str, list[BatchJob]] = {}
     for job in jobs:
-        alike.setdefault(job.spec.model_dump_json(exclude=_EVERYWHERE_ALIKE), []).append(job)
+        alike.setdefault(job.spec.model_dump_json(exclude=_WITHOUT_EFFECT_ON_HOSTS), []).append(job)
     found = []
     for group in alike.values():
         if (refusal := await client.jobs.why_infeasible(group[0].spec)) is not None:

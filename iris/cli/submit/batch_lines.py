@@ -1,5 +1,5 @@
-"""Reads the lines of `iris submit --batch`: each has the options and the command of one job, quoted
-as for a shell.
+"""Reads the lines of `iris submit --batch`. Each line has the options and the command of one job,
+quoted as for a shell.
 """
 
 import hashlib
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iris.cli.submit.options import job_command, make_spec, parse_words
-from iris.cli.submit.workspace import files_options
-from iris.client.jobs.dependencies import among
+from iris.cli.submit.draft import plan_job
+from iris.cli.submit.options import job_command, parse_words
+from iris.client.build.draft import PlannedJob
+from iris.client.jobs.submit.dependencies import among
 from iris.model.errors import InvalidValue, IrisError
-from iris.model.job.demand_limits import check_demands
 from iris.model.job.spec import JobSpec
 
 if TYPE_CHECKING:
-    from iris.client.jobs.parent import EnclosingJob
+    from iris.client.build.parent import EnclosingJob
 
-#: The most wrong lines that one error lists.
+#: The maximum number of wrong lines that one error lists.
 MAX_PROBLEMS = 20
 
 
@@ -29,23 +29,25 @@ MAX_PROBLEMS = 20
 class BatchJob:
     """The job of one line.
 
-    Args:
+    Attributes:
         line: the number of the line, from 1.
-        options: the line's options, for its files.
-        key: identifies the job among all jobs: the same line of a repeated batch has the same key.
+        key: identifies the job among all jobs. The same line of a repeated batch has the same key.
     """
 
     line: int
-    spec: JobSpec
-    options: dict[str, Any]
+    planned: PlannedJob
     key: str
+
+    @property
+    def spec(self) -> JobSpec:
+        return self.planned.spec
 
 
 def decoded(content: bytes) -> str:
     """Returns the text of a batch.
 
     Raises:
-        click.UsageError: it is not UTF-8.
+        click.UsageError: the text is not UTF-8.
     """
     try:
         return content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
@@ -62,59 +64,76 @@ def jobs_of(
     shares_files: bool,
     within: "EnclosingJob | None" = None,
 ) -> list[BatchJob]:
-    """Returns the jobs of a batch. Skips empty lines and those that begin with `#`.
+    """Returns the jobs of a batch. Skips empty lines and lines that begin with `#`.
 
     Args:
-        given: the options of the command itself: each line's defaults. A line adds to those that
-            are repeatable.
-        batch_key: part of the jobs' keys, to submit the same lines again.
-        shares_files, within: as for `make_spec`.
+        given: the options of the command itself, which are the defaults of each line. A line adds
+            its values to the values of a repeatable option.
+        batch_key: a part of the jobs' keys. Another key submits the same lines again.
+        shares_files, within: as for `plan`.
 
     Raises:
         click.UsageError: lines are wrong, or there are none; the message lists them.
     """
-    jobs: list[BatchJob] = []
+    batch = _Batch(batch_key)
     problems: list[str] = []
-    seen: Counter[str] = Counter()
-    named: dict[str, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         try:
             options = _options_of(line, given)
-            spec = make_spec(options, shares_files=shares_files, within=within)
-            check_demands(spec)
-            if options["name"] is not None and spec.name in named:
-                raise InvalidValue(
-                    "name",
-                    spec.name,
-                    f"is the name of line {named[spec.name]}",
-                    "give each job its own",
-                )
+            planned = plan_job(options, shares_files=shares_files, within=within)
+            batch.add(number, planned, named=options["name"] is not None)
         except click.UsageError as error:
             problems.append(f"line {number}: {error.format_message()}")
-            continue
         except IrisError as error:
             problems.append(f"line {number}: {error}")
-            continue
-        content = _content(spec, named=options["name"] is not None, batch_key=batch_key)
-        key = hashlib.sha256(f"{seen[content]} {content}".encode()).hexdigest()
-        seen[content] += 1
-        if options["name"] is None:
-            spec = spec.model_copy(update={"name": f"job-{key[:12]}"})
-        named[spec.name] = number
-        jobs.append(BatchJob(number, spec, files_options(options, within), key))
-    specs, late = among([(f"line {job.line}", job.spec) for job in jobs])
-    if problems := [*problems, *late]:
-        more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
-        raise click.UsageError(
-            "\n".join(["nothing was submitted:", *problems[:MAX_PROBLEMS], *more])
-        )
-    if not jobs:
+    specs, late = among([(f"line {job.line}", job.spec) for job in batch.jobs])
+    _refuse([*problems, *late])
+    if not batch.jobs:
         raise click.UsageError(
             "the batch has no jobs; write the options and the command of one on each line"
         )
-    return [replace(job, spec=spec) for job, spec in zip(jobs, specs, strict=True)]
+    return [
+        replace(job, planned=job.planned.with_spec(spec))
+        for job, spec in zip(batch.jobs, specs, strict=True)
+    ]
+
+
+class _Batch:
+    """The jobs of the lines that were read so far."""
+
+    def __init__(self, batch_key: str) -> None:
+        self.jobs: list[BatchJob] = []
+        self._batch_key = batch_key
+        #: The number of earlier lines with the same content.
+        self._same: Counter[str] = Counter()
+        #: The lines by the names of their jobs.
+        self._lines: dict[str, int] = {}
+
+    def add(self, line: int, planned: PlannedJob, *, named: bool) -> None:
+        """Adds the job of a line. A job without a name is named after its key, so that a repeated
+        batch gives it the same name.
+        """
+        spec = planned.spec
+        if named and spec.name in self._lines:
+            problem = f"is the name of line {self._lines[spec.name]}"
+            raise InvalidValue("name", spec.name, problem, "give each job its own")
+        content = _content(spec, named=named, batch_key=self._batch_key)
+        key = hashlib.sha256(f"{self._same[content]} {content}".encode()).hexdigest()
+        self._same[content] += 1
+        if not named:
+            spec = spec.model_copy(update={"name": f"job-{key[:12]}"})
+        self._lines[spec.name] = line
+        self.jobs.append(BatchJob(line, planned.with_spec(spec), key))
+
+
+def _refuse(problems: Sequence[str]) -> None:
+    """Raises the error that lists the problems, if there are any."""
+    if not problems:
+        return
+    more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
+    raise click.UsageError("\n".join(["nothing was submitted:", *problems[:MAX_PROBLEMS], *more]))
 
 
 def line_ranges(numbers: Sequence[int]) -> str:
@@ -152,14 +171,13 @@ def _options_of(line: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _content(spec: JobSpec, *, named: bool, batch_key: str) -> str:
-    """Returns what identifies a line: all that it asks for but its files, which may have changed
-    when a batch is repeated.
+    """Returns the text that identifies a line: all options other than its files, which may have
+    changed when a batch is repeated.
 
-    Defaults are left out, so that a later version with further options finds the same.
+    Defaults are left out, so that a version with further options makes the same text.
     """
     left_out = {"bundle", "parent"} if named else {"bundle", "parent", "name"}
     if spec.parent is not None:
-        batch_key = (
-            f"{batch_key} {spec.parent.run_id}"  # each attempt of the parent submits the same
-        )
+        # All attempts of one run of the parent submit the same batch.
+        batch_key = f"{batch_key} {spec.parent.run_id}"
     return f"{batch_key} {spec.model_dump_json(exclude=left_out, exclude_defaults=True)}"

@@ -9,7 +9,8 @@ import click
 from iris.cli.common import Command, json_option, print_json
 from iris.cli.show.columns import Column, Listing
 from iris.cli.submit.file import checked_jobs
-from iris.cli.submit.read_file import name_of, read_jobs, read_whole
+from iris.cli.submit.input_file import name_of, read_whole
+from iris.cli.submit.read_file import read_jobs
 from iris.cli.submit.write_file import job_schema
 from iris.client.build.warnings import job_warnings
 from iris.model.job.spec import JobSpec

@@ -12,24 +12,25 @@ import click
 from click.core import ParameterSource
 
 from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, print_json, selected
-from iris.cli.show import jobs as render
 from iris.cli.show.created import created, nothing_yet, run
-from iris.cli.show.follow import print_end
-from iris.cli.submit.options import SPEC_OPTIONS, JobCommand, make_spec, spec_options
-from iris.cli.submit.read_file import read_whole
-from iris.cli.submit.workspace import files_options, warn_of_secrets, with_files
-from iris.client.build.warnings import infeasible, job_warnings
+from iris.cli.submit.draft import plan_job
+from iris.cli.submit.input_file import read_whole
+from iris.cli.submit.options import SPEC_OPTIONS, JobCommand, spec_options
+from iris.cli.submit.prepare import Flags, check_secrets, print_warnings, show_forecasts
+from iris.cli.submit.workspace import send_files
+from iris.client.build.warnings import infeasible
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.views import Submitted
 from iris.model.errors import IrisError, Rejected
 from iris.model.job.errors import JobCancelled, JobFailed
 from iris.model.job.spec import JobSpec
 
 if TYPE_CHECKING:
     from iris.cli.submit.read_file import JobDocument
+    from iris.client.build.draft import PlannedJob
+    from iris.client.jobs.submit.start import Submitted
 
-#: How long a submit waits for the check that may print a warning.
+#: The maximum time for the check that may print a warning.
 WARNING_TIMEOUT = timedelta(seconds=2)
 
 
@@ -91,8 +92,15 @@ def submit(
     ctx: click.Context,
     /,
     needs_no_cluster: bool,
-    dry_run: bool,
     batch: BinaryIO | None,
+    batch_key: str,
+    job_file: BinaryIO | None,
+    print_yaml: bool,
+    dry_run: bool,
+    require_feasible: bool,
+    detach: bool,
+    quiet: bool,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Run COMMAND on the cluster.
@@ -110,16 +118,13 @@ def submit(
     iris submit -f job.yaml --env LR=0.1
     iris submit --cpu 2 --batch jobs.txt    lines such as: -n small -- python train.py --lr 0.1
     """
+    flags = Flags(dry_run, require_feasible, detach, quiet, as_json)
     if batch is not None:
-        from iris.cli.submit.batch import submit_batch
-
-        _check_batch(ctx, needs_no_cluster, options)
-        lines = read_whole(batch)
-        run(submit_batch(selected(ctx), lines, _given(ctx), {**options, "dry_run": dry_run}))
+        _check_batch(ctx)
+        _submit_batch(ctx, read_whole(batch), batch_key, flags)
         return
-    if options["batch_key"]:
+    if batch_key:
         raise click.UsageError("--batch-key needs --batch")
-    job_file, print_yaml = options.pop("job_file"), options.pop("print_yaml")
     if job_file is not None or print_yaml:
         from iris.cli.submit.file import jobs_asked_for, submit_documents
         from iris.cli.submit.read_file import job_options
@@ -129,44 +134,40 @@ def submit(
             _print_yaml(documents)
             return
         if len(documents) > 1:
-            given = {**options, "dry_run": dry_run}
-            run(submit_documents(selected(ctx), documents, given, named_cluster(ctx)))
+            run(submit_documents(selected(ctx), documents, flags, named_cluster(ctx)))
             return
-        options.update(job_options(documents[0]))
-    if not options["command"]:
-        argument = next(param for param in ctx.command.params if param.name == "command")
-        raise click.MissingParameter(ctx=ctx, param=argument)
-    if needs_no_cluster and (
-        dry_run or any(options[name] for name in ("detach", "quiet", "as_json"))
-    ):
-        raise click.UsageError(
-            "--local ends with the job and excludes -d, -q, --json and --dry-run"
-        )
-    cluster = None if needs_no_cluster else selected(ctx)
-    if dry_run:
-        asyncio.run(_forecast(cluster, options))
-        return
-    # With --local, the cluster must not outlive the command, however that ends.
-    job = run(_submit(cluster, needs_no_cluster, options, named_cluster(ctx)))
-    if job is not None:
-        raise job
+        options = job_options(documents[0])
+    _submit_one(ctx, options, flags, needs_no_cluster=needs_no_cluster)
 
 
-def _check_batch(ctx: click.Context, needs_no_cluster: bool, options: dict[str, Any]) -> None:
-    if options["command"]:
+def _check_batch(ctx: click.Context) -> None:
+    """Refuses options that do not go with `--batch`."""
+    given = ctx.params
+    if given["command"]:
         raise click.UsageError(
             "--batch and COMMAND exclude each other: each line of the batch has its command"
         )
-    if needs_no_cluster:
+    if given["needs_no_cluster"]:
         raise click.UsageError("--batch and --local exclude each other")
-    if options.pop("job_file") is not None or options.pop("print_yaml"):
+    if given["job_file"] is not None or given["print_yaml"]:
         raise click.UsageError(
             "--batch excludes -f and --print-yaml: it has lines of options, not a job file"
         )
-    if options["name"] is not None:
+    if given["name"] is not None:
         raise click.UsageError(
             "--batch and --name exclude each other: write the names into the lines"
         )
+
+
+def _submit_batch(ctx: click.Context, content: bytes, batch_key: str, flags: Flags) -> None:
+    from iris.cli.submit.batch import submit_batch
+
+    given = {
+        name: ctx.params[name]
+        for name in SPEC_OPTIONS
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    run(submit_batch(selected(ctx), content, given, batch_key, flags))
 
 
 def _print_yaml(documents: Sequence["JobDocument"]) -> None:
@@ -178,89 +179,93 @@ def _print_yaml(documents: Sequence["JobDocument"]) -> None:
     click.echo(dump_jobs(documents), nl=False)
 
 
-def _given(ctx: click.Context) -> dict[str, Any]:
-    """Returns the options of the command line that describe a job."""
-    return {
-        name: ctx.params[name]
-        for name in SPEC_OPTIONS
-        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
+def _submit_one(
+    ctx: click.Context, options: Mapping[str, Any], flags: Flags, *, needs_no_cluster: bool
+) -> None:
+    """Submits one job, and follows it if the flags say so."""
+    if not options["command"]:
+        argument = next(param for param in ctx.command.params if param.name == "command")
+        raise click.MissingParameter(ctx=ctx, param=argument)
+    if needs_no_cluster and (flags.dry_run or flags.detach or flags.for_scripts):
+        raise click.UsageError(
+            "--local ends with the job and excludes -d, -q, --json and --dry-run"
+        )
+    cluster = None if needs_no_cluster else selected(ctx)
+    if flags.dry_run:
+        asyncio.run(_forecast(cluster, options, flags))
+        return
+    # With --local, the cluster must not outlive the command, so the error is raised after its end.
+    error = run(_submit(cluster, options, flags, named_cluster(ctx)))
+    if error is not None:
+        raise error
 
 
-async def _forecast(cluster: ClusterRef | None, options: dict[str, Any]) -> None:
+async def _forecast(cluster: ClusterRef | None, options: Mapping[str, Any], flags: Flags) -> None:
     client = await AsyncIrisClient.connect(cluster)
-    spec = make_spec(
-        options,
-        shares_files=client.record.supervisor is not None,
-        within=await client.enclosing_job(),
-    )
-    await warn_of_secrets(client, [spec])
-    found = await client.jobs.forecast(spec)
-    if options["as_json"]:
-        print_json(render.forecast_json(found))
-    else:
-        click.echo(render.forecast_text(spec, found))
-    if found.infeasible is not None:
-        raise Rejected(infeasible(found.infeasible))
+    spec = (await _planned(client, options)).spec
+    await check_secrets(client, [spec])
+    await show_forecasts(client, {"": spec}, as_json=flags.as_json)
 
 
 async def _submit(
-    cluster: ClusterRef | None,
-    needs_no_cluster: bool,
-    options: dict[str, Any],
-    iris: str,
+    cluster: ClusterRef | None, options: Mapping[str, Any], flags: Flags, iris: str
 ) -> IrisError | None:
+    """Submits a job, and returns the error with which it ended.
+
+    Args:
+        cluster: None starts a cluster for the job.
+        iris: the first words of commands for the cluster, as `named_cluster` returns them.
+    """
     async with contextlib.AsyncExitStack() as stack:
-        if needs_no_cluster:
+        if cluster is None:
             client = await stack.enter_async_context(_own_cluster())
         else:
             client = await AsyncIrisClient.connect(cluster)
         with nothing_yet("submitted"):
-            spec, upload = await _prepared(client, options)
+            spec, upload = await _ready(client, options, flags)
         submission = created(
             client.jobs.submit(spec),
-            announce=lambda submitted: _announce(submitted, options),
+            announce=lambda submitted: _announce(submitted, flags),
             what=f"job {spec.id}",
             look=f"{iris} status {spec.id}",
             leave=lambda submitted, error: _print_return(
-                submitted.id, None if needs_no_cluster else iris, error
+                submitted.id, None if cluster is None else iris, error
             ),
         )
         async with submission as submitted:
-            return await _after_submit(client, spec, submitted, upload, options, iris)
+            return await _after_submit(client, spec, submitted, upload, flags, iris)
     return None
 
 
-async def _prepared(client: AsyncIrisClient, options: dict[str, Any]) -> tuple[JobSpec, timedelta]:
-    """Returns the job with its files in the store, and how long they took.
-
-    Raises:
-        Rejected: no host can ever run the job, with `--require-feasible`.
-    """
+async def _planned(client: AsyncIrisClient, options: Mapping[str, Any]) -> "PlannedJob":
     within = await client.enclosing_job()
-    spec = make_spec(options, shares_files=client.record.supervisor is not None, within=within)
+    return plan_job(options, shares_files=client.record.supervisor is not None, within=within)
+
+
+async def _ready(
+    client: AsyncIrisClient, options: Mapping[str, Any], flags: Flags
+) -> tuple[JobSpec, timedelta]:
+    """Returns the job with its files in the store, and how long the upload took."""
+    planned = await _planned(client, options)
     if (
-        options["require_feasible"]
-        and (refusal := await client.jobs.why_infeasible(spec)) is not None
+        flags.require_feasible
+        and (refusal := await client.jobs.why_infeasible(planned.spec)) is not None
     ):
         raise Rejected(infeasible(refusal))
-    for warning in job_warnings(spec):
-        click.echo(f"warning: {warning}", err=True)
-    await warn_of_secrets(client, [spec])
-    files, began = files_options(options, within), time.monotonic()
-    (spec,) = await with_files(
-        client.record, [(spec, files)], quiet=options["quiet"] or options["as_json"]
-    )
+    print_warnings([planned.spec])
+    await check_secrets(client, [planned.spec])
+    began = time.monotonic()
+    (spec,) = await send_files(client.record, [planned], quiet=flags.for_scripts)
     return spec, timedelta(seconds=time.monotonic() - began)
 
 
-def _announce(submitted: Submitted, options: Mapping[str, Any]) -> None:
+def _announce(submitted: "Submitted", flags: Flags) -> None:
     """Prints the id of a job as soon as the service has accepted it: what follows may be
     interrupted.
     """
-    if options["as_json"]:
+    if flags.as_json:
         print_json(submitted.model_dump())
-    elif options["quiet"]:
+    elif flags.quiet:
         click.echo(submitted.id)
     else:
         click.echo(f"submitted {submitted.id}", err=True)
@@ -271,30 +276,29 @@ def _announce(submitted: Submitted, options: Mapping[str, Any]) -> None:
 async def _after_submit(
     client: AsyncIrisClient,
     spec: JobSpec,
-    submitted: Submitted,
+    submitted: "Submitted",
     upload: timedelta,
-    options: Mapping[str, Any],
+    flags: Flags,
     iris: str,
 ) -> IrisError | None:
-    """Warns if no host can run the job, and follows it until its end, if the options want it."""
+    """Warns if no host can run the job, and follows it until its end if the flags say so."""
     warning = asyncio.create_task(_warning(client, spec))
-    if not any(options[name] for name in ("as_json", "quiet", "detach")):
+    if not (flags.detach or flags.for_scripts):
         return await _follow(client, spec, submitted, upload, warning)
     if text := await warning:
         click.echo(text, err=True)
-    if options["detach"] and not (options["as_json"] or options["quiet"]):
+    if flags.detach and not flags.for_scripts:
         _print_next(submitted.id, iris)
     return None
 
 
 async def _warning(client: AsyncIrisClient, spec: JobSpec) -> str:
-    """Returns a warning if no host can ever run the job. It was accepted all the same, because
+    """Returns a warning if no host can ever run the job. The job was accepted all the same, because
     hosts may be added.
     """
     refusal = None
-    with contextlib.suppress(
-        TimeoutError, IrisError
-    ):  # the job is submitted, even if no control plane answers
+    # The job is submitted, even if no control plane answers.
+    with contextlib.suppress(TimeoutError, IrisError):
         refusal = await asyncio.wait_for(
             client.jobs.why_infeasible(spec), WARNING_TIMEOUT.total_seconds()
         )
@@ -304,22 +308,22 @@ async def _warning(client: AsyncIrisClient, spec: JobSpec) -> str:
 async def _follow(
     client: AsyncIrisClient,
     spec: JobSpec,
-    submitted: Submitted,
+    submitted: "Submitted",
     upload: timedelta,
     warning: Awaitable[str],
 ) -> IrisError | None:
-    from iris.cli.show.follow import follow_job  # a detached submit does not read logs
+    # A detached submit does not read logs.
+    from iris.cli.show.follow import follow_job, print_end
     from iris.client.logs.stored import LogReader
     from iris.storage.object_store import Store
 
     reader = LogReader(Store(client.record.store), submitted.id, submitted.run_id)
-    prefixed = spec.replicas > 1
     status = await follow_job(
         client,
         reader,
         submitted.id,
         submitted.run_id,
-        prefixed=prefixed,
+        prefixed=spec.replicas > 1,
         upload=upload,
         remark=warning,
     )
@@ -331,16 +335,17 @@ async def _follow(
 
 
 def _print_return(job: str, iris: str | None, error: BaseException) -> None:
-    """Prints how to come back to a job whose command ends before it.
+    """Prints the commands for a job that goes on after this command.
 
     Args:
-        iris: as of `named_cluster`; None: the job ends with its cluster.
-        error: what ends the command.
+        iris: the first words of commands for the cluster, as `named_cluster` returns them. None if
+            the job ends with its cluster.
+        error: the error that ends the command.
     """
     if iris is None:
         click.echo(f"\n{job} ends with its cluster, which this command stops", err=True)
         return
-    unknown = isinstance(error, IrisError)  # such as: the cluster was stopped
+    unknown = isinstance(error, IrisError)  # for instance, the cluster was stopped
     click.echo(f"\nto come back to {job}:" if unknown else f"\ndetached; {job} continues", err=True)
     _print_next(job, iris)
 
@@ -363,6 +368,6 @@ async def _own_cluster() -> AsyncIterator[AsyncIrisClient]:
         await asyncio.shield(starting)
         yield await AsyncIrisClient.connect(own.name)
     finally:
-        # Also if the start is interrupted: the cluster must be up before it can be stopped.
+        # Wait even if the start is interrupted: the cluster must be up before it can be stopped.
         await asyncio.wait({starting})
         await asyncio.shield(asyncio.to_thread(manager.stop))

@@ -3,45 +3,43 @@
 import asyncio
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import click
 
 from iris.cli.common import print_json
-from iris.cli.show import jobs as render
 from iris.cli.show.created import created, nothing_yet
-from iris.cli.submit.options import make_spec
+from iris.cli.submit.draft import plan_job
+from iris.cli.submit.input_file import name_of, read_whole
+from iris.cli.submit.prepare import Flags, check_secrets, print_warnings, show_forecasts
 from iris.cli.submit.read_file import (
     JobDocument,
     Problem,
     job_options,
     key_problems,
     keys_given,
-    name_of,
     overridden,
     read_jobs,
-    read_whole,
     refused,
     without,
 )
-from iris.cli.submit.workspace import files_options, warn_of_secrets, with_files
-from iris.client.build.warnings import infeasible, job_warnings
+from iris.cli.submit.workspace import send_files
+from iris.client.build.draft import PlannedJob
+from iris.client.build.warnings import infeasible
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.jobs.dependencies import among, bound_to
-from iris.client.views import Submitted
+from iris.client.jobs.submit.dependencies import among, bound_to
+from iris.client.jobs.submit.start import Submitted
 from iris.model.errors import InvalidJob, IrisError, Rejected
-from iris.model.job.demand_limits import check_demands
 from iris.model.job.spec import JobSpec
 
 if TYPE_CHECKING:
-    from iris.client.jobs.parent import EnclosingJob
+    from iris.client.build.parent import EnclosingJob
 
-
-#: An option in a message.
+#: The pattern of an option in a message.
 _OPTION = re.compile(r"--([a-z][a-z-]*)")
-#: The keys of a job file by the fields of a job that have other names.
+#: The keys of a job file whose names differ from the field of the job, by the field.
 _KEYS = {
     "device": ("tpu", "gpu", "device"),
     "retries": ("max_retries",),
@@ -52,12 +50,16 @@ _KEYS = {
 }
 
 
-class CheckedJob(NamedTuple):
-    """A job of a file, with its options for its files."""
+class FileJob(NamedTuple):
+    """The job of one document of a file."""
 
+    #: The file, and the number of the document if there are several.
     where: str
-    spec: JobSpec
-    options: dict[str, Any]
+    planned: PlannedJob
+
+    @property
+    def spec(self) -> JobSpec:
+        return self.planned.spec
 
 
 def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocument]:
@@ -65,8 +67,8 @@ def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocumen
     line alone.
 
     Raises:
-        InvalidJob: the file is wrong. click.UsageError: the command line has a name, or is
-        `--local`, and the file has several jobs.
+        InvalidJob: the file is wrong.
+        click.UsageError: the command line has `--name` or `--local`, and the file has several jobs.
     """
     given = keys_given(ctx)
     if file is None:
@@ -84,51 +86,60 @@ def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocumen
 
 
 async def submit_documents(
-    cluster: ClusterRef,
-    documents: Sequence[JobDocument],
-    options: Mapping[str, Any],
-    iris: str,
+    cluster: ClusterRef, documents: Sequence[JobDocument], flags: Flags, iris: str
 ) -> None:
-    """Submits the jobs of a file in their order, after a check of all of them. Follows none.
+    """Submits the jobs of a file in their order, after a check of all of them. Follows no job.
 
     Args:
-        options: those of the command itself: `dry_run`, `require_feasible`, `quiet`, `as_json`.
-        iris: as of `named_cluster`.
+        iris: the first words of commands for the cluster, as `named_cluster` returns them.
 
     Raises:
         InvalidJob: a job is wrong; nothing was submitted.
         Rejected: no host can ever run a job, with `require_feasible` or `dry_run`, and nothing was
-            submitted; or a live job has a job's name.
-        IrisError: a job could not be submitted. Standard error has those that were.
+            submitted; or a job that has not ended has the name of one.
+        IrisError: a job could not be submitted. Standard error has the jobs that were submitted.
     """
     client = await AsyncIrisClient.connect(cluster)
     within = await client.enclosing_job()
     jobs = checked_jobs(documents, shares_files=client.record.supervisor is not None, within=within)
-    if options["dry_run"]:
-        await warn_of_secrets(client, [job.spec for job in jobs])
-        await _forecast(client, jobs, options)
+    specs = [job.spec for job in jobs]
+    if flags.dry_run:
+        await check_secrets(client, specs)
+        forecasts = {job.where: job.spec for job in jobs}
+        await show_forecasts(client, forecasts, as_json=flags.as_json)
         return
-    for job in jobs:
-        if (
-            options["require_feasible"]
-            and (refusal := await client.jobs.why_infeasible(job.spec)) is not None
-        ):
-            raise Rejected(f"{job.where}: {infeasible(refusal)}; nothing was submitted")
-    for warning in dict.fromkeys(warning for job in jobs for warning in job_warnings(job.spec)):
-        click.echo(f"warning: {warning}", err=True)
-    await warn_of_secrets(client, [job.spec for job in jobs])
-    quiet = options["quiet"] or options["as_json"]
+    if flags.require_feasible:
+        await _check_feasible(client, jobs)
+    print_warnings(specs)
+    await check_secrets(client, specs)
     with nothing_yet("submitted"):
-        specs = await with_files(
-            client.record, [(job.spec, job.options) for job in jobs], quiet=quiet
+        specs = await send_files(
+            client.record, [job.planned for job in jobs], quiet=flags.for_scripts
         )
+    await _submit_all(client, jobs, specs, flags, iris)
+
+
+async def _check_feasible(client: AsyncIrisClient, jobs: Sequence[FileJob]) -> None:
+    for job in jobs:
+        if (refusal := await client.jobs.why_infeasible(job.spec)) is not None:
+            raise Rejected(f"{job.where}: {infeasible(refusal)}; nothing was submitted")
+
+
+async def _submit_all(
+    client: AsyncIrisClient,
+    jobs: Sequence[FileJob],
+    specs: Sequence[JobSpec],
+    flags: Flags,
+    iris: str,
+) -> None:
+    """Starts the jobs one after the other. After a failure, no more jobs are started."""
     submitted: list[Submitted] = []
 
     def announce(job: Submitted) -> None:
         submitted.append(job)
-        if options["quiet"]:
+        if flags.quiet:
             click.echo(job.id)
-        elif not options["as_json"]:
+        elif not flags.as_json:
             click.echo(f"submitted {job.id}", err=True)
 
     requests: list[asyncio.Task[Submitted]] = []
@@ -151,22 +162,22 @@ async def submit_documents(
         )
         raise
     finally:
-        if options["as_json"]:
+        if flags.as_json:
             print_json([each.model_dump() for each in submitted])
 
 
 def checked_jobs(
     documents: Sequence[JobDocument], *, shares_files: bool, within: "EnclosingJob | None" = None
-) -> list[CheckedJob]:
-    """Returns the jobs of a file, without their files.
+) -> list[FileJob]:
+    """Returns the jobs of a file. Nothing is uploaded.
 
     Args:
-        shares_files, within: as for `make_spec`.
+        shares_files, within: as for `plan`.
 
     Raises:
         InvalidJob: jobs are wrong; the message has every problem.
     """
-    jobs: list[CheckedJob] = []
+    jobs: list[FileJob] = []
     problems: dict[str, list[Problem]] = {}
     names: dict[str, str] = {}
     for document in documents:
@@ -189,15 +200,18 @@ def checked_jobs(
         ]
     if error := refused([(each, problems[each.where]) for each in documents]):
         raise error
-    return [job._replace(spec=spec) for job, spec in zip(jobs, specs, strict=True)]
+    return [
+        job._replace(planned=job.planned.with_spec(spec))
+        for job, spec in zip(jobs, specs, strict=True)
+    ]
 
 
 def _checked(
     document: JobDocument, *, shares_files: bool, within: "EnclosingJob | None"
-) -> tuple[CheckedJob | None, list[Problem]]:
+) -> tuple[FileJob | None, list[Problem]]:
     """Returns the job of a document, or its problems.
 
-    A key that is wrong is left out, so that those of the others are found, too.
+    Leaves out each wrong key and checks the others again, so that all problems are found.
     """
     problems = key_problems(document)
     usable, wrong = document, {each.key for each in problems}
@@ -205,12 +219,10 @@ def _checked(
         if problems:
             usable = without(usable, wrong)
         try:
-            options = job_options(usable)
-            spec = make_spec(options, shares_files=shares_files, within=within)
-            check_demands(spec)
+            planned = plan_job(job_options(usable), shares_files=shares_files, within=within)
             break
         except click.UsageError as error:
-            if not problems:  # otherwise it may only miss a key that was left out
+            if not problems:  # otherwise it may only lack a key that was left out
                 problems.append(_placed(document, error.format_message()))
             break
         except IrisError as error:
@@ -224,11 +236,11 @@ def _checked(
                 break
     if problems:
         return None, problems
-    return CheckedJob(document.where, spec, files_options(options, within)), problems
+    return FileJob(document.where, planned), problems
 
 
 def _placed(document: JobDocument, text: str) -> Problem:
-    """Returns a problem of a job with the key that its text names, as a field or as an option."""
+    """Returns a problem of a job with the key that its text names, as a field or an option."""
     field = text.partition(":")[0].partition(" ")[0].partition(".")[0]
     options = [option.replace("-", "_") for option in _OPTION.findall(text)]
     for name in (field, field.removesuffix("s"), *_KEYS.get(field, ()), *options):
@@ -236,17 +248,3 @@ def _placed(document: JobDocument, text: str) -> Problem:
             shown = f"{name}{text.removeprefix(field)}" if text.startswith(f"{field}:") else text
             return Problem(shown, document.keys[name].line, name)
     return Problem(text)
-
-
-async def _forecast(
-    client: AsyncIrisClient, jobs: Sequence[CheckedJob], options: Mapping[str, Any]
-) -> None:
-    found = [await client.jobs.forecast(job.spec) for job in jobs]
-    if options["as_json"]:
-        print_json([render.forecast_json(each) for each in found])
-    else:
-        for job, each in zip(jobs, found, strict=True):
-            click.echo(f"{job.where}: {job.spec.name}\n{render.forecast_text(job.spec, each)}\n")
-    never = [(job, each.infeasible) for job, each in zip(jobs, found, strict=True)]
-    if refusals := [f"{job.where}: {infeasible(each)}" for job, each in never if each]:
-        raise Rejected("\n".join(refusals))

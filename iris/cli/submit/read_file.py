@@ -1,6 +1,4 @@
-"""Reads job files: YAML whose keys are the options of `iris submit`, with a job in each
-document.
-"""
+"""Reads job files: YAML documents whose keys are the options of `iris submit`, one for each job."""
 
 import difflib
 import functools
@@ -8,29 +6,29 @@ import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import yaml
 
 from iris.cli.submit.options import WORDS, job_command, parse_words
 from iris.config.bounded_yaml import BoundedLoader
-from iris.model.errors import InvalidJob, InvalidValue
-from iris.model.units import MIB, format_bytes
+from iris.model.errors import InvalidJob
 
-#: Options that exclude each other. One on the command line replaces the file's others.
+#: Groups of options that exclude each other. An option on the command line replaces the options of
+#: its group in the file.
 _EXCLUSIVE = (("tpu", "gpu", "device"), ("workspace", "no_workspace"))
-#: Repeatable options of which those on the command line are added to the file's. They replace the
-#: file's of `region` and `zone`.
+#: The repeatable options whose values on the command line are added to the values in the file. The
+#: values of `region` and `zone` replace them instead.
 _ADDED = (
     *("port", "env", "secret", "file", "extra", "pip", "setup", "constraint", "prefer"),
     *("after", "after_any", "after_fail", "tag", "notify"),
 )
-#: Options whose values are pairs, which a file writes as a mapping.
+#: The options whose values are pairs. A file writes them as a mapping.
 PAIRS = ("env", "secret", "tag")
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\})?")
-#: How a task runs a command that is one text, like a step of most CI systems: the first command
-#: that fails ends it.
+#: The words that run a command that is one text. As in most CI systems, the first command that
+#: fails ends the script.
 SHELL = ("sh", "-ec")
 _NO_COMMAND = "there is no command; add the key command, or give the command after --"
 #: The tag of a key without a value.
@@ -38,11 +36,11 @@ NULL = "tag:yaml.org,2002:null"
 
 
 class Key(NamedTuple):
-    """One key of a document: what it would be on the command line.
+    """One key of a document, as an option of the command line.
 
     Args:
-        line: where it is, from 1.
-        values: the texts of a sequence, or the only one; for pairs `NAME=VALUE`.
+        line: the line of the key, from 1. It is 0 for an option of the command line.
+        values: the texts of a sequence, or a single text. A pair is `NAME=VALUE`.
     """
 
     line: int
@@ -50,12 +48,12 @@ class Key(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is wrong with a document.
+    """A problem of a document.
 
     Args:
         text: the problem and the remedy.
-        line: where it is, from 1; 0: at no place of the file.
-        key: the key whose value is wrong; empty: no single one, or none with a value.
+        line: the line of the problem, from 1. It is 0 if the problem has no line.
+        key: the key whose value is wrong. Empty if the problem is not about one value.
     """
 
     text: str
@@ -72,9 +70,9 @@ class JobDocument:
 
     Args:
         where: the file, and the number of the document if there are several.
-        keys: what the document says, by the names of the options. The command is that of a task,
-            word by word.
-        problems: what in the document is no key of a job, or no value of a key.
+        keys: the keys by the names of the options. The values of `command` are the words of the
+            command.
+        problems: the unknown keys of the document, and the values that a key cannot have.
     """
 
     where: str
@@ -83,7 +81,7 @@ class JobDocument:
 
     @property
     def words(self) -> list[str]:
-        """The words after `iris submit` that say the same."""
+        """The words after `iris submit` that describe the same job."""
         options = [word for name, key in self.keys.items() for word in _words(name, key)]
         return [*options, "--", *self.keys["command"].values]
 
@@ -92,14 +90,14 @@ def read_jobs(content: bytes, name: str, variables: Mapping[str, str]) -> list[J
     """Returns the documents of a job file. Empty ones are skipped.
 
     Replaces `${VAR}` and `${VAR:-default}` in all values except the command, which a shell in the
-    task reads. `$${` is `${`.
+    task reads. `$${` stands for `${`.
+
+    A key that is unknown, repeated, without a value or of the wrong kind is a problem of its
+    document. So is a variable that is not set.
 
     Args:
-        name: of the file, for errors.
+        name: the name of the file, for errors.
         variables: the values of `${VAR}`.
-
-    Keys that are unknown, repeated, without a value or of the wrong kind, and variables that are
-    not set, are problems of their document.
 
     Raises:
         InvalidJob: the file is not valid YAML, or has no job.
@@ -132,7 +130,7 @@ def read_jobs(content: bytes, name: str, variables: Mapping[str, str]) -> list[J
 
 
 def keys_given(ctx: click.Context) -> dict[str, Key]:
-    """Returns what the options of a command line, and its command, would be in a file."""
+    """Returns the options and the command of a command line as keys of a file."""
     given, _, _ = ctx.command.make_parser(ctx).parse_args(list(ctx.meta[WORDS]))
     keys = {}
     for name, value in given.items():
@@ -148,12 +146,12 @@ def keys_given(ctx: click.Context) -> dict[str, Key]:
 
 
 def overridden(document: JobDocument, given: Mapping[str, Key]) -> JobDocument:
-    """Returns the document with the options of the command line, which win."""
+    """Returns the document with the options of the command line, which override the file's."""
     replaced = {
         name for group in _EXCLUSIVE if any(each in given for each in group) for name in group
     }
     if "gpu" in given or "device" in given:
-        replaced.add("slices")  # of the file's TPU
+        replaced.add("slices")  # they belong to the file's TPU
     keys = {name: key for name, key in document.keys.items() if name not in replaced}
     for name, key in given.items():
         keys[name] = (
@@ -165,7 +163,7 @@ def overridden(document: JobDocument, given: Mapping[str, Key]) -> JobDocument:
 
 
 def key_problems(document: JobDocument) -> list[Problem]:
-    """Returns what is wrong with single keys of a document, and whether it has no command."""
+    """Returns the problems of single keys of a document, and a missing command."""
     problems = list(document.problems)
     for name, key in document.keys.items():
         try:
@@ -181,15 +179,15 @@ def key_problems(document: JobDocument) -> list[Problem]:
 
 
 def without(document: JobDocument, wrong: Collection[str]) -> JobDocument:
-    """Returns what of a document can be checked further: without these keys, with some command."""
+    """Returns the document without the wrong keys, and with any command, for further checks."""
     keys = {name: key for name, key in document.keys.items() if name not in wrong}
     keys.setdefault("command", Key(0, ("true",)))
     return JobDocument(document.where, keys)
 
 
 def refused(found: Sequence[tuple[JobDocument, Sequence[Problem]]]) -> InvalidJob | None:
-    """Returns the error that lists the problems of documents, by their lines; None: there are
-    none.
+    """Returns the error that lists the problems of documents by their lines. Returns None if there
+    are no problems.
     """
     parts = []
     for document, problems in found:
@@ -228,7 +226,7 @@ class _Wrong(Exception):
     """A value is wrong.
 
     Args:
-        line: where, if not at the key.
+        line: the line of the value. None is the line of its key.
     """
 
     def __init__(self, problem: str, line: int | None = None) -> None:
@@ -245,7 +243,9 @@ def _line(node: yaml.Node) -> int:
 
 
 def _entries(node: yaml.Node, problems: list[Problem]) -> Iterator[tuple[str, int, yaml.Node]]:
-    """Yields the known keys of a document with their lines and values. Describes the other ones."""
+    """Yields the known keys of a document with their lines and values. Adds a problem for each
+    other key.
+    """
     if not isinstance(node, yaml.MappingNode):
         text = "the document is not a mapping; write the options of iris submit as keys"
         problems.append(Problem(text, _line(node)))
@@ -350,30 +350,3 @@ def _words(name: str, key: Key) -> list[str]:
     if isinstance(option, click.Option) and option.is_flag:
         return [option.opts[0]] if key.values == ("true",) else list(option.secondary_opts[:1])
     return [f"{max(option.opts, key=len)}={value}" for value in key.values]
-
-
-#: The most bytes of a file of jobs: some hundred thousand lines. A device that is named by mistake
-#: may have no end.
-MOST = 64 * MIB
-
-
-def name_of(file: BinaryIO) -> str:
-    """Returns the name of a file for messages."""
-    return "standard input" if file.name == "<stdin>" else file.name
-
-
-def read_whole(file: BinaryIO) -> bytes:
-    """Returns the content of a file of jobs.
-
-    Raises:
-        InvalidValue: it is too large.
-    """
-    content = file.read(MOST + 1)
-    if len(content) > MOST:
-        raise InvalidValue(
-            "file",
-            name_of(file),
-            f"has more than {format_bytes(MOST)}",
-            "split it, or check the name",
-        )
-    return content

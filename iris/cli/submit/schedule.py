@@ -1,7 +1,7 @@
 """Implements `iris schedule create | list | show | pause | resume | trigger | delete`."""
 
 import zoneinfo
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, BinaryIO
@@ -22,14 +22,16 @@ from iris.cli.common import (
 )
 from iris.cli.show.columns import Column, Listing
 from iris.cli.show.created import created, nothing_yet, run
+from iris.cli.submit.draft import plan_job
 from iris.cli.submit.file import jobs_asked_for
-from iris.cli.submit.options import JobCommand, make_spec, spec_options
+from iris.cli.submit.options import JobCommand, spec_options
+from iris.cli.submit.prepare import check_secrets, print_warnings
 from iris.cli.submit.read_file import job_options
-from iris.cli.submit.workspace import warn_of_secrets, with_files
-from iris.client.build.warnings import job_warnings
+from iris.cli.submit.workspace import send_files
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.jobs.schedules import Overlap, ScheduledRun, ScheduleRow, ScheduleView, When
+from iris.client.schedules.client import ScheduledRun, ScheduleRow, ScheduleView
+from iris.client.schedules.when import Overlap, When
 from iris.model.units import format_duration
 
 SCHEDULES: Listing[ScheduleRow] = Listing(
@@ -99,29 +101,51 @@ def schedule() -> None:
 @click.argument("command", nargs=-1, metavar="COMMAND...", type=TEXT)
 @cluster_option
 @click.pass_context
-def create(ctx: click.Context, /, job_file: BinaryIO | None, **options: Any) -> None:
+def create(
+    ctx: click.Context,
+    /,
+    job_file: BinaryIO | None,
+    cron: tuple[str, ...],
+    every: timedelta | None,
+    time_zone: str,
+    overlap: str,
+    paused: bool,
+    as_json: bool,
+    **_: Any,
+) -> None:
     """Create a schedule that runs COMMAND. Each run is a job of the same name, as with `iris
     submit`.
 
     Files are sent once, now. Times that are missed for more than an hour, such as while the cluster
-    is stopped, are left out. Where the time zone sets its clock forward, a time that it skips has
-    no run; where back, a time that comes twice has one.
+    is stopped, are left out. When the time zone's clock is set forward, a skipped time has no run.
+    When it is set back, a time that comes twice has one run.
 
-    \b iris schedule create -n nightly --cron '0 2 * * *' --time-zone Europe/Berlin -- python
-    evaluate.py iris schedule create -n clean --every 6h --overlap queue --cpu 0.5 -- ./clean.sh
+    \b
+    iris schedule create -n nightly --cron '0 2 * * *' --time-zone Europe/Berlin -- ./evaluate.sh
+    iris schedule create -n clean --every 6h --overlap queue --cpu 0.5 -- ./clean.sh
     """
     documents = jobs_asked_for(ctx, job_file)
     if len(documents) > 1:
         raise click.UsageError(f"a schedule starts one job, and the file has {len(documents)}")
-    options.update(job_options(documents[0]))
+    options = job_options(documents[0])
     if options["name"] is None:
         raise click.UsageError("a schedule needs a name: -n NAME, or name: in the job file")
-    if not options["cron"] and options["every"] is None:
+    if not cron and every is None:
         raise click.UsageError("give the times with --cron, or an interval with --every")
-    if options["cron"] and options["every"] is not None:
+    if cron and every is not None:
         raise click.UsageError("--cron and --every exclude each other")
-    when = When(options["cron"], options["every"], options["time_zone"])
-    run(_create(selected(ctx), options, when, named_cluster(ctx)))
+    when = When(cron, every, time_zone)
+    run(
+        _create(
+            selected(ctx),
+            options,
+            when,
+            Overlap(overlap),
+            named_cluster(ctx),
+            paused=paused,
+            as_json=as_json,
+        )
+    )
 
 
 def _announce(row: ScheduleRow, iris: str, *, as_json: bool) -> None:
@@ -205,20 +229,26 @@ def delete(ctx: click.Context, schedules: tuple[str, ...]) -> None:
     _each(ctx, schedules, lambda client, each: client.schedules.delete(each), "is deleted")
 
 
-async def _create(cluster: ClusterRef, options: dict[str, Any], when: When, iris: str) -> None:
+async def _create(
+    cluster: ClusterRef,
+    options: Mapping[str, Any],
+    when: When,
+    overlap: Overlap,
+    iris: str,
+    *,
+    paused: bool,
+    as_json: bool,
+) -> None:
     client = await AsyncIrisClient.connect(cluster)
-    spec = make_spec(options, shares_files=client.record.supervisor is not None)
-    for warning in job_warnings(spec):
-        click.echo(f"warning: {warning}", err=True)
-    await warn_of_secrets(client, [spec])
+    planned = plan_job(options, shares_files=client.record.supervisor is not None)
+    print_warnings([planned.spec])
+    await check_secrets(client, [planned.spec])
     with nothing_yet("created"):
-        (spec,) = await with_files(client.record, [(spec, options)], quiet=options["as_json"])
-    creation = client.schedules.create(
-        spec, when, overlap=Overlap(options["overlap"]), paused=options["paused"]
-    )
+        (spec,) = await send_files(client.record, [planned], quiet=as_json)
+    creation = client.schedules.create(spec, when, overlap=overlap, paused=paused)
     async with created(
         creation,
-        announce=lambda row: _announce(row, iris, as_json=options["as_json"]),
+        announce=lambda row: _announce(row, iris, as_json=as_json),
         what=f"schedule {spec.id}",
         look=f"{iris} schedule show {spec.id}",
     ):
@@ -261,7 +291,7 @@ def _lines(view: ScheduleView) -> list[str]:
 
 
 def at(time: datetime, time_zone: str) -> str:
-    """Returns a time in a time zone, or in UTC if this machine does not know the zone."""
+    """Returns the text of a time in a zone, or in UTC if this machine does not know the zone."""
     zone: tzinfo = UTC
     with suppress(zoneinfo.ZoneInfoNotFoundError, ValueError):
         zone = zoneinfo.ZoneInfo(time_zone)

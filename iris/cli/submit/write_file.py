@@ -71,12 +71,12 @@ def _one_or_more() -> list[dict[str, Any]]:
 
 
 class _Words(list[str]):
-    """A list in one line."""
+    """A list that is written in one line."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts without quotes wherever a job file reads them back: its values are texts,
-    whatever YAML calls them.
+    """Writes texts without quotes, because a job file reads each scalar as a text, whatever type
+    YAML gives it.
     """
 
     def represent_text(self, text: str) -> yaml.ScalarNode:

@@ -19,7 +19,7 @@ from iris.client.build.job import Work
 from iris.client.build.options import CallOptions, JobOptions
 from iris.client.client import AsyncIrisClient
 from iris.client.jobs.lists import JobFilter
-from iris.client.views import JobRow
+from iris.client.jobs.rows import JobRow
 from iris.model.errors import InvalidValue
 from iris.model.job.endpoints import Endpoint
 
@@ -34,7 +34,8 @@ if (
         Secrets,
         Slices,
     )
-    from iris.client.jobs.schedules import Overlap, ScheduleRow, When
+    from iris.client.schedules.client import ScheduleRow
+    from iris.client.schedules.when import Overlap, When
     from iris.config import ClusterConfig
     from iris.scheduling.reasons.forecast import Forecast
 

@@ -13,12 +13,12 @@ from typing_extensions import TypeVar
 
 from iris.client.blocking.event_loop import BackgroundLoop
 from iris.client.build.options import Duration, duration_of
-from iris.client.jobs.exec import ExecResult
+from iris.client.jobs.exec.commands import ExecResult
+from iris.client.jobs.explanation import Explanation
 from iris.client.jobs.handle import AsyncJob
 from iris.client.jobs.usage import InUse
 from iris.client.logs.entries import LogEntry
 from iris.client.logs.whole_lines import print_line
-from iris.client.views import Explanation
 from iris.model.errors import IrisError
 from iris.model.job.status import JobStatus, TaskStatus
 

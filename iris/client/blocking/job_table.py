@@ -2,7 +2,7 @@
 
 from html import escape
 
-from iris.client.views import described
+from iris.client.jobs.explanation import reason_of
 from iris.model.job.cancelling import state_text
 from iris.model.job.status import JobStatus
 
@@ -17,7 +17,7 @@ def job_table(status: JobStatus, ui: str = "") -> str:
         ui: the address of the job's page in Temporal's Web UI; empty: none.
     """
     name = f'<a href="{escape(ui)}">{escape(status.id)}</a>' if ui else escape(status.id)
-    head = f"<b>{name}</b> {escape(state_text(status))}: {escape(described(status))}"
+    head = f"<b>{name}</b> {escape(state_text(status))}: {escape(reason_of(status))}"
     rows = [
         f"<tr><td>{task.index}</td><td>{escape(state_text(task))}</td><td>{escape(task.host or '')}</td><td>{task.attempt}</td>"
         f"<td>{'' if task.exit_code is None else task.exit_code}</td><td>{escape(task.reason)}</td></tr>"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from iris.client.blocking.event_loop import BackgroundLoop
 from iris.client.client import AsyncIrisClient
 from iris.client.fleet.slices import SliceRow
-from iris.client.jobs.schedules import Overlap, ScheduleRow, ScheduleView, When
+from iris.client.schedules.client import ScheduleRow, ScheduleView
+from iris.client.schedules.when import Overlap, When
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import HostView, Snapshot
 from iris.model.job.spec import JobSpec

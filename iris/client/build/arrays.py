@@ -1,21 +1,28 @@
-"""Makes the array of a job from what its user gives: indices, the file of a table, or rows of a
-Python program.
+"""Makes the array of a job from indices, from the file of a table, or from rows of a Python
+program.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from iris.model.job.array_tables import MAX_TABLE, Table, check_params, parse_table
-from iris.model.job.arrays import Array, check_limit, format_indices, is_indices, parse_indices, split_limit
 from iris.model.errors import InvalidValue
+from iris.model.job.array_tables import MAX_TABLE, Table, check_params, parse_table
+from iris.model.job.arrays import (
+    Array,
+    check_limit,
+    format_indices,
+    is_indices,
+    parse_indices,
+    split_limit,
+)
 
 
 class GivenArray(NamedTuple):
-    """An array before its table is in the store."""
+    """An array whose table is not in the store yet."""
 
     array: Array
-    #: None: it has only indices.
+    #: The rows of the array. None if it has only indices.
     table: Table | None = None
 
 
@@ -23,7 +30,7 @@ def parse_array(text: str) -> GivenArray:
     """Returns the array of a text such as `0-99%10` or `params.csv%10`. Reads the file.
 
     Raises:
-        InvalidValue: it is neither indices nor a file with a table.
+        InvalidValue: the text is neither indices nor a file with a table.
     """
     rest, limit = (text, None) if Path(text).is_file() else split_limit(text)
     if is_indices(rest):
@@ -40,18 +47,27 @@ def parse_array(text: str) -> GivenArray:
 
 
 def array_of(
-    given: str | Iterable[int] | None, params: Sequence[Mapping[str, Any]] | None, max_running: int | None
+    given: str | Iterable[int] | None,
+    params: Sequence[Mapping[str, Any]] | None,
+    max_running: int | None,
 ) -> Array | None:
-    """Returns the array that a Python program gives; None if it gives none.
+    """Returns the array that a Python program asks for. Returns None if it asks for no array.
 
     Raises:
-        InvalidValue: it is not an array.
+        InvalidValue: an option is not valid, or the options exclude each other.
     """
     if given is not None and params is not None:
-        raise InvalidValue("array", given, "does not go with params, which has a row for each task", "give one of them")
+        raise InvalidValue(
+            "array",
+            given,
+            "does not go with params, which has a row for each task",
+            "give one of them",
+        )
     if given is None and params is None:
         if max_running is not None:
-            raise InvalidValue("max_running", max_running, "is for arrays", "give array or params, too")
+            raise InvalidValue(
+                "max_running", max_running, "is for arrays", "give array or params, too"
+            )
         return None
     limit = None if max_running is None else check_limit(max_running, f"max_running={max_running}")
     if params is not None:
@@ -65,4 +81,6 @@ def array_of(
 
 
 def _array(indices: Sequence[int], limit: int | None, columns: Iterable[str] = ()) -> Array:
-    return Array(indices=format_indices(indices), size=len(indices), limit=limit, columns=tuple(columns))
+    return Array(
+        indices=format_indices(indices), size=len(indices), limit=limit, columns=tuple(columns)
+    )

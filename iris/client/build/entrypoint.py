@@ -1,6 +1,4 @@
-"""What a job runs, with its arguments, as a value that programs pass around and submit more than
-once.
-"""
+"""The function or the program of a job with its arguments, as one value."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +13,14 @@ T = TypeVar("T", default=Any)
 
 @dataclass(frozen=True)
 class Entrypoint(Generic[T]):
-    """A call of a function, or a program with its arguments. `from_callable` and `from_command`
-    make one.
+    """A call of a function, or a program with its arguments. A program can submit it several times.
+
+    Create it with `from_callable` or `from_command`.
 
     Attributes:
         work: the function, or the program and its arguments.
         args: the arguments of the function.
-        kwargs: its keyword arguments.
+        kwargs: the keyword arguments of the function.
     """
 
     work: Callable[..., T] | str | Sequence[str]
@@ -30,20 +29,26 @@ class Entrypoint(Generic[T]):
 
     @overload
     @staticmethod
-    def from_callable(function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> "Entrypoint[R]": ...
+    def from_callable(
+        function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> "Entrypoint[R]": ...
 
     @overload
     @staticmethod
-    def from_callable(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Entrypoint[R]": ...
+    def from_callable(
+        function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> "Entrypoint[R]": ...
 
     @staticmethod
-    def from_callable(function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> "Entrypoint[Any]":
+    def from_callable(
+        function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> "Entrypoint[Any]":
         """Returns the call of a function.
 
         Args:
-            function: which the job calls.
-            args: its arguments, which type checkers compare with its parameters.
-            kwargs: its keyword arguments, likewise.
+            function: the function that the job calls.
+            args: the arguments. Type checkers compare them with the function's parameters.
+            kwargs: the keyword arguments. Type checkers compare them, too.
         """
         return Entrypoint(function, args, kwargs)
 
@@ -52,6 +57,6 @@ class Entrypoint(Generic[T]):
         """Returns a program with its arguments: `from_command("python", "train.py")`.
 
         Args:
-            words: the program, and each argument.
+            words: the program and each of its arguments.
         """
         return Entrypoint(words)

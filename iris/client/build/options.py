@@ -1,42 +1,42 @@
-"""The options of a job in Python, and the specification that they make. Only names of jobs depend
-on who the user is.
-"""
+"""The options of a job in Python, and the job that they ask for."""
 
 import difflib
-import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypedDict, Unpack
-
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from typing import Any, Protocol, TypedDict, Unpack
 
 from iris.client.build.arrays import array_of
+from iris.client.build.conflicts import OTHER_NAMES
+from iris.client.build.draft import JobDraft
+from iris.client.build.files import FileOptions
+from iris.client.build.names import word_of
+from iris.client.build.tasks import TaskOptions
 from iris.client.connect.identity import full_job_id, in_a_job
-from iris.model.host import resources as model
-from iris.model.host.accelerators import TpuRequest, parse_gpu, parse_tpu
 from iris.model.checkpoint.sources import CheckpointSource, parse_source
-from iris.model.host.constraints import TPU_NAME, Constraint, parse_constraint
+from iris.model.errors import InvalidValue
+from iris.model.host import resources as model
+from iris.model.host.accelerators import parse_gpu, parse_tpu
+from iris.model.host.constraints import Constraint, parse_constraint
 from iris.model.job.dependencies import Condition, Dependency, parse_dependencies
 from iris.model.job.environments import EnvironmentSpec
-from iris.model.errors import InvalidJob, InvalidValue
-from iris.model.job.spec import DEFAULT_GRACE, Band, Coscheduling, JobSpec
 from iris.model.job.secrets import is_variable, parse_secret
+from iris.model.job.spec import DEFAULT_GRACE, Band, JobSpec
 from iris.model.units import parse_cpu, parse_duration, parse_size
 
 Duration = timedelta | float | str
 
-#: What options are called in the original Iris or in the specification of a job.
-_OTHER_NAMES = {
-    "coscheduling": "gang_by",
-    "env_vars": "env",
-    "max_retries": "retries",
-    "max_retries_failure": "retries",
-    "num_tasks": "replicas",
-    "secrets": "secret",
-    "tag": "tags",
+#: The options that are fields of `JobSpec` as they are, with the names of the fields.
+_SAME = {
+    "env": "env",
+    "environment": "environment",
+    "ports": "ports",
+    "retries": "max_retries_failure",
+    "max_retries_preemption": "max_retries_preemption",
+    "max_task_failures": "max_task_failures",
+    "tags": "tags",
+    "note": "note",
+    "notify": "notify",
 }
 
 
@@ -56,22 +56,23 @@ class JobHandle(Protocol):
     def is_bare(self) -> bool: ...
 
 
-#: Jobs by their handles, or texts as for `iris submit --after`: `"prepare"`, `"ada/prepare#2"`.
+#: Jobs to wait for: handles, or texts as for `iris submit --after`, such as `"prepare"` and
+#: `"ada/prepare#2"`.
 Jobs = Sequence[JobHandle | str]
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What each task of a job gets.
+    """The resources of each task of a job.
 
     Attributes:
         cpu: cores: `0.5`, or `"500m"`.
-        memory: bytes, or a text such as `"8g"`.
+        memory: a number of bytes, or a text such as `"8g"`.
         disk: as `memory`.
-        tpu: the type of the slice, such as `"v5litepod-16"`. The job gets a task for each of its
-            hosts.
-        slices: how many such slices.
-        gpu: the GPUs of each task, such as `"H100x8"`, or a number of any.
+        tpu: the type of the TPU slice, such as `"v5litepod-16"`. The job has a task for each host
+            of the slice.
+        slices: the number of such slices.
+        gpu: the GPUs of each task, such as `"H100x8"`. A number stands for GPUs of any kind.
     """
 
     cpu: float | str = 1
@@ -82,56 +83,35 @@ class Resources:
     gpu: str | int | None = None
 
 
-def tasks_of(tpu: TpuRequest, slices: int | None, replicas: int | None) -> tuple[int, Coscheduling | None]:
-    """Returns the number of tasks on TPU slices, and how they are coscheduled: a task for each
-    host, all together.
-
-    Raises:
-        InvalidValue: the tasks do not fill the slices.
-    """
-    if tpu.hosts == 1 and slices is None:
-        return 1 if replicas is None else replicas, None  # each on its own slice, independently
-    if replicas is not None and (replicas % tpu.hosts or (slices is not None and replicas != slices * tpu.hosts)):
-        raise InvalidValue(
-            "replicas",
-            replicas,
-            f"is not a task for each host of {'a slice' if slices is None else f'{slices} slices'} of {tpu.hosts}",
-            "leave it out, and use --slices N for more than one slice",
-        )
-    if slices is not None and slices < 1:
-        raise InvalidValue("slices", slices, "is no number of slices", "write 1 or more")
-    groups = slices or (1 if replicas is None else replicas // tpu.hosts)
-    return tpu.hosts * groups, Coscheduling(group_by=TPU_NAME, groups=groups)
-
-
 class CallOptions(TypedDict, total=False):
-    """The options of a job whose tasks all make the same call: those of `JobOptions`, but `params`.
-    """
+    """The options of a job whose tasks all make the same call: `JobOptions` without `params`."""
 
-    #: A new one, made from the command, if it is left out.
+    #: The name of the job. Iris makes a new name from the command if it is left out.
     name: str
-    #: By which lists find the job: `{"sweep": "lr"}`; a tag without a value has an empty one.
+    #: Tags, by which lists find the job: `{"sweep": "lr"}`. A tag without a value has an empty
+    #: text.
     tags: Mapping[str, str]
     #: A line of text about the job.
     note: str
-    #: Webhooks to which the control plane sends the job's end.
+    #: The webhooks that the control plane calls at the job's end.
     notify: Sequence[str]
     resources: Resources
     replicas: int
     #: A task for each index: `"0-99"`, `"0-99%10"`, `"1,3,7"`, or numbers.
     array: str | Sequence[int]
-    #: The most tasks of an array that run at the same time.
+    #: The maximum number of tasks of an array that run at the same time.
     max_running: int
-    #: Places, starts and retries the tasks together, on hosts that share this attribute.
+    #: The attribute that the hosts of a gang share. The tasks of a gang are placed, started and
+    #: retried together.
     gang_by: str
-    #: How many tasks of a gang share a host; the default is one.
+    #: The number of tasks of a gang on each host. The default is one.
     tasks_per_host: int
     environment: EnvironmentSpec
     env: Mapping[str, str]
-    #: Variables with values that no history has: names of the submitter's own variables or named
-    #: secrets, or their sources as for `iris submit`: `{"TOKEN": "file:token.txt"}`.
+    #: Variables whose values are in no history: names of the submitter's own variables or named
+    #: secrets, or variables with sources as for `iris submit`: `{"TOKEN": "file:token.txt"}`.
     secret: Mapping[str, str] | Sequence[str]
-    #: Texts as for `iris submit --constraint`: `"zone = europe-west4-b"`.
+    #: Conditions for hosts. Texts are as for `iris submit --constraint`: `"zone = europe-west4-b"`.
     constraints: Sequence[Constraint | str]
     image: str
     #: The earlier job whose checkpoint the tasks start from: `"train"`, an earlier run `"train#2"`,
@@ -144,43 +124,86 @@ class CallOptions(TypedDict, total=False):
     scheduling_timeout: Duration
     timeout: Duration
     grace: Duration
-    #: How often a failed task is retried.
+    #: The maximum number of retries of a failed task.
     retries: int
     max_retries_preemption: int
     max_task_failures: int
-    #: Start when these jobs have succeeded, ended or failed, and end if that can no longer be.
+    #: The jobs that must succeed before this job starts. It ends if one of them does not succeed.
     after: Jobs
+    #: The jobs that must end before this job starts.
     after_any: Jobs
+    #: The jobs that must fail before this job starts. It ends if one of them does not fail.
     after_fail: Jobs
 
 
 class JobOptions(CallOptions, total=False):
-    """The options of a job. They are those of `iris submit`; durations are seconds, texts such as
-    `"10m"`, or timedeltas.
+    """The options of a job. They are the options of `iris submit`. A duration is a number of
+    seconds, a text such as `"10m"`, or a timedelta.
     """
 
-    #: A task for each mapping: the function's keyword arguments, or a program's IRIS_PARAM_NAME and
-    #: {name} in its words.
+    #: The rows of an array, with a task for each row. A row gives a function keyword arguments. It
+    #: gives a program variables (`IRIS_PARAM_NAME`), and replaces `{name}` in its words.
     params: Sequence[Mapping[str, Any]]
+
+
+def draft_of(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -> JobDraft:
+    """Returns the job that the options ask for. Its files are the default of `FileOptions`.
+
+    Raises:
+        InvalidValue: an option has another form than `JobOptions` describes.
+    """
+    _check_forms(options)
+    asked = options.get("resources", Resources())
+    array = array_of(options.get("array"), options.get("params"), options.get("max_running"))
+    environment = options.get("environment", EnvironmentSpec())
+    return JobDraft(
+        user=user,
+        name=options.get("name"),
+        word=word_of(command),
+        command=tuple(command),
+        resources=model.Resources(
+            cpu_millis=parse_cpu(asked.cpu),
+            memory_bytes=parse_size(asked.memory),
+            disk_bytes=parse_size(asked.disk, "disk"),
+        ),
+        tasks=TaskOptions(
+            tpu=None if asked.tpu is None else parse_tpu(str(asked.tpu)),
+            gpu=None if asked.gpu is None else parse_gpu(str(asked.gpu)),
+            slices=asked.slices,
+            replicas=options.get("replicas"),
+            array=array,
+            gang_by=options.get("gang_by"),
+            tasks_per_host=options.get("tasks_per_host"),
+        ),
+        files=FileOptions(
+            workdir=options.get("workdir"),
+            image=options.get("image"),
+            sync=getattr(environment, "sync", True),
+        ),
+        band=parse_band(options["priority"]) if "priority" in options else None,
+        fields={**_same_fields(options), **_parsed_fields(user, options)},
+    )
 
 
 def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -> JobSpec:
     """Returns the specification of a job, without its files.
 
     Raises:
-        InvalidValue, InvalidJob: an option is invalid; the message has every problem that shows at
-        once.
+        InvalidValue, InvalidJob: an option is invalid. The message has all problems that are found
+            together.
     """
+    return draft_of(user, command, **options).spec()
+
+
+def _check_forms(options: JobOptions) -> None:
+    """Raises an `InvalidValue` for an unknown option, or a value of another form."""
     for option in options:
         if option not in JobOptions.__annotations__:
-            known_as = _OTHER_NAMES.get(option)
-            near = [known_as] if known_as else difflib.get_close_matches(option, JobOptions.__annotations__, n=1)
-            known = f"the options are {', '.join(JobOptions.__annotations__)}; arguments of a function go into kwargs={{...}}"
-            remedy = f"did you mean {near[0]}?" if near else known
-            raise InvalidValue("option", option, "is not an option of a job", remedy)
-    resources, gang_by = options.get("resources", Resources()), options.get("gang_by")
+            raise _unknown(option)
+    resources = options.get("resources", Resources())
     if not isinstance(resources, Resources):
-        raise InvalidValue("resources", resources, "is not Resources", "write resources=iris.Resources(cpu=2, memory='8g')")
+        remedy = "write resources=iris.Resources(cpu=2, memory='8g')"
+        raise InvalidValue("resources", resources, "is not Resources", remedy)
     for field in ("ports", "constraints", "after", "after_any", "after_fail", "notify"):
         if isinstance(given := options.get(field), str):
             raise InvalidValue(field, given, "is one text", f"write {field}=[{given!r}]")
@@ -189,87 +212,73 @@ def job_spec(user: str, command: Sequence[str], **options: Unpack[JobOptions]) -
             raise InvalidValue(field, given, "is not a list of jobs", f"write {field}=[job]")
     for field in ("env", "tags"):
         if not isinstance(given := options.get(field, {}), Mapping):
-            raise InvalidValue(field, given, "is not a mapping of names to values", f"write {field}={{'NAME': 'VALUE'}}")
-    replicas = options.get("replicas")
-    try:
-        array = array_of(options.get("array"), options.get("params"), options.get("max_running"))
-        together = None
-        if gang_by is not None:
-            together = Coscheduling(group_by=gang_by, tasks_per_host=options.get("tasks_per_host", 1))
-        elif "tasks_per_host" in options:
-            raise InvalidValue(
-                "tasks_per_host", options["tasks_per_host"], "is for gangs on hosts that share an attribute", "give gang_by, too"
-            )
-        if resources.tpu is not None:
-            if gang_by is not None:
-                raise InvalidValue("gang_by", gang_by, "does not go with tpu, whose tasks are placed by slice", "leave it out")
-            replicas, together = tasks_of(parse_tpu(str(resources.tpu)), resources.slices, replicas)
-        elif resources.slices is not None:
-            raise InvalidValue("slices", resources.slices, "is the number of slices of a type of TPU", "give tpu, too")
-        if array is not None and options.get("replicas") is None:
-            replicas = array.size
-        return JobSpec(
-            user=user,
-            name=options["name"] if "name" in options else _new_name(command),
-            command=tuple(command),
-            resources=model.Resources(
-                cpu_millis=parse_cpu(resources.cpu),
-                memory_bytes=parse_size(resources.memory),
-                disk_bytes=parse_size(resources.disk, "disk"),
-                device=_device(resources),
-            ),
-            array=array,
-            replicas=1 if replicas is None else replicas,
-            coscheduling=together,
-            constraints=tuple(
-                parse_constraint(each) if isinstance(each, str) else each for each in options.get("constraints", ())
-            ),
-            env=dict(options.get("env", {})),
-            secrets=secret_sources(options.get("secret", {})),
-            workdir=options.get("workdir"),
-            environment=options.get("environment", EnvironmentSpec()),
-            from_checkpoint=checkpoint_source(options.get("from_checkpoint")),
-            image=options.get("image"),
-            ports=tuple(options.get("ports", ())),
-            band=parse_band(options.get("priority", Band.INTERACTIVE)),
-            scheduling_timeout=_duration(options, "scheduling_timeout"),
-            timeout=_duration(options, "timeout"),
-            grace=_duration(options, "grace") or DEFAULT_GRACE,
-            max_retries_failure=options.get("retries", 0),
-            max_retries_preemption=options.get("max_retries_preemption", 100),
-            max_task_failures=options.get("max_task_failures", 0),
-            after=(
-                *_dependencies(user, options.get("after", ()), Condition.OK),
-                *_dependencies(user, options.get("after_any", ()), Condition.ANY),
-                *_dependencies(user, options.get("after_fail", ()), Condition.FAIL),
-            ),
-            tags=dict(options.get("tags", {})),
-            note=options.get("note", ""),
-            notify=tuple(options.get("notify", ())),
-        )
-    except ValidationError as error:
-        raise invalid_job(error) from None
+            remedy = f"write {field}={{'NAME': 'VALUE'}}"
+            raise InvalidValue(field, given, "is not a mapping of names to values", remedy)
+
+
+def _unknown(option: str) -> InvalidValue:
+    known = list(JobOptions.__annotations__)
+    if option in OTHER_NAMES:
+        near = [OTHER_NAMES[option]]
+    else:
+        near = difflib.get_close_matches(option, known, n=1)
+    remedy = (
+        f"did you mean {near[0]}?"
+        if near
+        else f"the options are {', '.join(known)}; arguments of a function go into kwargs={{...}}"
+    )
+    return InvalidValue("option", option, "is not an option of a job", remedy)
+
+
+def _same_fields(options: JobOptions) -> dict[str, Any]:
+    """Returns the fields of `JobSpec` whose options have the values of the fields."""
+    return {field: options[name] for name, field in _SAME.items() if name in options}  # type: ignore[literal-required]
+
+
+def _parsed_fields(user: str, options: JobOptions) -> dict[str, Any]:
+    """Returns the fields of `JobSpec` whose options are parsed."""
+    after = [
+        *_dependencies(user, options.get("after", ()), Condition.OK),
+        *_dependencies(user, options.get("after_any", ()), Condition.ANY),
+        *_dependencies(user, options.get("after_fail", ()), Condition.FAIL),
+    ]
+    return {
+        "constraints": tuple(
+            parse_constraint(each) if isinstance(each, str) else each
+            for each in options.get("constraints", ())
+        ),
+        "secrets": secret_sources(options.get("secret", {})),
+        "from_checkpoint": checkpoint_source(options.get("from_checkpoint")),
+        "scheduling_timeout": _duration(options.get("scheduling_timeout"), "scheduling_timeout"),
+        "timeout": _duration(options.get("timeout"), "timeout"),
+        "grace": _duration(options.get("grace"), "grace") or DEFAULT_GRACE,
+        "after": tuple(after),
+    }
 
 
 def secret_sources(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    """Returns the sources of secrets by their variables. Of a name alone, the source is the
-    submitter's secret of that name.
+    """Returns the sources of secrets by their variables. The source of a name without a source is
+    the submitter's secret of that name.
 
     Raises:
-        InvalidValue: they have another form. The error does not show a source, which may be the
-            value itself.
+        InvalidValue: the secrets have another form. The error does not show a source, because it
+            may be the value itself.
     """
     if isinstance(given, Mapping):
         return {name: parse_secret(f"{name}={source}")[1] for name, source in given.items()}
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise InvalidValue(
-            "secret", "***", "is neither a mapping nor a list", "write secret=['NAME'] or secret={'NAME': 'SOURCE'}"
+            "secret",
+            "***",
+            "is neither a mapping nor a list",
+            "write secret=['NAME'] or secret={'NAME': 'SOURCE'}",
         )
     return dict(parse_secret(name if is_variable(name) else "***") for name in given)
 
 
 def checkpoint_source(text: str | None) -> CheckpointSource | None:
-    """Returns the job of this name, which may be one of the current user; None for None.
+    """Returns the checkpoint that a text names: one of a job, of a run or of a task. Returns None
+    for None.
 
     Raises:
         InvalidValue: the text does not name a job.
@@ -277,24 +286,9 @@ def checkpoint_source(text: str | None) -> CheckpointSource | None:
     if text is None:
         return None
     source = parse_source(text)
-    return source.model_copy(update={"job": full_job_id(source.job), "bare": in_a_job() and "/" not in source.job})
-
-
-def invalid_job(error: ValidationError) -> InvalidJob:
-    """Returns the error for users: a sentence for each field that is wrong, with the name that the
-    field has as an option.
-    """
-    problems = [_sentence(problem) for problem in error.errors()]
-    return InvalidJob("; ".join(problems), problems)
-
-
-def _sentence(problem: ErrorDetails) -> str:
-    found = problem.get("ctx", {}).get("error")
-    if found is None:  # by pydantic, whose text is "Input should be …"
-        field, remedy = ".".join(str(part) for part in problem["loc"]), problem["msg"]
-        found = InvalidValue(field, problem["input"], "is not valid", remedy[:1].lower() + remedy[1:])
-    field, colon, rest = str(found).partition(":")
-    return f"{_OTHER_NAMES.get(field, field)}{colon}{rest}"
+    return source.model_copy(
+        update={"job": full_job_id(source.job), "bare": in_a_job() and "/" not in source.job}
+    )
 
 
 def _dependencies(user: str, jobs: Jobs, on: Condition) -> Iterator[Dependency]:
@@ -302,53 +296,40 @@ def _dependencies(user: str, jobs: Jobs, on: Condition) -> Iterator[Dependency]:
         if isinstance(job, str):
             yield from parse_dependencies(job, on, user, in_job=in_a_job())
         else:
-            yield Dependency(job=job.id, number=job.run_number, run_id=job.run_id or "", on=on, bare=job.is_bare)
-
-
-def _device(resources: Resources) -> model.Device | None:
-    if resources.tpu is not None and resources.gpu is not None:
-        raise InvalidValue("gpu", resources.gpu, "does not go with tpu: a task has devices of one kind", "leave one of them out")
-    if resources.tpu is not None:
-        return parse_tpu(str(resources.tpu)).device
-    return parse_gpu(str(resources.gpu)) if resources.gpu is not None else None
+            yield Dependency(
+                job=job.id, number=job.run_number, run_id=job.run_id or "", on=on, bare=job.is_bare
+            )
 
 
 def parse_band(priority: str) -> Band:
     """Returns the priority band of this name.
 
     Raises:
-        InvalidValue: there is none.
+        InvalidValue: there is no such band.
     """
     try:
         return Band(priority)
     except ValueError:
-        raise InvalidValue("priority", priority, "is not a priority band", f"write {', '.join(Band)}") from None
+        raise InvalidValue(
+            "priority", priority, "is not a priority band", f"write {', '.join(Band)}"
+        ) from None
 
 
 def duration_of(given: Duration | None, field: str) -> timedelta | None:
-    """Returns how long to wait. What is left of a time that is over is negative, and means not to
-    wait.
+    """Returns the time to wait. A negative number, such as the rest of a time that is over, is no
+    time.
 
     Raises:
         InvalidValue: a text is not a duration.
     """
     if given is None or isinstance(given, timedelta):
         return given
-    return parse_duration(given, field) if isinstance(given, str) else timedelta(seconds=max(0.0, given))
+    return (
+        parse_duration(given, field)
+        if isinstance(given, str)
+        else timedelta(seconds=max(0.0, given))
+    )
 
 
-def _duration(options: JobOptions, field: Literal["scheduling_timeout", "timeout", "grace"]) -> timedelta | None:
-    given = options.get(field)
+def _duration(given: Duration | None, field: str) -> timedelta | None:
     return given if given is None or isinstance(given, timedelta) else parse_duration(given, field)
-
-
-def _new_name(command: Sequence[str]) -> str:
-    """Returns a name that nobody has: the program's or function's name, and a random number."""
-    return f"{word_of(command)}-{secrets.token_hex(4)}"
-
-
-def word_of(command: Sequence[str]) -> str:
-    """Returns the program's or the function's name as a part of a job's name."""
-    word = re.split("[/:]", command[0] if command else "")[-1]
-    word = re.sub("[^a-zA-Z0-9]+", "-", word.removesuffix(".py").rpartition(".")[2]).strip("-")[:40]
-    return word or "job"

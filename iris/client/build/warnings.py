@@ -1,20 +1,20 @@
-"""Describes what may be wrong with a job that is valid."""
+"""Warnings about jobs that are valid and may still be wrong."""
 
 from iris.model.job.arrays import misspelt
-from iris.model.job.spec import JobSpec
 from iris.model.job.secrets import looks_secret
+from iris.model.job.spec import JobSpec
 from iris.scheduling.placement.refusals import Refusal
 
 
 def job_warnings(spec: JobSpec, *, option: str = "--env", remedy: str = "--secret {}") -> list[str]:
-    """Returns a line for each variable that looks like a secret, and for each name in the command
-    that resembles a column.
+    """Returns a warning for each variable that looks like a secret, and for each `{name}` in the
+    command that resembles a column.
 
-    It may be meant so; therefore the job is submitted all the same.
+    The job is submitted anyway, because the user may have meant it.
 
     Args:
-        option: what the user has written the variables into.
-        remedy: what to write instead for a variable, whose name is put into the braces.
+        option: the option that has the variables.
+        remedy: the option to use instead. `{}` stands for the name of the variable.
     """
     why = f"looks like a secret: every user of the cluster can read the values of {option}"
     named = [name for name, value in spec.env.items() if value and looks_secret(name)]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -116,6 +117,16 @@ class Connection:
         self._keys_checked = False
         self.scheduler = names.scheduler_workflow(record.name)
         self.autoscaler = names.autoscaler_workflow(record.name)
+
+    def page(self, workflow_id: str, run_id: str | None = None) -> str:
+        """Returns the address of the workflow's page in Temporal's Web UI: of this run, or of the
+        latest run. Returns an empty text if the cluster has no Web UI.
+        """
+        if not self.record.ui:
+            return ""
+        run = f"/{run_id}" if run_id else ""
+        workflow = f"workflows/{quote(workflow_id, safe='')}{run}"
+        return f"{self.record.ui}/namespaces/{self.record.namespace}/{workflow}"
 
     def workflow(self, workflow_id: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
         """Returns a handle of the workflow's latest run, or of the run with this id."""

@@ -8,16 +8,16 @@ from iris.messages.autoscaler import AutoscalerStatus, CloseDown, PauseScaling
 
 
 class AutoscalerClient:
-    """The autoscaler of one cluster."""
+    """Shows, pauses and resumes the autoscaler of one cluster."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     async def status(self) -> AutoscalerStatus:
-        """Returns what the autoscaler knows, has decided and is doing.
+        """Returns the state of the autoscaler: its groups, its slices and its last decisions.
 
         Raises:
-            Unreachable: no control plane answers, or none has ever started.
+            Unreachable: no control plane answers, or no control plane has ever started.
         """
         return await self._connection.query(self._connection.autoscaler, "status", AutoscalerStatus)
 
@@ -25,7 +25,7 @@ class AutoscalerClient:
         """Stops the autoscaler from requesting and deleting slices.
 
         Args:
-            reason: for the people who look at the autoscaler.
+            reason: a text for the people who look at the autoscaler.
 
         Raises:
             Unreachable: the service does not answer.
@@ -41,10 +41,11 @@ class AutoscalerClient:
         await self._connection.signal_autoscaler("resume")
 
     async def close_down(self, reason: str) -> None:
-        """Starts the deletion of all slices. None is requested until the next configuration.
+        """Starts the deletion of all slices. The autoscaler requests no slice until the next
+        configuration.
 
         Args:
-            reason: for the people who look at the slices.
+            reason: a text for the people who look at the slices.
 
         Raises:
             Unreachable: the service does not answer.

@@ -24,8 +24,8 @@ from iris.workflows import policies
 
 #: The control plane's activity that sends one message to the scheduler.
 _SEND_MESSAGE = "exchange"
-#: The service's answers when no eviction is scheduled, when it is done, or when the service is too
-#: old to schedule one.
+#: The service's answers if no eviction is scheduled, if it is done, or if the service is too old to
+#: schedule one.
 _NOT_SCHEDULED = (
     RPCStatusCode.NOT_FOUND,
     RPCStatusCode.FAILED_PRECONDITION,
@@ -34,7 +34,7 @@ _NOT_SCHEDULED = (
 
 
 class HostsClient:
-    """The hosts of one cluster."""
+    """Lists, cordons and drains the hosts of one cluster."""
 
     def __init__(self, connection: Connection, slices: SlicesClient) -> None:
         self._connection = connection
@@ -44,8 +44,8 @@ class HostsClient:
         """Closes a host to new work. Its running tasks continue.
 
         Args:
-            host: its id.
-            reason: for the people who look at the host.
+            host: the id of the host.
+            reason: a text for the people who look at the host.
 
         Raises:
             NotFound: there is no such host.
@@ -56,17 +56,16 @@ class HostsClient:
         )
 
     async def uncordon(self, host: str) -> None:
-        """Opens a host to new work, also after a drain or a quarantine.
+        """Opens a host to new work, even after a drain or a quarantine.
 
-        Cancels an eviction that is scheduled.
+        Cancels a scheduled eviction.
 
         Args:
-            host: its id.
+            host: the id of the host.
 
         Raises:
             NotFound: there is no such host.
-            Rejected: its agent reports a fault of the machine, which ends the quarantine when it
-                ends.
+            Rejected: its agent reports a fault of the machine. The quarantine ends with the fault.
             Unreachable: no control plane answers.
         """
         await self._cancel_eviction(host)
@@ -75,15 +74,15 @@ class HostsClient:
     async def drain(self, host: str, reason: str = "", deadline: timedelta | None = None) -> str:
         """Closes a host to new work and evicts its tasks.
 
-        They get their grace period and return to the queue.
+        The tasks get their grace period and return to the queue.
 
         Args:
-            host: its id.
-            reason: for the people who look at the host.
-            deadline: for so long, its tasks may go on; None: they are evicted at once.
+            host: the id of the host.
+            reason: a text for the people who look at the host.
+            deadline: the time that running tasks have to end. None evicts them at once.
 
         Returns:
-            What was done, as a message for the user.
+            A message for the user.
 
         Raises:
             NotFound: there is no such host.
@@ -133,7 +132,7 @@ class HostsClient:
         After a power cut, the scheduler can still list old incarnations.
 
         Args:
-            host: with its incarnation, from `list`.
+            host: a host of `list`, which has its incarnation.
 
         Raises:
             Unreachable: the service does not answer.
@@ -144,10 +143,10 @@ class HostsClient:
         )
 
     async def show(self, host: str) -> HostView:
-        """Returns one host that takes work, or is closed to it.
+        """Returns one host.
 
         Args:
-            host: its id.
+            host: the id of the host.
 
         Raises:
             NotFound: there is no such host.
@@ -174,9 +173,6 @@ class HostsClient:
             if not page.hosts or len(hosts) >= page.total_hosts:
                 return sorted(hosts, key=lambda view: view.host.id)
 
-    # -- private
-    # ----------------------------------------------------------------------------------------------
-
     async def _update(self, message: Close | Open) -> None:
         try:
             await self._connection.update_scheduler(message)
@@ -201,6 +197,6 @@ class HostsClient:
 
 
 def _hint(host: str, views: Iterable[HostView]) -> str:
-    """Returns what a user who named an unknown host can do."""
+    """Returns the remedy for an unknown host."""
     near = difflib.get_close_matches(host, [view.host.id for view in views], n=3)
     return f"did you mean {', '.join(near)}?" if near else "`iris host list` lists them"

@@ -12,7 +12,7 @@ from temporalio.client import WorkflowExecution
 from iris.client.connect.identity import signed
 from iris.client.connect.rpc import Connection
 from iris.client.fleet.autoscaler import AutoscalerClient
-from iris.client.views import attribute
+from iris.client.jobs.rows import attribute
 from iris.model import names
 from iris.model.errors import NotFound, Rejected
 from iris.model.frozen import Frozen
@@ -21,7 +21,7 @@ from iris.model.slice.status import SliceFacts, SliceState, SliceStatus
 
 #: The pause between two checks of slices that are being deleted.
 POLL_INTERVAL = timedelta(seconds=0.2)
-#: The most similar names that an error lists.
+#: The maximum number of similar names that an error lists.
 NEAR = 3
 _LEAVING = (SliceState.FAILED, SliceState.DELETING, SliceState.DELETED)
 
@@ -31,7 +31,7 @@ class SliceRow(Frozen):
 
     id: str
     state: SliceState
-    #: Empty for a slice that joined by itself.
+    #: The scale group. Empty for a slice that joined by itself.
     group: str = ""
     zone: str = ""
     requested_at: datetime
@@ -39,27 +39,27 @@ class SliceRow(Frozen):
 
     @property
     def made(self) -> bool:
-        """Returns whether the autoscaler requested it. If not, there is nothing to delete."""
+        """Whether the autoscaler requested the slice. Only such a slice can be deleted."""
         return bool(self.group)
 
     @classmethod
     def of(cls, facts: SliceFacts) -> Self:
-        """Builds the row of a slice that the autoscaler knows."""
+        """Returns the row of a slice that the autoscaler knows."""
         return cls(**facts.model_dump(include=set(cls.model_fields)))
 
 
 class SlicesClient:
-    """The slices of one cluster."""
+    """Lists, drains and deletes the slices of one cluster."""
 
     def __init__(self, connection: Connection, autoscaler: AutoscalerClient) -> None:
         self._connection = connection
         self._autoscaler = autoscaler
 
     async def show(self, prefix: str) -> SliceStatus:
-        """Returns a slice. Also finds ended slices that the service keeps.
+        """Returns a slice. Also finds ended slices that the service still knows.
 
         Args:
-            prefix: its id, or the beginning of it, if no other slice has that.
+            prefix: the id of the slice, or a beginning of it that no other id has.
 
         Raises:
             NotFound: no slice or several slices match.
@@ -68,36 +68,34 @@ class SlicesClient:
         names.check_name("slice", prefix)
         live = [row.id for row in await self.list()]
         try:
-            slice_id = the_one(prefix, live)
+            slice_id = matching_id(prefix, live)
         except NotFound:
             ended = await self._ended_ids(prefix)
-            slice_id = the_one(prefix, [*live, *ended] if ended else live)
+            slice_id = matching_id(prefix, [*live, *ended] if ended else live)
         return await self._status(slice_id)
 
     async def drain(
         self, prefix: str, reason: str = "", deadline: datetime | None = None
     ) -> tuple[str, str]:
-        """Places nothing new on a slice, and deletes it when its tasks have ended.
+        """Places no new tasks on a slice, and deletes it when its tasks have ended.
 
         Args:
-            prefix: its id, or the beginning of it.
-            reason: for the people who look at the slice.
-            deadline: when running tasks are stopped, after their grace period. None: they may run
-                as long as they need.
+            prefix: as for `show`.
+            reason: a text for the people who look at the slice.
+            deadline: the time at which running tasks are stopped, with their grace period. None
+                waits until they end.
 
         Returns:
-            Its id, and its state as the rest of a sentence: `is being drained`, `is being deleted`
-                or
-            `is DELETED already`.
+            The id of the slice, and its state as the rest of a sentence: `is being drained`, `is
+            being deleted` or `is DELETED already`.
 
         Raises:
             NotFound: there is no such slice.
-            Rejected: the slice joined by itself, so there is nothing to delete; or it has just
-                ended.
+            Rejected: the slice joined by itself, so it cannot be deleted; or it has just ended.
             Unreachable: no control plane answers.
         """
         names.check_name("slice", prefix)
-        status = await self._status(the_one(prefix, [row.id for row in await self.list()]))
+        status = await self._status(matching_id(prefix, [row.id for row in await self.list()]))
         if status.facts is None:
             raise Rejected(
                 f"slice {status.id} joined by itself, so Iris has no machine to delete; stop its"
@@ -120,16 +118,15 @@ class SlicesClient:
         """Deletes a slice now, after the grace period of its tasks.
 
         Args:
-            prefix: its id, or the beginning of it.
-            reason: for the people who look at the slice.
+            prefix: as for `show`.
+            reason: a text for the people who look at the slice.
 
         Returns:
-            Its id, and its state, as `drain`.
+            The id of the slice and its state, as `drain` returns them.
 
         Raises:
             NotFound: there is no such slice.
-            Rejected: the slice joined by itself, so there is nothing to delete; or it has just
-                ended.
+            Rejected: the slice joined by itself, so it cannot be deleted; or it has just ended.
             Unreachable: no control plane answers.
         """
         return await self.drain(prefix, reason, datetime.now(UTC))
@@ -142,15 +139,15 @@ class SlicesClient:
     ) -> Sequence[SliceRow]:
         """Deletes all slices, after the grace period of their tasks.
 
-        The autoscaler requests none until its next configuration.
+        The autoscaler requests no slices until its next configuration.
 
         Args:
-            reason: for the people who look at the slices.
-            timeout: returns how long to wait for a slice.
+            reason: a text for the people who look at the slices.
+            timeout: returns the maximum time to wait for a slice.
             progress: called with the remaining slices whenever they change.
 
         Returns:
-            The slices that still exist after their timeouts; empty on success.
+            The slices that still exist after their timeouts. Empty on success.
 
         Raises:
             Unreachable: no control plane answers.
@@ -162,9 +159,8 @@ class SlicesClient:
             left = {row.id: row for row in (await self._listed()).values() if row.made}
             left |= {facts.id: SliceRow.of(facts) for facts in status.slices}
             rows = sorted(left.values(), key=lambda row: row.id)
-            if (
-                status.closing is None
-            ):  # also after the start of a control plane, which has cancelled the closing
+            # A control plane that starts cancels the closing, so it is repeated.
+            if status.closing is None:
                 await self._autoscaler.close_down(reason)
             elif all(time.monotonic() > began + timeout(row).total_seconds() for row in rows):
                 return rows
@@ -196,7 +192,7 @@ class SlicesClient:
         return await self._connection.is_running(self._workflow_id(slice_id))
 
     async def list(self) -> list[SliceRow]:
-        """Lists all slices by id, those that joined by themselves, too.
+        """Lists all slices by id, including slices that joined by themselves.
 
         Raises:
             Unreachable: no control plane answers.
@@ -205,23 +201,20 @@ class SlicesClient:
         return [row for _, row in sorted({**await self._listed(), **known}.items())]
 
     async def listed(self) -> Sequence[SliceRow]:
-        """Lists all slices by id as the service has them, without zones and reasons.
+        """Lists all slices by id, without zones and reasons.
 
-        Asks no control plane.
+        Asks only the service, so it works while no control plane answers.
 
         Raises:
             Unreachable: the service does not answer.
         """
         return [row for _, row in sorted((await self._listed()).items())]
 
-    # -- private
-    # ----------------------------------------------------------------------------------------------
-
     async def _status(self, slice_id: str) -> SliceStatus:
         return await self._connection.query(self._workflow_id(slice_id), "status", SliceStatus)
 
     async def _listed(self) -> dict[str, SliceRow]:
-        """Returns the slices with a running workflow, as far as the server's lists show them."""
+        """Returns the slices with a running workflow. The service's list may be a moment behind."""
         rows = {}
         query = f"{self._connection.list_query(names.KIND_SLICE)} AND ExecutionStatus = 'Running'"
         with self._connection.rpc_errors():
@@ -246,9 +239,8 @@ class SlicesClient:
     def _row(self, execution: WorkflowExecution) -> SliceRow:
         group, shown = attribute(execution, names.SA_GROUP), attribute(execution, names.SA_STATE)
         state = SliceState(shown) if shown in SliceState.__members__ else SliceState.REQUESTED
-        if (
-            not group and state is SliceState.REQUESTED
-        ):  # not requested: it waits for its agents, and publishes no state
+        # A slice without a group was not requested: it waits for its agents and publishes no state.
+        if not group and state is SliceState.REQUESTED:
             state = SliceState.BOOTSTRAPPING
         return SliceRow(
             id=self._id(execution), state=state, group=group, requested_at=execution.start_time
@@ -261,8 +253,8 @@ class SlicesClient:
         return execution.id.removeprefix(self._workflow_id(""))
 
 
-def the_one(prefix: str, ids: Iterable[str]) -> str:
-    """Returns the slice with this id, or the only one whose id begins with it.
+def matching_id(prefix: str, ids: Iterable[str]) -> str:
+    """Returns the id of the only slice whose id begins with this text. A whole id always wins.
 
     Raises:
         NotFound: no slice or several slices match.

@@ -24,7 +24,7 @@ from iris.model.units import format_bytes
 
 #: The pickle protocol, which Python 3.8 and later can read.
 PROTOCOL = 5
-#: How much of a bundle the library and the script may take.
+#: The maximum size of the library and the scripts in a bundle.
 _OVERHEAD = 1024 * 1024
 #: The modules of `iris.context()`, which need nothing but the standard library.
 _CONTEXT = (
@@ -36,19 +36,19 @@ _CONTEXT = (
     "model/errors.py",
     "model/names.py",
 )
-#: Their names.
+#: The import names of these modules.
 _PROVIDED = frozenset(
     ".".join(("iris", *Path(file).with_suffix("").parts)).removesuffix(".__init__")
     for file in _CONTEXT
 )
 _REMEDY = "pass plain data, and open files, locks and connections inside the function"
-#: What cloudpickle passes as a whole is global, and threads share it.
+#: Guards cloudpickle's list of modules that are passed as a whole. All threads share the list.
 _registry = threading.Lock()
 
 
 def function_name(function: Callable[..., Any]) -> str:
     """Returns `module:name`, which lists show as the job's command."""
-    function = getattr(function, "func", function)  # of a functools.partial
+    function = getattr(function, "func", function)  # the function of a functools.partial
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{getattr(function, '__module__', None) or '__main__'}:{name}"
 
@@ -70,12 +70,13 @@ def pack_call(
     passed as a whole.
 
     Args:
-        workspace: the directory whose files the job gets; None: it gets none.
-        params: further keyword arguments of each task, by its index; None: all tasks have the same.
-        python: the path of the interpreter in which it runs, on hosts that have it; None: that of
-            the job's environment.
-        bare: whether nothing is installed for the job. Modules that it may lack are warned about
-            then.
+        workspace: the directory whose files the job gets. None if it gets no files.
+        params: further keyword arguments of each task, in the order of the tasks. None gives all
+            tasks the same arguments.
+        python: the path of the interpreter that runs the call on hosts that have it. None is the
+            interpreter of the job's environment.
+        bare: whether nothing is installed for the job. If so, warns of modules that the job may
+            lack.
 
     Raises:
         InvalidValue: the function or an argument cannot be pickled, or the call is too large.
@@ -112,10 +113,8 @@ def pack_call(
 
 
 def library_files() -> list[ExtraFile]:
-    """Returns what a call's scripts import, and its function may import.
-
-    These are the module beside the scripts, cloudpickle, which reads what this copy of it has
-    written, and `iris.context()`.
+    """Returns the files that a call's scripts and its function import: the module `same_python`,
+    this version of cloudpickle, and the modules of `iris.context()`.
     """
     library = Path(cloudpickle.__file__).parent
     files = [ExtraFile(path, f"cloudpickle/{path.name}") for path in sorted(library.glob("*.py"))]
@@ -126,11 +125,11 @@ def library_files() -> list[ExtraFile]:
 
 
 def python_file(python: str | None, directory: Path) -> list[ExtraFile]:
-    """Returns the file that names the interpreter of a call; none: it is that of the job's
-    environment.
+    """Returns the file that names the interpreter of a call. Returns no file if the job's
+    environment has the interpreter.
 
     Args:
-        directory: for the file.
+        directory: the directory in which the file is written.
     """
     if python is None:
         return []
@@ -142,10 +141,11 @@ def pickled(value: object, function: Callable[..., Any], module: ModuleType | No
     """Pickles the function, or its arguments.
 
     Args:
-        module: the function's, if the job cannot import it: see `missing_module`.
+        module: the module of the function if the job cannot import it, as `missing_module` returns
+            it.
 
     Raises:
-        InvalidValue: it cannot be pickled.
+        InvalidValue: the value cannot be pickled.
     """
     with by_value(module):
         try:
@@ -159,7 +159,9 @@ def pickled(value: object, function: Callable[..., Any], module: ModuleType | No
 
 @contextmanager
 def by_value(module: ModuleType | None) -> Iterator[None]:
-    """Passes the module as a whole: the job does not have it. None: there is no such module."""
+    """Makes cloudpickle pass the module as a whole within the block, because the job does not have
+    it. None changes nothing.
+    """
     if module is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Chooses the interpreter of a function's job: its version, and on a cluster of this machine the
+"""Chooses the Python version of a function's job. On a cluster of this machine, chooses the
 interpreter of this program.
 """
 
@@ -11,19 +11,20 @@ from iris.model.errors import InvalidValue
 from iris.model.job.environments import EnvironmentSpec
 from iris.model.job.spec import JobSpec
 
-#: The minor version that pickles, which the job needs, too.
+#: The minor version of Python in this program. The job needs the same version to unpickle.
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def for_pickles(spec: JobSpec, root: Path | None, asked: EnvironmentSpec | None = None) -> JobSpec:
-    """Returns the job with an environment that can unpickle what this program pickles.
+    """Returns the job with an environment that can unpickle a call of this program.
 
     Args:
-        root: the directory of the job's files; None: it has none.
-        asked: the environment that the user has named; None: the job inherits one, or has none.
+        root: the directory of the job's files. None if it gets no files.
+        asked: the environment that the user gave. None if the job inherits its environment or has
+            none.
 
     Raises:
-        InvalidValue: its environment or project is not for this version of Python.
+        InvalidValue: the environment or the project is for another version of Python.
     """
     environment = spec.environment
     if asked is not None and asked.python not in ("", VERSION):
@@ -39,8 +40,8 @@ def for_pickles(spec: JobSpec, root: Path | None, asked: EnvironmentSpec | None 
 
 
 def is_bare(spec: JobSpec, root: Path | None) -> bool:
-    """Returns whether nothing is installed for the job, and it names no image: it has what its
-    host's Python has.
+    """Returns whether the job uses its host's Python: nothing is installed for it, and it names no
+    image.
 
     Args:
         root: as for `for_pickles`.
@@ -56,11 +57,11 @@ def is_bare(spec: JobSpec, root: Path | None) -> bool:
 
 
 def own_interpreter(cluster: ClusterRecord) -> str | None:
-    """Returns the path of this program's interpreter if a bare job of the cluster runs in it; None:
-    its hosts are other machines.
+    """Returns the path of this program's interpreter if bare jobs of the cluster can run in it.
+    Returns None if the hosts are other machines.
 
-    On this machine, such a job gets what its user has installed for this program. Nothing is
-    installed into this interpreter.
+    Such a job has the packages that its user installed for this program. Iris installs nothing into
+    this interpreter.
     """
     on_this_machine = cluster.supervisor is not None and not cluster.over_ssh
     return sys.executable or None if on_this_machine else None

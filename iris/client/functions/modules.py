@@ -1,4 +1,4 @@
-"""Finds out which modules a call takes from the job, and whether the job has them."""
+"""Finds the modules that a call imports in the job, and whether the job has them."""
 
 import inspect
 import sys
@@ -15,17 +15,15 @@ from iris.client.workspace.files import workspace_files
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Pickles as cloudpickle does, and keeps the names of the modules from which the pickle takes
-    something by its name.
-    """
+    """Pickles as cloudpickle does, and collects the modules that the pickle imports."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.modules: set[str] = set()
 
     def reducer_override(self, obj: Any) -> Any:
-        """Returns how the object is pickled if it is passed as a whole; NotImplemented: by its
-        name, or as other objects are.
+        """Returns how cloudpickle passes the object as a whole. Returns NotImplemented if the
+        object is imported by its name, or pickled as usual.
         """
         reduced = super().reducer_override(obj)
         if reduced is NotImplemented:
@@ -41,12 +39,12 @@ def warn_of_missing(
 ) -> None:
     """Warns of modules that a job for which nothing is installed may lack.
 
-    The Python of its host, or an image of the cluster, may have them all the same, so the job is
-    not refused.
+    The job is not refused, because the Python of its host or an image of the cluster may have the
+    modules.
 
     Args:
         function: the name of the job's function.
-        workspace: the directory whose files the job gets; None: it gets none.
+        workspace: the directory whose files the job gets. None if it gets no files.
         provided: the modules that come with the call.
     """
     lacking = sorted(
@@ -66,21 +64,23 @@ def warn_of_missing(
 
 
 def module_of(function: Callable[..., Any]) -> ModuleType | None:
-    """Returns the module in which the function was defined; None: there is none."""
+    """Returns the module in which the function was defined. Returns None if there is no such
+    module.
+    """
     return inspect.getmodule(getattr(function, "func", function))
 
 
 def missing_module(function: Callable[..., Any], workspace: Path | None) -> ModuleType | None:
-    """Returns the function's module, if a job with this workspace cannot import it; otherwise
-    None.
+    """Returns the function's module if a job with this workspace cannot import it. Returns None
+    otherwise.
     """
     module = module_of(function)
     return module if module is not None and is_missing(module, workspace) else None
 
 
 def is_missing(module: ModuleType, workspace: Path | None) -> bool:
-    """Returns whether a job with this workspace cannot import the module: it is not installed, and
-    not where the job looks.
+    """Returns whether a job with this workspace cannot import the module: it is neither installed
+    nor in the workspace.
     """
     file = getattr(module, "__file__", None)
     if module.__name__ == "__main__" or file is None:
@@ -95,13 +95,13 @@ def is_missing(module: ModuleType, workspace: Path | None) -> bool:
 
 
 def _is_sent(name: str, path: Path, workspace: Path | None) -> bool:
-    """Returns whether a job with this workspace imports the module from it."""
+    """Returns whether a job imports the module from this workspace."""
     if workspace is None or not path.is_relative_to(workspace.resolve()):
         return False
     if str(path.relative_to(workspace.resolve())) not in workspace_files(workspace.resolve()):
         return False  # git ignores it
-    # The job imports from the workspace's directory, and what its projects install. A script's own
-    # directory is not among them.
+    # The job imports modules of the workspace's directory and of the projects that it installs. It
+    # does not import modules beside a script.
     depth = len(name.split(".")) + (path.name == "__init__.py")
     base = path.parents[depth - 1]
     project = base.parent if base.name == "src" else base

@@ -1,4 +1,4 @@
-"""Reads what a function's job left: its value, or its exception with the traceback of the job."""
+"""Reads the result of a function's job: its value, or its exception with the job's traceback."""
 
 import asyncio
 import json
@@ -19,15 +19,15 @@ from iris.retrying import retry
 from iris.storage.files import CannotWrite
 from iris.storage.object_store import Store
 
-#: How long a result may be missing in the store after its task has ended. Hosts store results
-#: before they report the end, unless the store does not answer them.
+#: The maximum time to wait for a result in the store after its task has ended. A host stores the
+#: result before it reports the end, unless the store does not answer.
 PATIENCE = timedelta(seconds=60)
 RETRY_INTERVAL = timedelta(seconds=1)
 
 
 class RemoteTraceback(Exception):
-    """The traceback of an exception in a job. It is the cause of the exception that the caller
-    gets.
+    """The traceback of an exception in a job. It is the `__cause__` of the exception that the
+    caller gets.
     """
 
     def __str__(self) -> str:
@@ -42,9 +42,9 @@ class Raised:
     """The exception with which a function ended.
 
     Args:
-        error: None: it cannot be restored here.
-        text: its type and message.
-        traceback: as the job printed it.
+        error: the exception. None if it cannot be restored here.
+        text: the type and the message of the exception.
+        traceback: the traceback that the job printed.
     """
 
     def __init__(self, error: BaseException | None, text: str, traceback: str) -> None:
@@ -56,15 +56,14 @@ class Raised:
         """Returns the exception for the caller, with the job's traceback as its cause.
 
         Args:
-            who: what raised it, for the message where the exception itself cannot be raised here.
-            unknown: makes the exception then, from the message.
+            who: the task, for the message if the exception itself cannot be raised here.
+            unknown: makes another exception from that message.
         """
         error = self.error
         if error is None:
             error = unknown(f"{who} raised {self.text}")
-        elif isinstance(
-            error, StopIteration | StopAsyncIteration
-        ):  # they would end the caller's loop, and a coroutine cannot raise them
+        elif isinstance(error, StopIteration | StopAsyncIteration):
+            # These would end the caller's loop, and a coroutine cannot raise them.
             error = RuntimeError(f"{who} raised {self.text}")
         error.__cause__ = RemoteTraceback(self.traceback)
         return error
@@ -75,13 +74,13 @@ async def read_result(
 ) -> Any:
     """Returns the value that the function returned in this attempt, or a `Raised`.
 
-    It is unpickled, which runs code that the job may have chosen: for jobs that the caller trusts.
+    The value is unpickled, which can run any code of the job. The caller must trust the job.
 
     Args:
-        patience: how long to wait for a result that the store does not have.
+        patience: the maximum time to wait for a result that the store does not have.
 
     Raises:
-        NoResult: there is none, or it cannot be restored here.
+        NoResult: there is no result, or it cannot be restored here.
     """
     name = f"{names.attempt_outputs(job, run_id, task, attempt)}/{bundles.RESULT}"
     with tempfile.TemporaryDirectory(prefix="iris-result-") as directory:
@@ -91,7 +90,7 @@ async def read_result(
         async def fetch() -> None:
             try:
                 found = await store.get_file(name, file)
-            except CannotWrite as error:  # another try would not help
+            except CannotWrite as error:  # a retry would not help
                 raise cannot_write(error) from None
             if not found:
                 raise NoResult(f"task {task} of {job} left no result in attempt {attempt}")
@@ -111,10 +110,10 @@ def _restore_file(file: Path, what: str) -> Any:
 
 
 def restore(result: BinaryIO, what: str) -> Any:
-    """Returns the value in a result that `run.py` has written, or a `Raised`. Unpickles it.
+    """Unpickles the result that `run.py` wrote, and returns the value or a `Raised`.
 
     Raises:
-        NoResult: it cannot be restored here.
+        NoResult: the value cannot be restored here.
     """
     header = json.loads(result.readline())
     if header["kind"] == "error":
@@ -133,8 +132,8 @@ def restore(result: BinaryIO, what: str) -> Any:
 
 
 def _load(result: BinaryIO) -> Any:
-    """Returns the exception; None if it cannot be restored here, for example because its module is
-    missing.
+    """Returns the exception. Returns None if it cannot be restored here, for example because its
+    module is missing.
     """
     try:
         return pickle.load(result)  # noqa: S301 the caller trusts the job

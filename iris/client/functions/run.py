@@ -1,10 +1,10 @@
-"""Runs a pickled function in a job. Each call has a copy of this script: it needs Python 3.8 or
-later, and nothing of Iris.
+"""Runs a pickled function in a job. Each call has a copy of this script, which needs Python 3.8 or
+later and no module of Iris.
 
-The script's directory has `call.json` (the function's name, and by which Python it was pickled),
-`call.pickle` (the function, its arguments, and those of each task of an array), the library
-cloudpickle, `same_python.py`, and the part of Iris for `iris.context()`. The result goes into the
-task's output directory: a line of JSON, then the pickled value.
+The script's directory has `call.json` (the function's name, and the version of Python that pickled
+it), `call.pickle` (the function, its arguments, and the arguments of each task of an array), the
+library cloudpickle, `same_python.py`, and the part of Iris for `iris.context()`. The result is
+written into the task's output directory: a line of JSON, then the pickled value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def main() -> int:
-    """Returns the exit code: 0 if the function has returned and its result is kept."""
+    """Returns the exit code: 0 if the function returned and its result is written."""
     with open(os.path.join(HERE, "call.json")) as file:
         name, version = json.load(file)
     sys.path[0] = os.getcwd()
@@ -41,7 +41,7 @@ def main() -> int:
     except SystemExit as end:
         if end.code not in (None, 0):
             raise
-        value = None  # the program has ended well, and has returned nothing
+        value = None  # the program ended with success, without a value
     except Exception as error:
         _print(error)
         with _result() as file:
@@ -57,8 +57,8 @@ def main() -> int:
 
 
 def finished(value: Any) -> Any:
-    """Returns the value; of an `async def` function, what its coroutine returns on an event loop of
-    its own.
+    """Returns the value. If it is the coroutine of an `async def` function, runs the coroutine on a
+    new event loop and returns its value.
     """
     if not isinstance(value, CoroutineType):
         return value
@@ -68,8 +68,8 @@ def finished(value: Any) -> Any:
 
 
 def load(directory: str, module: str) -> Any:
-    """Imports the directory's copy of a module. Another version of cloudpickle cannot always read
-    what this one has written.
+    """Imports the directory's copy of a module. Another version of cloudpickle cannot always read a
+    pickle of this version.
     """
     sys.path.insert(0, directory)
     try:
@@ -108,7 +108,7 @@ def _print(error: BaseException) -> None:
 
 @contextlib.contextmanager
 def _result() -> Iterator[BinaryIO]:
-    """Opens the file of the result, which is kept as a whole or not at all."""
+    """Opens the file of the result. The file gets its name only when it is complete."""
     folder = os.path.join(os.environ["IRIS_OUTPUT_DIR"], ".iris")
     os.makedirs(folder, exist_ok=True)
     part = os.path.join(folder, "part")
@@ -118,10 +118,11 @@ def _result() -> Iterator[BinaryIO]:
 
 
 def write_value(file: BinaryIO, value: Any, name: str, pickler: Any) -> None:
-    """Writes a line of JSON and the pickled value. Writes an error instead if it cannot be pickled.
+    """Writes a line of JSON and the pickled value. Writes an error instead if the value cannot be
+    pickled.
 
     Raises:
-        TypeError: it cannot be pickled.
+        TypeError: the value cannot be pickled.
     """
     file.write(
         json.dumps({"kind": "value", "type": type(value).__name__, "pickled": True}).encode()
@@ -149,7 +150,7 @@ def write_error(file: BinaryIO, error: BaseException, pickler: Any) -> None:
         pickled = b""
     try:
         message = str(error)
-    except Exception:  # so may this one
+    except Exception:  # this method may raise anything, too
         message = ""
     header = {
         "kind": "error",

@@ -1,5 +1,5 @@
-"""Finds the version of Python that pickled a call. Each call has a copy of this module: it needs
-Python 3.8 or later.
+"""Starts a call with the version of Python that pickled it. Each call has a copy of this module,
+which needs Python 3.8 or later.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-#: How long a command that is called like a Python may take to tell its version, in seconds.
+#: The maximum time in which a command named `python…` has to print its version, in seconds.
 PATIENCE = 30
 _VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 
 
 def problem_with(version: Sequence[int]) -> str:
-    """Returns why this interpreter cannot unpickle what that version of Python pickled; empty: it
-    can.
+    """Returns why this interpreter cannot unpickle a call of that version of Python. Returns an
+    empty text if it can.
 
-    If `PATH` has an interpreter of that version, the script is started again with it, and this
-    function does not return. The environment of a project, of packages or of an image was chosen
-    for the job, so that one is kept.
+    If `PATH` has an interpreter of that version, this function starts the script again with it and
+    does not return. It keeps the interpreter of a virtual environment, which was chosen for the
+    job.
     """
     here, there = ".".join(map(str, sys.version_info[:2])), ".".join(map(str, version))
     if here == there:
@@ -40,7 +40,7 @@ def problem_with(version: Sequence[int]) -> str:
 
 def _says(python: str, version: str) -> bool:
     """Returns whether the command is a Python of this version. A shim of pyenv may have the name
-    and start none.
+    and start no Python.
     """
     if not os.access(python, os.X_OK):
         return False

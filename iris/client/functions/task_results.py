@@ -1,6 +1,4 @@
-"""The results of tasks that have ended: what their functions returned or raised in the last
-attempts.
-"""
+"""Reads the results of ended tasks: the values or the exceptions of their last attempts."""
 
 import time
 from collections.abc import Sequence
@@ -15,23 +13,21 @@ from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import TaskState
 from iris.storage.object_store import Store
 
-#: How long the result of a failed task may be missing in the store. A task that was killed leaves
-#: none.
+#: The maximum time to wait for the result of a failed task. A task that was killed has no result.
 FAILED_PATIENCE = timedelta(seconds=3)
-#: The patience for one look.
+#: The time to wait for a result if no time is left: enough for one attempt.
 ONE_LOOK = timedelta(milliseconds=1)
-#: Results that are read at the same time.
+#: The number of results that are read at the same time.
 AT_ONCE = 32
 
 
 async def task_results(
     store: Store, job: str, run_id: str, tasks: Sequence[TaskStatus]
 ) -> list[Any]:
-    """Returns what the function returned in each task's last attempt; a `Raised` or a `NoResult`
-    where it returned nothing.
+    """Returns the value of the function in each task's last attempt. A task without a value has a
+    `Raised` or a `NoResult`.
 
-    All tasks ended some time ago, so missing results are awaited for the same time, and not one
-    after the other.
+    All missing results are awaited at the same time, because all tasks have ended.
     """
     began = time.monotonic()
 
@@ -47,8 +43,8 @@ async def task_results(
 
 
 def error_of(result: Any, task: TaskStatus, job: JobStatus) -> BaseException | None:
-    """Returns the exception for who asks for the result of this task; None: the function returned
-    it.
+    """Returns the exception for a caller that reads the result of this task. Returns None if the
+    task has a value.
     """
     who = f"task {task.index} of {job.id}"
     if task.state is TaskState.CANCELLED:

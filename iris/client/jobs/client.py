@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
@@ -11,72 +11,71 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.activities.control.service import first_run
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.jobs.lists import (
-    JobFilter,
-    count_jobs,
-    describe_job,
-    list_jobs,
-    numbered_run,
-    tasks_in,
-    unknown_job,
-)
-from iris.client.jobs.parent import FamilyClient
-from iris.client.jobs.status import reported_status
-from iris.client.views import (
-    CancelRequest,
-    Explanation,
-    JobRow,
-    LogSource,
-    Submitted,
-    TrialAnswer,
-    cancelling_of,
-    check_task,
-    described,
-    overruled,
-    page_of,
-    state_of,
-    task_of,
-)
+from iris.client.jobs.child_jobs import ChildJobsClient
+from iris.client.jobs.explanation import Explanation, cancelling_of, reason_of
+from iris.client.jobs.find import describe_job, numbered_run, unknown_job
+from iris.client.jobs.lists import JobFilter, count_jobs, list_jobs
+from iris.client.jobs.rows import JobRow, state_of
+from iris.client.jobs.status import check_task, overruled, reported_status, task_of
+from iris.client.logs.source import LogSource, log_source
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
-from iris.model.job.arrays import MEMO_ARRAY
+from iris.model.frozen import Frozen
 from iris.model.job.cancelling import grace_in
 from iris.model.job.spec import DEFAULT_GRACE, Band, JobSpec
 from iris.model.job.status import JobStatus
-from iris.model.states import ENDED, TaskState
+from iris.model.states import ENDED, JobState, TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 if TYPE_CHECKING:
-    from iris.client.jobs.submit import BatchResult
+    from iris.client.jobs.submit.start import BatchResult, Submitted
     from iris.client.jobs.usage import InUse
     from iris.model.job.requests import Request
     from iris.scheduling.reasons.forecast import Forecast
 
-#: How long `final_status` waits for a control plane to answer.
+#: The maximum time that `final_status` waits for a control plane.
 FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
-#: The delay between two tries while the service or the control plane does not answer.
+#: The time between two attempts while the service or the control plane does not answer.
 RETRY_INTERVAL = timedelta(seconds=1)
 
 
+class CancelRequest(NamedTuple):
+    """The answer to the request to cancel a job or one of its tasks."""
+
+    #: The state of a job or task that ended before, so that nothing is cancelled. None if it had
+    #: not ended.
+    ended: JobState | TaskState | None
+    #: The time that its programs have to end.
+    grace: timedelta
+
+
+class _Feasibility(Frozen):
+    """The part of the scheduler's `Answer` that says why a job can never run. A query with `Answer`
+    itself would import the scheduler's state.
+    """
+
+    refusal: Refusal | None = None
+
+
 class JobsClient:
-    """The jobs of one cluster."""
+    """Submits, lists, explains, waits for and cancels the jobs of one cluster."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._cluster = connection.record
-        #: The jobs that belong to a job.
-        self.family = FamilyClient(connection)
+        #: The children of jobs.
+        self.child_jobs = ChildJobsClient(connection)
 
-    async def submit(self, spec: JobSpec) -> Submitted:
+    async def submit(self, spec: JobSpec) -> "Submitted":
         """Starts the job.
 
         Raises:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: a live job has this name.
         """
-        from iris.client.jobs.submit import start_job  # most commands submit nothing
+        from iris.client.jobs.submit.start import start_job  # most commands submit nothing
 
         return await start_job(self._connection, spec)
 
@@ -87,7 +86,7 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: another live job has this name.
         """
-        from iris.client.jobs.submit import start_once
+        from iris.client.jobs.submit.start import start_once
 
         return await start_once(self._connection, spec, key)
 
@@ -97,8 +96,8 @@ class JobsClient:
         """Returns the job's current status. A waiting task's reason is the scheduler's current one.
 
         Args:
-            index: a task that is asked itself. Of several independent tasks, the job may not know
-                the latest changes.
+            index: a task whose own workflow is asked, too. A job with independent tasks may not
+                know their latest changes.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
@@ -114,22 +113,22 @@ class JobsClient:
         every attempt so far.
 
         Args:
-            run_id: an earlier run; its attempts are not listed if its tasks were independent.
+            run_id: an earlier run. Its attempts are not listed if its tasks were independent.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
-            Unreachable: no control plane answers, and the job has not ended; one that has is
+            Unreachable: no control plane answers, and the job has not ended. An ended job is
                 explained without its attempts.
         """
         status, refusal = await self.status_and_refusal(job, run_id, index)
-        from iris.client.jobs.status import known_attempts  # most commands list no attempts
+        from iris.client.jobs.task_reports import known_attempts  # most commands list no attempts
 
         known = await known_attempts(self._connection, status, index, run_id)
-        message = refusal.message if refusal else described(status, index)
-        if refusal is not None and (remark := await self.family.held_above(job, refusal)):
+        message = refusal.message if refusal else reason_of(status, index)
+        if refusal is not None and (remark := await self.child_jobs.held_above(job, refusal)):
             message = f"{message}; {remark}"
         children = tuple(
-            await self.family.children(job, (await self.log_source(job, run_id)).run_id)
+            await self.child_jobs.children(job, (await self.log_source(job, run_id)).run_id)
         )
         facts = {
             **known._asdict(),
@@ -144,7 +143,8 @@ class JobsClient:
         """Requests the job's cancellation. The job is KILLED once its processes are dead.
 
         Args:
-            run_id: only this run, if another job has the name by now; None: the latest.
+            run_id: cancels only this run, even if a later job has the name. None cancels the latest
+                run.
 
         Raises:
             NotFound: there is no such job.
@@ -166,7 +166,7 @@ class JobsClient:
         CANCELLED once its program is dead.
 
         Args:
-            run_id: as in `cancel`.
+            run_id: as for `cancel`.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
@@ -284,56 +284,41 @@ class JobsClient:
             raise
 
     async def run(self, job: str, number: int | None) -> str | None:
-        """Returns the id of a run of the job, by its number as in `numbered_run`; None, the latest
-        run, if no number is given.
+        """Returns the id of a run of the job by its number, as `numbered_run` does. Without a
+        number, returns None, which stands for the latest run.
 
         Raises:
             NotFound: the job has no such run.
         """
         return None if number is None else await numbered_run(self._connection, job, number)
 
-    async def nearest(self, text: str) -> str:
-        """Returns the id of the job that a user names: in a job, a bare name means the job's own
+    async def resolve_id(self, text: str) -> str:
+        """Returns the id of the job that a user names. In a job, a bare name means the job's own
         child first.
 
         Raises:
             InvalidValue: the text does not name a job.
             Unreachable: the service does not answer.
         """
-        from iris.client.nearest import (
-            nearest,  # outside of jobs, most commands need only `full_job_id`
-        )
+        # Outside of jobs, most commands need only `full_job_id`.
+        from iris.client.jobs.resolve_id import resolve_id
 
-        return await nearest(self._connection, text)
+        return await resolve_id(self._connection, text)
 
     def page(self, job: str, run_id: str | None = None) -> str:
-        """Returns the address of the job's page in Temporal's Web UI; empty when the cluster has
-        none.
+        """Returns the address of the job's page in Temporal's Web UI. Returns an empty text if the
+        cluster has no Web UI.
         """
-        cluster = self._cluster
-        return page_of(cluster.ui, cluster.namespace, names.job_workflow(cluster.name, job), run_id)
+        return self._connection.page(names.job_workflow(self._cluster.name, job), run_id)
 
     async def log_source(self, job: str, run_id: str | None = None) -> LogSource:
-        """Returns where the job's logs are. Asks only the service, so it works while no control
-        plane answers.
+        """Returns what a reader of the job's logs needs to know. Asks only the service, so it works
+        while no control plane answers.
 
         Raises:
             NotFound: there is no such job.
         """
-        described = await describe_job(self._connection, job, run_id)
-        memo = await described.memo()
-        run_id = first_run(described)
-        indices = (
-            tuple((await self.submitted_spec(job, run_id)).indices)
-            if memo.get(MEMO_ARRAY)
-            else None
-        )
-        return LogSource(
-            run_id=run_id,
-            tasks=tasks_in(memo),
-            indices=indices,
-            function=names.MEMO_FUNCTION in memo,
-        )
+        return await log_source(self._connection, job, run_id)
 
     async def forecast(self, spec: JobSpec) -> "Forecast":
         """Returns what the scheduler would do with the job if it were submitted now. Changes
@@ -343,16 +328,15 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Unreachable: no control plane answers.
         """
-        from iris.scheduling.reasons.forecast import (
-            Forecast,  # with the scheduler's state, which most commands do not need
-        )
+        # This imports the scheduler's state, which most commands do not need.
+        from iris.scheduling.reasons.forecast import Forecast
 
         return await self._connection.query(
             self._connection.scheduler, "forecast", Forecast, _trial(spec)
         )
 
     async def why_infeasible(self, spec: JobSpec) -> Refusal | None:
-        """Returns why no existing host could ever run the job; None when some could.
+        """Returns why no existing host can ever run the job. Returns None if a host can.
 
         Raises:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
@@ -360,7 +344,7 @@ class JobsClient:
         """
         return (
             await self._connection.query(
-                self._connection.scheduler, "never", TrialAnswer, _trial(spec)
+                self._connection.scheduler, "never", _Feasibility, _trial(spec)
             )
         ).refusal
 
@@ -388,21 +372,23 @@ class JobsClient:
         """Lists the cluster's jobs, the newest first.
 
         Args:
-            wanted: None: all jobs.
-            limit: the most jobs to return.
+            wanted: None lists all jobs.
+            limit: the maximum number of jobs.
 
         Raises:
-            InvalidValue: no user can have this name.
+            InvalidValue: a user or a tag cannot have this name.
             Unreachable: the service does not answer.
         """
         return await list_jobs(self._connection, wanted or JobFilter(), limit)
 
     async def count(self, wanted: JobFilter | None = None, *, ended: bool = False) -> int:
-        """Returns how many jobs there are that have not ended, or that have: those of the service's
-        retention period.
+        """Returns the number of jobs that have not ended.
+
+        Args:
+            ended: counts the jobs that ended in the service's retention period instead.
 
         Raises:
-            InvalidValue: no user can have this name.
+            InvalidValue: a user or a tag cannot have this name.
             Unreachable: the service does not answer.
         """
         return await count_jobs(self._connection, wanted or JobFilter(), ended=ended)
@@ -410,8 +396,8 @@ class JobsClient:
     async def status_and_refusal(
         self, job: str, run_id: str | None, index: int | None = None
     ) -> tuple[JobStatus, Refusal | None]:
-        """Returns the job's current status, and why the task with that index waits, else the first
-        task that does.
+        """Returns the job's current status, and why the task with that index waits. Without an
+        index, the reason is the one of the first waiting task.
 
         Raises:
             NotFound, Unreachable: as `status`.
@@ -425,9 +411,7 @@ class JobsClient:
         if status.cancelling is not None:
             return status, None
         if index is not None:
-            from iris.client.jobs.status import (
-                with_own_status,  # with messages that other commands do not need
-            )
+            from iris.client.jobs.task_reports import with_own_status
 
             status = await with_own_status(self._connection, status, index, first_run(described))
         tasks_to_explain = [task for task in status.tasks if index is None or task.index == index]
@@ -444,7 +428,7 @@ class JobsClient:
         )
         if refusal.code in (RefusalCode.UNKNOWN, RefusalCode.HELD):
             return status, None
-        # All tasks of a gang wait with one key, for one reason.
+        # All tasks of a gang have one key in the queue, and wait for one reason.
         changes = {"reason": refusal.message}
         tasks = [
             task.model_copy(update=changes) if task.key == waiting.key else task
@@ -453,9 +437,6 @@ class JobsClient:
         one_reason = all(task.key == waiting.key for task in tasks)
         reason = refusal.message if one_reason else f"task {waiting.index}: {refusal.message}"
         return status.model_copy(update={"tasks": tuple(tasks), "reason": reason}), refusal
-
-    # -- private
-    # ----------------------------------------------------------------------------------------------
 
     def _handle(self, job: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
         return self._connection.workflow(names.job_workflow(self._cluster.name, job), run_id)
@@ -478,7 +459,9 @@ class JobsClient:
 
 
 def _trial(spec: JobSpec) -> "Request":
-    """Builds the request that the job would make; for independent tasks, that of the first task."""
+    """Returns the request that the job would send to the scheduler. If its tasks are independent,
+    this is the request of the first task.
+    """
     from iris.model.job.demand_limits import check_demands  # few commands ask the scheduler
     from iris.model.job.requests import request_for
 

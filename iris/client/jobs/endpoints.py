@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.rpc import Connection
-from iris.client.nearest import nearest
+from iris.client.jobs.resolve_id import resolve_id
 from iris.concurrency import for_each
 from iris.messages.job import Endpoints
 from iris.model import names
@@ -18,20 +18,20 @@ from iris.model.errors import InvalidValue, NotFound, Rejected, Unreachable
 from iris.model.job.endpoints import MOST, Endpoint
 from iris.retrying import retry
 
-#: How long a registration waits for a service that does not answer, or for a control plane that
-#: confirms it.
+#: The maximum time in which a registration is repeated while the service or the control plane does
+#: not answer.
 TIMEOUT = timedelta(minutes=2)
 RETRY_INTERVAL = timedelta(seconds=0.5)
-#: The events in the history of a job with more than `MOST` tasks from which on no more are
-#: registered: the server accepts 10,000 signals for a job, and those by which users and tasks
-#: change it must not be lost.
+#: The number of events in a job's history from which on a job with more than `MOST` tasks registers
+#: no more endpoints. The server accepts 10,000 signals for a job, and the other signals of users
+#: and tasks must not be lost.
 MOST_EVENTS = 8_000
-#: Jobs of one family that are asked at the same time.
+#: The number of jobs that are asked at the same time.
 _AT_ONCE = 16
 
 
 class EndpointsClient:
-    """The endpoints of jobs. The jobs that belong to a job share its names."""
+    """Registers and finds the endpoints of jobs. A job and the jobs below it share their names."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -44,16 +44,15 @@ class EndpointsClient:
         *,
         env: Mapping[str, str] = os.environ,
     ) -> Endpoint:
-        """Makes an address of this task known, until its attempt ends. Replaces an address that has
+        """Makes an address of this task known until its attempt ends. Replaces an address that has
         this name.
 
         Args:
             address: `HOST:PORT`, or a port of this host.
-            metadata: for those that look for it.
+            metadata: texts for the programs that look for the endpoint.
 
         Raises:
-            Rejected: the name or the address is invalid, or the job has too many endpoints, or has
-                had.
+            Rejected: the name or the address is invalid, or the job has or had too many endpoints.
             Unreachable: the program does not run in a job, or its cluster does not answer.
         """
         endpoint = _own(name, _address(address, env), metadata, env)
@@ -80,12 +79,12 @@ class EndpointsClient:
         await self._send(_own(name, "", {}, env))
 
     async def list(self, prefix: str = "", job: str | None = None) -> Sequence[Endpoint]:
-        """Returns the endpoints whose names begin with the prefix, of a job and the jobs that
-        belong to it.
+        """Returns the endpoints of a job and of the jobs below it whose names begin with the
+        prefix.
 
         Args:
-            job: its name or `USER/NAME`; None: the job in which this program runs. If it belongs to
-                another one, the job at the top is meant.
+            job: the name of the job, or `USER/NAME`. None is the job in which this program runs. If
+                the job has a parent, the search begins at the topmost parent.
 
         Raises:
             NotFound: there is no such job.
@@ -96,7 +95,7 @@ class EndpointsClient:
             raise InvalidValue(
                 "job", "", "is missing", "name a job: the program does not run in one"
             )
-        root = names.root_id(await nearest(self._connection, job))
+        root = names.root_id(await resolve_id(self._connection, job))
 
         async def of(job: str) -> tuple[Endpoint, ...]:
             try:
@@ -104,7 +103,7 @@ class EndpointsClient:
             except NotFound:
                 if job == root:
                     raise
-                return ()  # it was deleted meanwhile
+                return ()  # the job was deleted meanwhile
 
         by_job = await for_each([root, *await self._below(root)], of, at_once=_AT_ONCE)
         found = [
@@ -128,7 +127,7 @@ class EndpointsClient:
         return endpoint in await self._endpoints(endpoint.job)
 
     async def _below(self, root: str) -> Sequence[str]:
-        """Returns the running jobs that belong to the job, or to such jobs."""
+        """Returns the running jobs below the job: its children, their children, and so on."""
         query = f"{self._connection.list_query(names.KIND_JOB)} AND ExecutionStatus = 'Running'"
         beginning = f"{names.job_workflow(self._connection.record.name, root)}/"
         with self._connection.rpc_errors():

@@ -1,4 +1,4 @@
-"""One job in Python: waiting for it, its result, its logs, its files."""
+"""The handle of one job in Python: its status, its result, its logs and its files."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Generator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -9,25 +9,26 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, overload
 from typing_extensions import TypeVar
 
 from iris.client.build.options import Duration, duration_of, parse_band
-from iris.client.jobs.exec import ExecResult, profile_format, profile_task, run_command
+from iris.client.connect.rpc import Connection
+from iris.client.jobs.client import JobsClient
+from iris.client.jobs.exec.commands import ExecResult, profile_format, profile_task, run_command
+from iris.client.jobs.exec.session import ExecClient, TaskLocation
 from iris.client.jobs.results import check_own, results_of
+from iris.client.jobs.status import check_task
 from iris.client.logs.entries import LogEntry
 from iris.client.logs.selection import milliseconds_since, streams_of
 from iris.client.logs.stored import LogReader
 from iris.client.logs.whole_lines import print_lines, whole_lines
-from iris.client.views import check_task
 from iris.model.errors import InvalidValue
 from iris.model.job.status import JobStatus, TaskStatus
 from iris.storage.object_store import Store
 
 if TYPE_CHECKING:
-    from iris.client.client import AsyncIrisClient
-    from iris.client.jobs.exec_session import TaskLocation
+    from iris.client.jobs.explanation import Explanation
     from iris.client.jobs.notifications import NotificationRow
     from iris.client.jobs.usage import InUse
-    from iris.client.views import Explanation
 
-#: What the job's function returns; None for a program.
+#: The type of the result of the job's function. It is None for a program.
 T = TypeVar("T", default=Any)
 
 
@@ -36,7 +37,7 @@ class AsyncJob(Generic[T]):
 
     def __init__(
         self,
-        client: "AsyncIrisClient",
+        connection: Connection,
         job_id: str,
         run_id: str | None,
         ui: str = "",
@@ -47,32 +48,32 @@ class AsyncJob(Generic[T]):
         """Creates the handle of a job that exists. `AsyncIrisClient.submit` and `.job` do this.
 
         Args:
-            client: of the job's cluster.
+            connection: the connection to the job's cluster.
             job_id: `USER/NAME`.
-            run_id: the run of the job's workflow; None: the latest with this id, or that of the
-                number.
-            ui: the job's page in Temporal's Web UI; empty: unknown.
-            run_number: the number of the run among those of the name; None: the job was not named
-                by it.
+            run_id: the run of the job's workflow. None is the run with this number, or the latest
+                run.
+            ui: the job's page in Temporal's Web UI. Empty if it is unknown.
+            run_number: the number in `NAME#2`. None if the job was named without a number.
         """
-        self._client = client
-        self._jobs = client.jobs
-        self._store_url = client.record.store
-        #: The status that was returned last; None: none was.
+        self._connection = connection
+        self._jobs = JobsClient(connection)
+        self._exec = ExecClient(connection, self._jobs)
+        self._store_url = connection.record.store
+        #: The status that was returned last. None if no status was returned.
         self._seen: JobStatus | None = None
-        #: The run of the job's workflow. None: the latest; or that of `run_number`, before the
-        #: first question.
+        #: The run of the job's workflow. None is the latest run. Before the first request, the run
+        #: of a `run_number` is None, too.
         self.run_id = run_id
-        #: The run's number among those of the name, as in `NAME#2`; None: the job was not named by
-        #: it.
+        #: The number of the run in `NAME#2`. None if the job was named without a number.
         self.run_number = run_number
         #: `USER/NAME`, or `USER/PARENT/NAME`.
         self.id = job_id
-        #: Whether the next question finds out which job is meant: it was named without its user by
-        #: a program in a job, whose child of that name comes first. Such a handle has `USER/NAME`
-        #: until a question has found the child.
+        #: Whether the job is not known yet: a program in a job gave a name without a user, which
+        #: means a child of that job first. The first request finds out. Until then, the id is
+        #: `USER/NAME`.
         self.is_bare = is_bare
-        #: The job's page in Temporal's Web UI; empty: there is none, or the run is not known yet.
+        #: The job's page in Temporal's Web UI. Empty if there is no page or the run is not known
+        #: yet.
         self.ui = ui
 
     async def status(self) -> JobStatus:
@@ -98,7 +99,7 @@ class AsyncJob(Generic[T]):
         """Explains the state of the job, or of one task, and lists the outcome of each attempt.
 
         Args:
-            task: only this one; None: the job as a whole.
+            task: explains only this task. None explains the job as a whole.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
@@ -111,8 +112,8 @@ class AsyncJob(Generic[T]):
         """Requests the job's cancellation. Does nothing if the job, or the task, has ended.
 
         Args:
-            reason: for the people who look at the job.
-            task: cancels only this one; the others continue. None: the whole job.
+            reason: a text for the people who look at the job.
+            task: cancels only this task; the others continue. None cancels the whole job.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
@@ -129,7 +130,7 @@ class AsyncJob(Generic[T]):
         """Holds the job: no task of it starts until it is released, and running tasks continue.
 
         Args:
-            reason: for the people who look at the job.
+            reason: a text for the people who look at the job.
 
         Raises:
             NotFound: there is no such job.
@@ -174,7 +175,7 @@ class AsyncJob(Generic[T]):
         return await self._jobs.usage(await self.status())
 
     async def notifications(self) -> "Sequence[NotificationRow]":
-        """Returns what has become of the calls of the job's webhooks. Asks only the service.
+        """Returns whether the job's webhooks were called. Asks only the service.
 
         Raises:
             NotFound: there is no such job.
@@ -184,7 +185,7 @@ class AsyncJob(Generic[T]):
 
         spec = await self._jobs.submitted_spec(*await self._found())
         return await notifications_of(
-            self._client.connection,
+            self._connection,
             spec,
             (await self._jobs.log_source(*await self._found())).run_id,
         )
@@ -195,8 +196,8 @@ class AsyncJob(Generic[T]):
         """Waits until the job has ended, with or without success, and returns its status.
 
         Args:
-            timeout: in seconds if it is a number; None: no limit.
-            stream_logs: prints the job's output meanwhile.
+            timeout: the maximum time to wait. A number is in seconds. None waits without a limit.
+            stream_logs: prints the job's output while it waits.
 
         Raises:
             WaitTimeout: the timeout has expired; the job continues. It is a `TimeoutError`.
@@ -210,21 +211,22 @@ class AsyncJob(Generic[T]):
         return self._seen
 
     async def result(self, timeout: Duration | None = None, *, trusted: bool = False) -> T:
-        """Waits for the job's end and returns what its function returned; for a command, None.
+        """Waits for the job's end and returns the result of its function. The result of a command
+        is None.
 
-        Of several tasks it is the result of the first; `results` returns all.
+        If the job has several tasks, this is the result of the first; `results` returns all.
 
         Args:
-            timeout: as in `wait`.
-            trusted: also unpickles the result of another user's job, which runs code that this user
-                has chosen.
+            timeout: as for `wait`.
+            trusted: also unpickles the result of another user's job. This runs code that the other
+                user chose.
 
         Raises:
-            Exception: what the function raised, with the job's traceback as its cause.
-            JobFailed, JobCancelled: the job ended otherwise.
+            Exception: the exception of the function, with the job's traceback as its cause.
+            JobFailed, JobCancelled: the job failed without an exception, or was cancelled.
             NoResult: the result is not in the store, or cannot be restored here.
             Rejected: it is another user's job.
-            WaitTimeout, NotFound, Unreachable: as in `wait`.
+            WaitTimeout, NotFound, Unreachable: as for `wait`.
         """
         first: T = (await self._results(timeout, only_first=True, trusted=trusted))[0]
         return first
@@ -253,14 +255,14 @@ class AsyncJob(Generic[T]):
         """Waits for the job's end and returns the result of each task.
 
         Args:
-            timeout: as in `wait`.
-            trusted: as in `result`.
-            return_exceptions: for a job that may lose some tasks (`max_task_failures`): the
-                exceptions of failed tasks are in the list, instead of being raised.
+            timeout: as for `wait`.
+            trusted: as for `result`.
+            return_exceptions: puts the exceptions of failed tasks into the list instead of raising
+                one. This is for jobs that succeed although tasks failed (`max_task_failures`).
 
         Raises:
-            Exception, JobFailed, JobCancelled, NoResult, Rejected: as in `result`.
-            WaitTimeout, NotFound, Unreachable: as in `wait`.
+            Exception, JobFailed, JobCancelled, NoResult, Rejected: as for `result`.
+            WaitTimeout, NotFound, Unreachable: as for `wait`.
         """
         return await self._results(
             timeout, only_first=False, trusted=trusted, return_exceptions=return_exceptions
@@ -282,12 +284,14 @@ class AsyncJob(Generic[T]):
         """Yields the job's output, by time.
 
         Args:
-            task: only this task; None: all.
-            attempt: only this attempt; None: all.
+            task: yields only the output of this task. None yields the output of all tasks.
+            attempt: yields only the output of this attempt. None yields the output of all attempts.
             follow: waits for further output until the job has ended.
-            tail: only so many last lines of what is there; None: all.
-            since: only lines of this time or later, or of so long ago: `"10m"`, or seconds.
-            stream: only `"stdout"`, `"stderr"` or `"build"`, or several of them; None: all.
+            tail: the number of last lines with which the output begins. None begins at the start.
+            since: yields only lines from this time on. A duration counts back from now: `"10m"`, or
+                seconds.
+            stream: `"stdout"`, `"stderr"` or `"build"`, or several of them. None yields all
+                streams.
 
         Raises:
             InvalidValue: `since` is neither a duration nor a time, or there is no such stream.
@@ -329,9 +333,11 @@ class AsyncJob(Generic[T]):
         Warns of git repositories among them: git runs programs that their settings name.
 
         Args:
-            directory: if the files of several tasks are fetched, each has a folder in it.
-            task: only this task's; None: all.
-            attempt: only this attempt's; None: the latest of each task that has files.
+            directory: the target. If the files of several tasks are fetched, each task has a folder
+                in it.
+            task: downloads only the files of this task. None downloads the files of all tasks.
+            attempt: downloads only the files of this attempt. None downloads the files of the
+                latest attempt of each task that has files.
             checkpoint: downloads the files of `$IRIS_CHECKPOINT_DIR` instead, as they were saved
                 last.
             force: overwrites files that differ.
@@ -342,7 +348,7 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job, or it has no such task.
             IrisError: the store does not answer.
         """
-        from iris.client.jobs.files import fetch_task_files  # few programs need it
+        from iris.client.jobs.fetch import fetch_task_files  # few programs need it
 
         source = await self._jobs.log_source(*await self._found())
         found = (Store(self._store_url), self.id, source, Path(directory), task, attempt)
@@ -361,14 +367,14 @@ class AsyncJob(Generic[T]):
 
         Args:
             command: the program and its arguments, each a text.
-            task: None: the only task of the job.
-            timeout: the command is ended after this time, in seconds if it is a number; None: with
-                the attempt.
-            input: the command's standard input, also of a binary file, which is not read into
-                memory as a whole; None: empty.
+            task: the index of the task. None is the only task of the job.
+            timeout: the time after which the command is stopped. A number is in seconds. None lets
+                the command run until the attempt ends.
+            input: the command's standard input: a text, bytes, or an open binary file, which is not
+                read into memory as a whole. None is an empty input.
 
         Raises:
-            OSError: the file cannot be read.
+            OSError: the input file cannot be read.
             Rejected: the task does not run, or its host cannot run the command.
             NotFound: there is no such job, or it has no such task.
             InvalidValue: the command is empty; or the job has several tasks, and `task` is None.
@@ -378,7 +384,7 @@ class AsyncJob(Generic[T]):
             raise InvalidValue("command", "", "is empty", "pass words, such as 'nvidia-smi', '-L'")
         limit = duration_of(timeout, "timeout")
         return await run_command(
-            self._client.exec, await self._locate(task), command, timeout=limit, input=input
+            self._exec, await self._locate(task), command, timeout=limit, input=input
         )
 
     @asynccontextmanager
@@ -388,35 +394,35 @@ class AsyncJob(Generic[T]):
         """Forwards ports of this machine to a running task during a block, and yields the numbers.
 
         Args:
-            ports: as for `iris port-forward`: a number, or a name given with the option `ports`;
-                `"8080:http"` also chooses the port of this machine, 0 for any free one. Without it,
-                the number is the same if that is free.
-            task: None: the only task of the job.
+            ports: as for `iris port-forward`: a number, or a name given with the option `ports`.
+                `"8080:http"` also chooses the port of this machine; 0 takes any free port. Without
+                a choice, the port of this machine has the same number if it is free.
+            task: the index of the task. None is the only task of the job.
 
         Raises:
-            InvalidValue: a port is none or in use here; or the job has several tasks, and `task` is
-                None.
+            InvalidValue: a port is not valid or is in use here; or the job has several tasks, and
+                `task` is None.
             Rejected: the task does not run, or has no such port.
             NotFound: there is no such job, or it has no such task.
             Unreachable: the host or the store does not answer.
         """
-        from iris.client.jobs.port_forward import forwarded  # few programs need it
+        from iris.client.jobs.exec.port_forward import forwarded  # few programs need it
 
-        async with forwarded(self._client.exec, await self._locate(task), ports) as numbers:
+        async with forwarded(self._exec, await self._locate(task), ports) as numbers:
             yield numbers
 
     async def profile(
         self, task: int | None = None, *, format: str = "dump", duration: Duration | None = None
     ) -> bytes:
-        """Looks into the Python processes of a running task.
+        """Profiles the Python processes of a running task.
 
-        Returns what `iris profile` prints or writes to a file.
+        Returns the profile that `iris profile` prints or writes to a file.
 
         Args:
-            task: None: the only task of the job.
-            format: `dump` (what each thread does now), `flamegraph` (SVG), `speedscope` (JSON) or
+            task: the index of the task. None is the only task of the job.
+            format: `dump` (the stack of each thread), `flamegraph` (SVG), `speedscope` (JSON) or
                 `raw`.
-            duration: how long to sample, unless it is a dump; None: ten seconds.
+            duration: the time to sample. None is ten seconds. A dump takes no samples.
 
         Raises:
             InvalidValue: there is no such format; or the job has several tasks, and `task` is None.
@@ -425,7 +431,7 @@ class AsyncJob(Generic[T]):
             Unreachable: the host or the store does not answer.
         """
         wanted, limit = profile_format(format), duration_of(duration, "duration")
-        return await profile_task(self._client.exec, await self._locate(task), wanted, limit)
+        return await profile_task(self._exec, await self._locate(task), wanted, limit)
 
     @overload
     async def rerun(
@@ -454,17 +460,17 @@ class AsyncJob(Generic[T]):
     ) -> "AsyncJob[T] | None":
         """Submits the job again: the same program or call, files, resources and environment.
 
-        The new job belongs to no other.
+        The new job has no parent.
 
         Args:
-            failed: only the tasks that failed or were cancelled, with their numbers and parameters.
-                The tasks of a gang all run.
-            name: None: the same name.
-            secret: as for `submit`: secrets of the submitter are deleted with a job, and given to
-                the new one again.
+            failed: runs only the tasks that failed or were cancelled, with their indices and
+                parameters. A gang runs as a whole.
+            name: the name of the new job. None keeps the name.
+            secret: as for `submit`. The values of the submitter's secrets are deleted with a job,
+                so they are given again.
 
         Returns:
-            The handle of the new job; None if there is no such task, only with `failed`.
+            The handle of the new job. None if `failed` is set and no task failed.
 
         Raises:
             NotFound: there is no such job, or its files are not in the store any more.
@@ -474,7 +480,7 @@ class AsyncJob(Generic[T]):
                 plane.
         """
         from iris.client.build.options import secret_sources
-        from iris.client.jobs.rerun import submit_again  # few programs need it
+        from iris.client.jobs.submit.rerun import submit_again  # few programs need it
 
         run_id = await self._run()
         store, secrets = Store(self._store_url), secret_sources(secret)
@@ -484,35 +490,31 @@ class AsyncJob(Generic[T]):
         return (
             None
             if submitted is None
-            else AsyncJob(self._client, submitted.id, submitted.run_id, submitted.ui)
+            else AsyncJob(self._connection, submitted.id, submitted.run_id, submitted.ui)
         )
 
     def __repr__(self) -> str:
-        """Names the job, its cluster, the state that was seen last, and its page. Asks nothing."""
+        """Shows the job, its cluster, its last known state and its page. Sends no request."""
         number = "" if self.run_number is None else f"#{self.run_number}"
-        facts = [f"<Job {self.id}{number} of cluster {self._client.record.name}"]
+        facts = [f"<Job {self.id}{number} of cluster {self._connection.record.name}"]
         if (seen := self._seen) is not None:
-            facts.append(
-                f"{'last seen ' * (not seen.state.ended)}{seen.state}{f': {seen.reason}' * bool(seen.reason)}"
-            )
+            reason = f": {seen.reason}" if seen.reason else ""
+            facts.append(f"{'' if seen.state.ended else 'last seen '}{seen.state}{reason}")
         return ", ".join([*facts, *([self.ui] if self.ui else [])]) + ">"
 
-    # -- private
-    # ----------------------------------------------------------------------------------------------
-
     async def _found(self) -> tuple[str, str | None]:
-        """Returns the job's id and that of its run; None: the latest."""
+        """Returns the job's id and the id of its run. The run None is the latest run."""
         run_id = await self._run()
         return self.id, run_id
 
     async def _run(self) -> str | None:
-        """Finds which job is meant, if its name does not tell, and returns the id of its run; None:
-        the latest.
+        """Finds the job if only its bare name is known, and returns the id of its run. The run None
+        is the latest run.
         """
         if (
             self.is_bare
             and self.run_id is None
-            and (found := await self._jobs.nearest(self.id.rpartition("/")[2])) != self.id
+            and (found := await self._jobs.resolve_id(self.id.rpartition("/")[2])) != self.id
         ):
             self.id, self.is_bare = found, False
             self.ui = self._jobs.page(found) if self.run_number is None else ""
@@ -520,9 +522,9 @@ class AsyncJob(Generic[T]):
             self.run_id = await self._jobs.run(self.id, self.run_number)
         return self.run_id
 
-    async def _locate(self, task: int | None) -> "TaskLocation":
+    async def _locate(self, task: int | None) -> TaskLocation:
         run_id = await self._run()
-        return await self._client.exec.locate(self.id, task, run_id)
+        return await self._exec.locate(self.id, task, run_id)
 
     async def _results(
         self,

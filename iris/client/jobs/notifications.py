@@ -1,4 +1,4 @@
-"""Looks up whether the addresses that a job notifies of its end have been called."""
+"""Looks up whether the webhooks of a job were called at its end."""
 
 import asyncio
 from enum import StrEnum
@@ -13,21 +13,23 @@ from iris.model.job.spec import JobSpec
 
 
 class NotificationState(StrEnum):
-    #: The job has not ended, or its end was not its own: it was terminated.
+    """The state of the call of one webhook."""
+
+    #: The job has not ended. A job that was terminated calls no webhook.
     PENDING = "PENDING"
-    #: It is called until it accepts.
+    #: The webhook is called until it accepts.
     SENDING = "SENDING"
     SENT = "SENT"
     FAILED = "FAILED"
 
 
 class NotificationRow(Frozen):
-    """What has become of the call of one address."""
+    """The call of one webhook at the end of a job."""
 
-    #: Without the path, in which there may be a secret.
+    #: The address without its path, which may contain a secret.
     url: str
     state: NotificationState
-    #: Why it is not sent yet, or will not be; empty: there is no reason.
+    #: The reason why the webhook is not called yet, or why its call failed. Empty if there is none.
     reason: str = ""
 
     def __str__(self) -> str:
@@ -41,7 +43,7 @@ class NotificationRow(Frozen):
 async def notifications_of(
     connection: Connection, spec: JobSpec, run_id: str
 ) -> list[NotificationRow]:
-    """Returns what has become of the calls at the end of a job. Asks only the service.
+    """Returns the calls of a job's webhooks. Asks only the service.
 
     Args:
         run_id: the first run of the job.
@@ -84,6 +86,7 @@ async def _state(connection: Connection, workflow_id: str) -> tuple[Notification
 
 
 def _root(error: BaseException) -> str:
+    """Returns the message of the error's first cause."""
     while error.__cause__ is not None:
         error = error.__cause__
     return getattr(error, "message", None) or str(error)

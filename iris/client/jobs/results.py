@@ -12,8 +12,8 @@ from iris.client.connect.identity import current_user
 from iris.client.functions.result import Raised
 from iris.client.functions.task_results import error_of, task_results
 from iris.client.logs.entries import Entries
+from iris.client.logs.source import LogSource
 from iris.client.logs.stored import LogReader
-from iris.client.views import LogSource
 from iris.model.errors import Rejected
 from iris.model.job.demand_limits import cut
 from iris.model.job.errors import JobCancelled, JobFailed
@@ -22,14 +22,15 @@ from iris.model.states import JobState, TaskState
 from iris.model.terminal_text import fit
 from iris.storage.object_store import STORE_ERRORS, Store
 
-#: How many of a failed job's failed tasks are asked for what their functions raised.
+#: The maximum number of failed tasks whose exceptions are read for the error of a job.
 FAILED_TASKS_READ = 10
-#: The lines of a task's output that an error has, and the characters of each.
+#: The number of last lines of a task's output that an error has.
 LAST_LINES = 20
+#: The maximum number of characters of each of these lines.
 LAST_LINE_LENGTH = 1000
-#: How long an error waits for these lines. They only explain it.
+#: The maximum time to read these lines. An error is complete without them.
 LAST_LINES_TIMEOUT_S = 10.0
-#: The ends of tasks that make a job fail, the most telling first.
+#: The end states of tasks that make a job fail. The state that explains most comes first.
 _FAILURES = (TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.PREEMPTED)
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -38,7 +39,7 @@ def check_own(job: str) -> None:
     """Refuses to read the results of another user's job.
 
     Raises:
-        Rejected: it is one.
+        Rejected: another user submitted the job.
     """
     user = job.partition("/")[0]
     if user != current_user():
@@ -56,11 +57,12 @@ async def results_of(
     only_first: bool,
     return_exceptions: bool = False,
 ) -> list[Any]:
-    """Returns the result of each task of a job that has ended, or of the first one.
+    """Returns the result of each task of a job that has ended, or of its first task only.
 
     Args:
         source: the job's run, and whether it runs a function.
-        return_exceptions: the exceptions of tasks that the job may lose are in the list.
+        return_exceptions: if the job succeeded although tasks failed, puts their exceptions into
+            the list instead of raising one.
 
     Raises:
         Exception: what the function raised.
@@ -91,14 +93,16 @@ async def results_of(
 
 
 async def _failure(store: Store, source: LogSource, status: JobStatus) -> BaseException:
-    """Returns the error for a job that did not succeed: what a function raised, if one has."""
+    """Returns the error for a job that did not succeed: the exception of a function, if one was
+    raised.
+    """
     failed = [task for task in status.tasks if task.state is TaskState.FAILED and source.function][
         :FAILED_TASKS_READ
     ]
     for task, result in zip(
         failed, await task_results(store, status.id, source.run_id, failed), strict=True
     ):
-        if isinstance(result, Raised):  # else it was killed, or has exited
+        if isinstance(result, Raised):  # otherwise the task was killed, or its program exited
             error = result.exception(
                 f"task {task.index} of {status.id}", partial(JobFailed, status=status, task=task)
             )
@@ -112,8 +116,8 @@ async def _failure(store: Store, source: LogSource, status: JobStatus) -> BaseEx
 
 
 def _first_failed(status: JobStatus) -> TaskStatus | None:
-    """Returns the task that failed first, which of a gang is the one that ended the others; None:
-    none had begun.
+    """Returns the task that failed first. In a gang, it ended the other tasks. Returns None if no
+    task had begun.
     """
     failed = [task for task in status.tasks if task.state in _FAILURES and task.attempt]
     return min(
@@ -126,11 +130,9 @@ def _first_failed(status: JobStatus) -> TaskStatus | None:
 async def _with_last_lines(
     error: BaseException, store: Store, source: LogSource, status: JobStatus
 ) -> BaseException:
-    """Adds the last lines of the failed task to the error, also as a note, which tracebacks
-    show.
-    """
+    """Adds the last lines of the failed task to the error, also as a note for its traceback."""
     if not isinstance(error, JobFailed) or error.status is not status or error.task is None:
-        # what a function raised, which may be the failure of another job, has its traceback
+        # An exception of a function has its own traceback. It may be the failure of another job.
         return error
     job, task = status.id, error.task
     with suppress(TimeoutError, ValueError, *STORE_ERRORS):

@@ -17,7 +17,7 @@ from iris.model.frozen import Frozen
 from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import TaskState
 
-#: The most tasks of a job whose workflows are described at the same time.
+#: The maximum number of tasks whose workflows are described at the same time.
 AT_ONCE = 20
 _ON_HOSTS = (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING)
 _RUN_TASK = "run_task"
@@ -33,10 +33,10 @@ class InUse(Frozen):
     #: The time of the heartbeat.
     at: datetime | None = None
     pid: int | None = None
-    #: Percent of one core, over the last seconds.
+    #: The CPU time over the last seconds, in percent of one core.
     cpu_percent: float | None = None
     memory_bytes: int | None = None
-    #: The maximum so far.
+    #: The maximum memory so far.
     peak_memory_bytes: int | None = None
     processes: int | None = None
     ports: dict[str, int] = Field(default_factory=dict)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from iris.client.logs.stored import TaskLine
 from iris.storage.log_format import LogLine, Stream
 
-#: A longer line is returned in parts: its program has probably forgotten the newlines.
+#: The maximum length of a line. A longer line is returned in parts: its program has probably
+#: forgotten the newlines.
 MAX_LINE = 1024 * 1024
 
 
@@ -16,8 +17,8 @@ class LogEntry(NamedTuple):
 
     task: int
     attempt: int
-    #: When the line was complete, by the clock of the host. So the entries of a task are in the
-    #: order of their times.
+    #: The time at which the line was complete, by the clock of the host. The entries of a task are
+    #: in the order of their times.
     time: datetime
     #: `stdout`, `stderr` or `build`.
     stream: str
@@ -28,16 +29,16 @@ class LogEntry(NamedTuple):
 
 
 class Entries:
-    """Joins the pieces of lines. A host stores a piece early if its program writes no newline for a
-    while.
+    """Joins the pieces of lines. A host stores a piece of a line if the program writes no newline
+    for a while.
     """
 
     def __init__(self) -> None:
-        #: The begin of each line that goes on.
+        #: The beginning of each line whose end is not read yet.
         self._begun: dict[tuple[int, int, Stream], LogLine] = {}
 
     def add(self, lines: Sequence[TaskLine]) -> Iterator[LogEntry]:
-        """Yields each line that is whole with these pieces."""
+        """Yields each line that these pieces complete."""
         for task, attempt, line in lines:
             key = (task, attempt, line.stream)
             if (begun := self._begun.pop(key, None)) is not None:
@@ -48,7 +49,7 @@ class Entries:
                 yield _entry(task, attempt, line)
 
     def finish(self) -> Iterator[LogEntry]:
-        """Yields the lines that never got their newline."""
+        """Yields the lines that have no newline at their end."""
         for (task, attempt, _), line in self._begun.items():
             yield _entry(task, attempt, line)
         self._begun.clear()

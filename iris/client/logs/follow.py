@@ -12,11 +12,11 @@ from iris.model.errors import IrisError, Unreachable, first_line
 from iris.storage.files import CannotWrite, is_full
 from iris.storage.object_store import Store, StoreAway
 
-#: Between checks for new output: short enough to feel immediate. A check of a local file costs
-#: almost nothing.
+#: The time between two checks for new output. It is short enough to feel immediate.
 POLL_INTERVAL_S = 0.25
+#: The same time for a store on this machine, where a check costs almost nothing.
 POLL_INTERVAL_LOCAL_S = 0.1
-#: A store that has failed for this many seconds counts as gone.
+#: The number of seconds after which a store that fails counts as gone.
 STORE_TIMEOUT_S = 20.0
 
 
@@ -24,8 +24,8 @@ STORE_TIMEOUT_S = 20.0
 def reading_from(store: Store, title: str) -> Iterator[None]:
     """Turns failures of the store into readable errors.
 
-    Nothing within may print: the reader of the output may be gone, and its disk full, which is no
-    failure of the store.
+    The block must not print. A broken pipe or a full disk of the output would look like a failure
+    of the store.
     """
     try:
         yield
@@ -49,16 +49,16 @@ def cannot_write(error: OSError) -> IrisError:
 async def present_lines(
     reader: Reader, title: str, tail: int | None
 ) -> AsyncIterator[list[TaskLine]]:
-    """Yields the lines that are there now.
+    """Yields the lines that exist now.
 
     Args:
-        tail: only so many of the last ones; None: all.
+        tail: the number of last lines to yield. None yields all lines.
 
     Raises:
         IrisError: the store is gone.
     """
-    # The caller prints the lines outside of this block, as the errors of a generator's caller are
-    # not raised in it.
+    # The caller prints the lines outside of this block: an error of the caller is not raised in a
+    # generator.
     with reading_from(reader.store, title):
         if tail is not None:
             yield await reader.tail(tail)
@@ -70,8 +70,8 @@ async def present_lines(
 async def new_lines(
     reader: Reader, ended: "asyncio.Future[None]", title: str
 ) -> AsyncIterator[list[TaskLine]]:
-    """Yields lines as they are written until `ended` is done, and then the rest that was written
-    before.
+    """Yields lines as they are written until `ended` is done, and then the last lines that were
+    written before.
 
     Raises:
         IrisError: the store is gone.
@@ -87,9 +87,9 @@ async def new_lines(
             if last:
                 return
             failing_since = None
-        except IrisError:  # perhaps temporary; nothing is skipped
+        except IrisError:  # the failure may be temporary, and no line is skipped
             if last and not ended.cancelled() and ended.exception() is not None:
-                # the store has gone with its cluster, and the caller learns why from `ended`
+                # The store has gone with its cluster. The caller learns the reason from `ended`.
                 return
             failing_since = failing_since or time.monotonic()
             if time.monotonic() - failing_since > STORE_TIMEOUT_S:

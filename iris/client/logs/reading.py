@@ -19,13 +19,13 @@ from iris.storage.object_store import Store
 T = TypeVar("T")
 U = TypeVar("U")
 
-#: The most concurrent requests to the store.
+#: The maximum number of concurrent requests to the store.
 AT_ONCE = 32
-#: The most logs that a quick read asks for new chunks. Quiet logs are asked in turns.
+#: The maximum number of logs that a quick read asks for new chunks. Quiet logs are asked in turns.
 QUICK_LOOKS = 64
-#: A log is quiet when this many reads have found nothing new in it.
+#: The number of reads without new lines after which a log is quiet.
 QUIET = 20
-#: Every so many quick reads, a quick read also looks for new logs.
+#: The number of quick reads after which a quick read also looks for new logs.
 FIND_EVERY = 4
 
 
@@ -49,8 +49,10 @@ class Finder(Protocol):
     """Finds the logs for a reader."""
 
     async def find(self, store: Store, *, quick: bool) -> list[Found]:
-        """Lists the logs, possibly including those of earlier calls. With `quick`: only the logs
-        that are likely to be new.
+        """Lists the logs. The list may contain the logs of earlier calls.
+
+        Args:
+            quick: lists only the logs that are likely to be new.
         """
 
 
@@ -64,16 +66,16 @@ class _Log:
         self._sequence = 0
         #: The requests for the next chunks, in order.
         self._ahead: deque[asyncio.Task[bytes | None]] = deque()
-        #: The numbers of the reads that last asked this log, and that last found something new in
-        #: it.
+        #: The number of the last read that asked this log.
         self.asked = 0
+        #: The number of the last read that found new lines in this log.
         self.heard = 0
 
     async def next(self, store: Store, ahead: int) -> list[TaskLine] | None:
-        """Returns the lines of the next chunk, or None when there is none yet.
+        """Returns the lines of the next chunk. Returns None if that chunk does not exist yet.
 
         Args:
-            ahead: how many chunks to request at once.
+            ahead: the number of chunks to request at once.
         """
         while len(self._ahead) < ahead:
             path = names.log_chunk(self._prefix, self._sequence + len(self._ahead))
@@ -84,7 +86,8 @@ class _Log:
             self._forget()
             raise
         if chunk is None:
-            # also the later chunks: they may have been written since the missing one was requested
+            # Forget the later chunks, too: they may have been written since the missing one was
+            # requested.
             self._forget()
             return None
         self._ahead.popleft()
@@ -92,8 +95,8 @@ class _Log:
         return self._lines(chunk)
 
     async def skip_old(self, store: Store) -> None:
-        """Moves to the first chunk that may hold lines of `since_ms` or later, by binary search:
-        times in a log only grow.
+        """Moves to the first chunk that may have lines of `since_ms` or later. Finds it by binary
+        search, because times in a log only grow.
         """
         low, high = 0, len(await store.objects(self._prefix))
         while high - low > 1:
@@ -107,7 +110,7 @@ class _Log:
         self._sequence = low
 
     async def tail(self, store: Store, count: int) -> list[TaskLine]:
-        """Returns at least the last `count` lines, if there are that many, and continues after
+        """Returns the last `count` lines, and a few lines before them. Reading continues after
         them.
         """
         sequence = self._sequence = len(await store.objects(self._prefix))
@@ -131,7 +134,7 @@ class _Log:
         for asked in self._ahead:
             asked.cancel()
             if asked.done() and not asked.cancelled():
-                # marks the error as retrieved; a lasting error occurs again at the next read
+                # This marks the error as retrieved. A lasting error occurs again at the next read.
                 asked.exception()
         self._ahead.clear()
 
@@ -141,9 +144,9 @@ class Reader:
 
     Args:
         logs: finds the logs to read.
-        streams: only these streams; None: all.
-        since_ms: only lines of this time or later, in milliseconds since 1970 by the clock of the
-            host that wrote them.
+        streams: reads only these streams. None reads all streams.
+        since_ms: reads only lines of this time or later, in milliseconds since 1970 by the clock of
+            the host that wrote them.
     """
 
     def __init__(
@@ -167,12 +170,12 @@ class Reader:
         return not self._logs
 
     async def new_lines(self, *, quick: bool = False) -> AsyncIterator[list[TaskLine]]:
-        """Yields the lines written since the last call, in batches, by time. Each task's lines keep
-        their order.
+        """Yields the lines written since the last call, in batches, in the order of their times.
+        The lines of a task keep their order.
 
         Args:
-            quick: with many logs, reads only those that are likely to have grown, and some of the
-                others in turns.
+            quick: reads only logs that are likely to have grown, and some other logs in turns, if
+                there are many logs.
         """
         self._look += 1
         if not quick or self.empty or self._look % FIND_EVERY == 0:
@@ -228,12 +231,10 @@ class Reader:
             if len(alive) == 1:
                 yield alive[0].take(None)
             else:
-                # Up to the earliest end of the batches read so far, no other line can come between
-                # these.
+                # No other line can come between the lines up to the earliest end of a batch.
                 first = min(alive, key=lambda feed: feed.lines[-1].line.at_ms)
                 upto = first.lines[-1].line.at_ms
-                # The batch that ends first is taken completely, even if its host's clock was set
-                # back.
+                # Take this batch completely, even if its host's clock was set back.
                 parts = [feed.take(None if feed is first else upto) for feed in alive]
                 yield list(heapq.merge(*parts, key=_time))
             ahead = max(1, AT_ONCE // len(alive))
@@ -252,15 +253,15 @@ class _Feed:
         self._logs = deque(logs)
         self._look = look
         self._ahead = 1
-        #: Lines that were read and not taken yet.
+        #: The lines that were read and not taken yet.
         self.lines: list[TaskLine] = []
 
     async def fill(self, ahead: int) -> None:
         """Reads until there is a line, or no more chunks.
 
         Args:
-            ahead: the most chunks to request at once. A log is first asked for one chunk, which is
-                enough to follow it, and for twice as many after each chunk that it has.
+            ahead: the maximum number of chunks to request at once. The first request is for one
+                chunk, which is enough to follow a log. The number doubles after each chunk.
         """
         while self._logs and not self.lines:
             lines = await self._logs[0].next(self._store, min(self._ahead, ahead))
@@ -286,12 +287,12 @@ def _time(entry: TaskLine) -> int:
 
 
 def _last_lines(lines: list[TaskLine], count: int) -> list[TaskLine]:
-    """Returns the last `count` complete lines. Each has all of its pieces, also where lines of
-    other logs lie between them.
+    """Returns the last `count` complete lines. Each line has all of its pieces, even if lines of
+    other logs are between them.
     """
     wanted: list[TaskLine] = []
-    #: For each stream whose pieces are met from the end backwards: whether the current line is one
-    #: of the last `count`.
+    #: Whether the current line of each stream is one of the last `count` lines. The pieces of a
+    #: stream are met from the end backwards.
     within: dict[tuple[int, int, Stream], bool] = {}
     for entry in reversed(lines):
         key = (entry.task, entry.attempt, entry.line.stream)

@@ -13,11 +13,14 @@ STREAMS = {stream.name.lower(): stream for stream in Stream}
 
 
 def milliseconds_since(since: str | float | timedelta | datetime) -> int:
-    """Returns the time of `10m` (ago) or `2026-01-31T08:00:00Z` in milliseconds since 1970. A time
-    without a zone is local.
+    """Returns a time in milliseconds since 1970.
+
+    Args:
+        since: a duration that counts back from now, such as `10m`, or a time, such as
+            `2026-01-31T08:00:00Z`. A time without a zone is local.
 
     Raises:
-        InvalidValue: a text is neither.
+        InvalidValue: a text is neither a duration nor a time.
     """
     if isinstance(since, datetime):
         return int(since.timestamp() * 1000)
@@ -34,7 +37,7 @@ def milliseconds_since(since: str | float | timedelta | datetime) -> int:
 
 
 def streams_of(given: str | Collection[str] | None) -> set[Stream] | None:
-    """Returns the streams of these names; None: all.
+    """Returns the streams with these names. None stands for all streams.
 
     Raises:
         InvalidValue: there is no such stream.

@@ -1,6 +1,5 @@
-"""Reads the logs in the object store: those of a job's tasks, and those of the agents on the hosts.
-
-This needs neither the host nor the control plane.
+"""Reads the logs of jobs and of host agents from the object store. This needs neither the host nor
+the control plane.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,8 +12,8 @@ from iris.storage.object_store import Store
 
 __all__ = ["AgentReader", "LogReader", "TaskLine"]
 
-#: For a job with more tasks than this, a quick search for new attempts covers this many tasks in
-#: turns.
+#: The maximum number of tasks that a quick search for new attempts covers. If a job has more tasks,
+#: searches cover them in turns.
 FIND_AT_ONCE = 32
 
 
@@ -22,9 +21,9 @@ class LogReader(Reader):
     """Reads the output of one run of a job.
 
     Args:
-        task: only this task; None: all.
-        attempt: only this attempt; None: all.
-        streams, since_ms: as in `Reader`.
+        task: reads only this task. None reads all tasks.
+        attempt: reads only this attempt. None reads all attempts.
+        streams, since_ms: as for `Reader`.
     """
 
     def __init__(
@@ -56,8 +55,7 @@ class _JobLogs:
     """Finds the logs of one run of a job.
 
     Args:
-        task: only this task; None: all.
-        attempt: only this attempt; None: all.
+        task, attempt: as for `LogReader`.
     """
 
     def __init__(

@@ -16,15 +16,15 @@ from iris.model.terminal_text import fit
 async def whole_lines(
     reader: Reader, until: Coroutine[Any, Any, None] | None, title: str, *, tail: int | None
 ) -> AsyncGenerator[LogEntry, None]:
-    """Yields the lines that are there now, and those that are written until `until` returns.
+    """Yields the lines that exist now, and then the lines that are written until `until` returns.
 
     Args:
-        until: None: only the lines that are there now.
-        tail: only so many last lines of those that are there now; None: all.
+        until: None yields only the lines that exist now.
+        tail: the number of existing lines to yield, counted from the end. None yields all of them.
 
     Raises:
         IrisError: the store is gone.
-        Exception: what `until` raises.
+        Exception: an exception of `until`.
     """
     entries = Entries()
     ended = asyncio.ensure_future(until if until is not None else asyncio.sleep(0))
@@ -46,8 +46,8 @@ async def whole_lines(
 
 
 async def print_lines(lines: AsyncGenerator[LogEntry, None], limit: timedelta | None) -> bool:
-    """Prints lines until there are no more, and returns True; False if that took longer than the
-    limit.
+    """Prints lines until there are no more, and returns True. Returns False if that takes longer
+    than the limit.
     """
     try:
         async with (
@@ -62,5 +62,5 @@ async def print_lines(lines: AsyncGenerator[LogEntry, None], limit: timedelta | 
 
 
 def print_line(entry: LogEntry) -> None:
-    """Prints a line of a job's output. Of escape sequences, a terminal gets only colours."""
+    """Prints a line of a job's output. A terminal gets no escape sequences other than colours."""
     print(fit(entry.text) if sys.stdout.isatty() else entry.text)

@@ -8,7 +8,7 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, read_record
 from iris.client.connect.identity import full_job_id
 from iris.client.connect.paths import state_dir
-from iris.client.views import LogSource
+from iris.client.logs.source import LogSource
 from iris.model import names
 from iris.model.errors import NotFound, Unreachable
 from iris.storage.object_store import Store
@@ -47,7 +47,7 @@ async def archive_of(cluster: str | None, named: str, run: int | None = None) ->
             raise
         return await _from_store(record, job, run, f"cluster {record.name} does not run")
     try:
-        job = await client.jobs.nearest(named)
+        job = await client.jobs.resolve_id(named)
         return Archive(
             client.record,
             job,

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
 from iris.client.jobs.files import outputs_of
-from iris.client.views import Submitted
+from iris.client.jobs.submit.start import Submitted
 from iris.model import names
 from iris.model.errors import IrisError, Rejected, Unreachable, first_line
 from iris.model.frozen import Frozen

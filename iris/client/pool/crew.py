@@ -19,9 +19,9 @@ from iris.client.functions import run
 from iris.client.functions.call import library_files, python_file
 from iris.client.functions.interpreter import for_pickles, is_bare, own_interpreter
 from iris.client.jobs.client import JobsClient
+from iris.client.jobs.submit.start import Submitted
 from iris.client.pool.child import SCRIPT
 from iris.client.pool.messages import FILE, Mail, PoolBroken, PoolFile
-from iris.client.views import Submitted
 from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.pack import pack
 from iris.client.workspace.upload import upload

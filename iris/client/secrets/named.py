@@ -22,11 +22,12 @@ _STORED = "the named secrets"
 
 @dataclass(frozen=True)
 class NamedSecret:
-    """A named secret, in lists. Nobody can read its value, except for programs that get it.
+    """A named secret in a list. Only programs of jobs can read its value.
 
     Args:
-        user: whose jobs can use it.
-        by: who has set it, and when.
+        user: the user whose jobs can use the secret.
+        by: the user who set the secret.
+        at: the time at which the secret was set.
     """
 
     name: str
@@ -43,16 +44,17 @@ class SecretsClient:
         self._store = Store(connection.record.store)
 
     async def set(self, name: str, value: str | bytes) -> NamedSecret:
-        """Sets a secret for jobs of the current user: `secret=["NAME"]`. It replaces the value that
-        it had before.
+        """Sets a secret for jobs of the current user: `secret=["NAME"]`. Replaces its earlier
+        value.
 
-        The value is sealed here. A program gets the value that is set when its attempt starts.
+        The value is sealed on this machine. A program gets the value that is set when its attempt
+        starts.
 
         Args:
-            value: at most 64 KiB; a line end at its end is left out.
+            value: at most 64 KiB. A line end at its end is left out.
 
         Raises:
-            InvalidValue: the name or the value cannot be that of a variable.
+            InvalidValue: a variable cannot have this name or value.
             Rejected: the cluster has no key for secrets.
             IrisError: the store does not answer.
         """
@@ -68,7 +70,7 @@ class SecretsClient:
         return found
 
     async def list(self) -> list[NamedSecret]:
-        """Returns the secrets of the current user by their names, without values.
+        """Returns the secrets of the current user in the order of their names, without values.
 
         Raises:
             IrisError: the store does not answer.
@@ -83,11 +85,11 @@ class SecretsClient:
         return [each for each in found if each is not None]
 
     async def remove(self, name: str) -> None:
-        """Deletes a secret of the current user. Programs that run keep its value; attempts that
+        """Deletes a secret of the current user. Running programs keep its value; attempts that
         start later fail.
 
         Raises:
-            InvalidValue: no secret can have this name.
+            InvalidValue: a secret cannot have this name.
             NotFound: there is no such secret.
             IrisError: the store does not answer.
         """

@@ -1,8 +1,7 @@
 """Seals the secrets of a submitter for a cluster, before they leave the submitter's machine.
 
-A job that is started has references only: to an object of the store with the values that were
-sealed for it, or to a named secret of its user. The values are in the memory of this process while
-it seals them.
+A job has only references: to an object of the store with its sealed values, or to a named secret of
+its user. The values are in the memory of this process while it seals them.
 """
 
 import contextlib
@@ -35,9 +34,10 @@ from iris.model.job.spec import JobSpec
 if TYPE_CHECKING:
     from iris.storage.object_store import Store
 
-#: Of the part of an object's name that tells the runs of a job apart, in bytes.
+#: The number of random bytes in the name of a sealed object. They make it unique among the runs of
+#: a job.
 _TOKEN_BYTES = 16
-#: The length of an own key of the sender, in bytes.
+#: The length of the sender's own key for one value, in bytes.
 _OWN_KEY_BYTES = 32
 _STORED = "the secrets"
 
@@ -49,12 +49,12 @@ def of_submitter(spec: JobSpec) -> dict[str, SecretSource]:
 
 
 async def check_secrets(record: ClusterRecord, spec: JobSpec) -> list[str]:
-    """Checks that a job can be given the secrets of its submitter, before its files are sent.
-    Returns warnings.
+    """Checks that the secrets of a job's submitter exist, before the job's files are sent. Returns
+    warnings.
 
     Raises:
-        InvalidValue: a variable is not set here, a file cannot be read, or a value cannot be one of
-            a variable.
+        InvalidValue: a variable is not set here, a file cannot be read, or a variable cannot have
+            the value.
         NotFound: there is no such named secret.
         Rejected: the cluster has no key for secrets.
         IrisError: the store does not answer.
@@ -85,14 +85,15 @@ async def check_secrets(record: ClusterRecord, spec: JobSpec) -> list[str]:
 async def sealing(
     record: ClusterRecord, spec: JobSpec, folder: Callable[[str, str], str] = names.sealed_for_job
 ) -> AsyncIterator[JobSpec]:
-    """Yields the job with references to sealed values, which are in the store by then. If the block
-    fails, they are deleted.
+    """Writes the sealed values to the store, and yields the job with references to them. Deletes
+    the values if the block fails because the job does not start.
 
     Args:
-        folder: where they belong: `names.sealed_for_job` or `names.sealed_for_schedule`.
+        folder: returns the path of the values: `names.sealed_for_job` or
+            `names.sealed_for_schedule`.
 
     Raises:
-        InvalidValue, NotFound, Rejected, IrisError: as in `check_secrets`.
+        InvalidValue, NotFound, Rejected, IrisError: as for `check_secrets`.
     """
     given = of_submitter(spec)
     if not given:
@@ -115,13 +116,10 @@ async def sealing(
             await put_sealed(store, record.name, path, values)
     try:
         yield spec.model_copy(update={"secrets": references})
-    except (
-        Rejected,
-        NotFound,
-        WorkflowAlreadyStartedError,
-    ):  # after other errors, the job may have started
+    except (Rejected, NotFound, WorkflowAlreadyStartedError):
+        # After other errors, the job may have started.
         if values:
-            with contextlib.suppress(Exception):  # the control plane deletes what is left
+            with contextlib.suppress(Exception):  # the control plane deletes values that remain
                 await store.delete([names.sealed_object(record.name, path)])
         raise
 
@@ -164,10 +162,10 @@ def check_value(name: str, value: bytes, where: str) -> bytes:
     """Returns the value of a secret without a final line end, which editors and `echo` add.
 
     Args:
-        where: what is named in errors, which do not show the value.
+        where: the source of the value, for errors, which do not show the value.
 
     Raises:
-        InvalidValue: it cannot be the value of a variable.
+        InvalidValue: a variable cannot have the value.
     """
     value = value.removesuffix(b"\n").removesuffix(b"\r")
     problem = ""
@@ -191,7 +189,7 @@ def read_value(name: str, path: Path) -> bytes:
     """Returns the value of a secret in a file of this machine.
 
     Raises:
-        InvalidValue: the file cannot be read, or its content cannot be the value of a variable.
+        InvalidValue: the file cannot be read, or a variable cannot have its content.
     """
     try:
         # Without O_NONBLOCK, opening a pipe would block.
@@ -219,7 +217,7 @@ def _unreadable(name: str, path: Path, why: str) -> InvalidValue:
 
 
 def _value(name: str, source: SecretSource) -> bytes | None:
-    """Returns the value of a secret that this machine has; None: it is a named one."""
+    """Returns the value of a secret that this machine has. Returns None for a named secret."""
     if source.kind is SecretKind.FILE:
         return read_value(name, Path(source.name).expanduser())
     value = (

@@ -1,4 +1,4 @@
-"""Files that are added to a workspace, as `--file` names them."""
+"""Files that `--file` adds to a workspace."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,8 @@ class ExtraFile(NamedTuple):
     """A file that is added to the workspace although it is ignored or outside of the workspace."""
 
     source: Path
-    #: Its path in the workspace. None: its own path in the workspace, or its name if it is outside.
+    #: The path of the file in the job's workspace. None keeps the path of a file of the workspace,
+    #: and puts another file at the top.
     dest: str | None = None
 
 

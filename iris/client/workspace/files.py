@@ -1,12 +1,14 @@
 """Selects the files of a directory that make up a workspace.
 
-In a git work tree these are the files that git tracks and new files that are not ignored, including
-those of submodules. A repository in it that is no submodule is a plain directory, and git is not
-asked there. Elsewhere these are all files that no `.gitignore` excludes, at any depth. In both
-cases `.irisignore` in the workspace's own directory overrides the selection, in the same notation:
-a line excludes, and a line with `!` includes, also what git leaves out. The last matching line
-applies. `.git`, `.venv`, `__pycache__`, other environments of Python or conda below it, the state
-directory of Iris and empty directories are never part of a workspace.
+In a git work tree, the workspace has the files that git tracks and new files that are not ignored,
+including files of submodules. A nested repository that is no submodule counts as a plain directory,
+and git is not asked there. Outside of git, the workspace has all files that no `.gitignore`
+excludes, at any depth.
+
+In both cases, `.irisignore` in the workspace's own directory overrides the selection, in the same
+notation: a line excludes files, and a line with `!` includes files, even ignored ones. The last
+matching line applies. `.git`, `.venv`, `__pycache__`, other environments of Python or conda, the
+state directory of Iris and empty directories are never part of a workspace.
 """
 
 import os
@@ -26,10 +28,10 @@ if TYPE_CHECKING:
 IGNORE_FILE = ".irisignore"
 #: Files that make a directory a project. A job submitted from a project gets its files by default.
 MARKERS = ("pyproject.toml", IGNORE_FILE, "requirements.txt", SCRIPT, CONFIG, *UNREAD)
-#: Excluded at any depth, because they are of no use on another machine.
+#: The names that are excluded at any depth, because they are of no use on another machine.
 _NEVER = {".git", ".venv", "__pycache__"}
-#: The files by which environments are recognised: those of `venv`, virtualenv and uv, and those of
-#: conda.
+#: The files that mark a directory as an environment: the first is written by `venv`, virtualenv and
+#: uv, the second by conda.
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta/history")
 
 
@@ -62,7 +64,7 @@ def workspace_files(directory: Path) -> list[str]:
         normal = set(_walk(directory, state=state))
     else:
         normal = set(_without_environments(_git_files(repository, directory, state)))
-    # What git leaves out can be large, so it is only listed when a line may include some of it.
+    # Ignored files can be many, so they are listed only if a line may include some of them.
     candidates = normal.union(_walk(directory, rules=None, state=state)) if own.takes_in else normal
     chosen = (
         path
@@ -73,8 +75,8 @@ def workspace_files(directory: Path) -> list[str]:
 
 
 def commit_of(directory: Path) -> str:
-    """Returns the git commit of the directory, with a `+` if its files differ from it; empty if it
-    has none.
+    """Returns the git commit of the directory, with a `+` if its files differ from the commit.
+    Returns an empty text if there is no commit.
     """
     directory = directory.resolve()
     try:
@@ -123,8 +125,8 @@ class _Rules(NamedTuple):
         return any(pattern.include is False for pattern in self.spec.patterns)
 
     def ignores(self, path: str) -> bool | None:
-        """Returns whether git would ignore the path; None: no line matches it. A directory's path
-        ends with a slash.
+        """Returns whether git would ignore the path. Returns None if no line matches. The path of a
+        directory ends with a slash.
         """
         return self.spec.check_file(path.removeprefix(self.base)).include
 
@@ -142,7 +144,7 @@ class _Rules(NamedTuple):
 
 def _state_below(directory: Path) -> str:
     """Returns the path of Iris' own state in the workspace, such as keys and logs of local
-    clusters; empty: it is elsewhere.
+    clusters. Returns an empty text if the state is elsewhere.
     """
     state = state_dir().resolve()
     return "/".join(state.relative_to(directory).parts) if state.is_relative_to(directory) else ""
@@ -155,8 +157,8 @@ def _walk(
     way exclude.
 
     Args:
-        rules: the ignore files of the directories above; None: nothing is excluded, whatever ignore
-            files say.
+        rules: the ignore files of the directories above. None ignores all ignore files, so that
+            nothing is excluded.
         state: the state directory of Iris, which is not entered.
     """
     try:
@@ -187,21 +189,20 @@ def _walk(
             yield path
 
 
-# -- environments --------------------------------------------------------------------------------
-
-
 def _is_environment(directory: Path, names: Container[str] | None = None) -> bool:
     """Returns whether the directory, or the target of a link, is an environment of this machine.
 
     Args:
-        names: what the directory contains; None: not known yet.
+        names: the names in the directory. None if they are not known yet.
     """
     likely = (each for each in _ENVIRONMENTS if names is None or each.partition("/")[0] in names)
     return any((directory / each).is_file() for each in likely)
 
 
 def _without_environments(paths: Iterable[str]) -> Iterator[str]:
-    """Leaves out the files in environments. The workspace's own directory counts as none."""
+    """Leaves out the files in environments. The workspace's own directory never counts as an
+    environment.
+    """
     listed = list(paths)
     found = {
         path.removesuffix(each)
@@ -215,14 +216,8 @@ def _without_environments(paths: Iterable[str]) -> Iterator[str]:
             yield path
 
 
-# -- git
-# --------------------------------------------------------------------------------------------------
-
-
 def _repository(directory: Path) -> Repository | None:
-    """Returns the repository that knows the files of the directory: it is in the work tree, which
-    does not ignore it.
-    """
+    """Returns the git repository whose work tree has the directory and does not ignore it."""
     found = Repository.around(directory)
     return None if found is None or found.ignores(directory) else found
 
@@ -235,14 +230,14 @@ def _git_files(repository: Repository, directory: Path, state: str) -> Iterator[
         elif _is_sent(place):
             yield path
     for path in repository.untracked(directory):
-        if path.endswith("/"):  # another repository, for git
+        if path.endswith("/"):  # git shows a nested repository like this
             yield from repository.not_ignored(directory, _walk(directory, path, (), state))
         elif _is_sent(directory / path):
             yield path
 
 
 def _is_sent(place: Path) -> bool:
-    """Returns whether it is there, and is neither a directory nor a link to an environment."""
+    """Returns whether the path exists, and is neither a directory nor a link to an environment."""
     return (
         not _is_environment(place) if place.is_symlink() else place.exists() and not place.is_dir()
     )
@@ -253,7 +248,7 @@ def _submodule_files(directory: Path, path: str, state: str) -> Iterator[str]:
     if place.is_symlink() or not place.is_dir():
         return
     repository = Repository.at(place)
-    if repository is None:  # it was not fetched
+    if repository is None:  # the submodule was not fetched
         yield from _walk(directory, f"{path}/", (), state)
     else:
         yield from (f"{path}/{each}" for each in _git_files(repository, place, _state_below(place)))

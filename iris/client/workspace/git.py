@@ -1,4 +1,4 @@
-"""Asks git about the repository of a directory, and lets the repository run no program.
+"""Asks git about the repository of a directory, without running programs of the repository.
 
 A repository can come from elsewhere: from an archive, or from the output of a job. Its settings can
 name programs, which git runs when it lists files. So Iris asks only the repository around a
@@ -15,20 +15,21 @@ from typing import NamedTuple
 
 from iris.model.errors import Rejected
 
-#: The other variables of git are removed. Hooks of git set some that name another repository, and
-#: some name programs.
+#: The variables of git that are kept. The other variables are removed: hooks of git set variables
+#: that name another repository, and some variables name programs.
 _KEPT_VARIABLES = re.compile(
     r"GIT_(CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|(KEY|VALUE)_\d+)|EXEC_PATH|CEILING_DIRECTORIES|DISCOVERY_ACROSS_FILESYSTEM)"
 )
-#: Objects that are missing are not fetched, and files of the repository are not written, because
-#: both can run programs.
+#: Variables with which git fetches no missing objects and writes no files of the repository. Both
+#: could run programs.
 _VARIABLES = {
     "GIT_ALLOW_PROTOCOL": "",
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
 }
-#: Settings that name programs, whatever the repository and the user say.
+#: The values of settings that name programs. They replace the values of the repository and the
+#: user.
 _SETTINGS = {
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
@@ -41,16 +42,16 @@ _SETTINGS = {
     "diff.external": "",
     "gpg.program": "false",
 }
-#: Settings with a name in the middle that name programs. A user may have some, such as those of Git
-#: LFS.
+#: Further settings that name programs, with a free name in the middle. A user may have such
+#: settings, for instance for Git LFS.
 _NAMED_SETTINGS = re.compile(r"(filter|hook)\..*", re.DOTALL)
-#: Where a setting comes from that is not the user's.
+#: The scopes of settings that belong to the repository.
 _OF_THE_REPOSITORY = ("local", "worktree")
-#: How the index marks a submodule.
+#: The file mode that marks a submodule in the index.
 _SUBMODULE = "160000"
-#: A path is no pattern. Not each command of git takes this option.
+#: The option with which git does not read paths as patterns. Some commands of git do not have it.
 _LITERALLY = ("--literal-pathspecs",)
-#: Characters without width, which some file systems ignore in names.
+#: The characters without width that some file systems ignore in names.
 _IGNORABLE = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 
 
@@ -58,7 +59,7 @@ class Repository(NamedTuple):
     """A git work tree.
 
     Args:
-        top: its directory, without symbolic links.
+        top: the directory of the work tree, without symbolic links.
         options: the options of git that override the repository's settings.
     """
 
@@ -67,8 +68,8 @@ class Repository(NamedTuple):
 
     @classmethod
     def around(cls, directory: Path) -> "Repository | None":
-        """Returns the repository whose work tree has the directory; None: there is none, or git is
-        not installed.
+        """Returns the repository whose work tree has the directory. Returns None if there is no
+        repository, or git is not installed.
 
         Args:
             directory: a path without symbolic links.
@@ -79,8 +80,7 @@ class Repository(NamedTuple):
         places = [place for place in (directory, *directory.parents) if (place / ".git").exists()]
         if not places or ".git" in directory.parts:
             return None
-        # From the place of the `.git`, git does not find a repository without one that is in
-        # between.
+        # Ask git at the place of the `.git`: there it finds no bare repository in between.
         unchecked = cls(places[0], tuple(_as_options(_SETTINGS)))
         try:
             inside, _, top = unchecked.ask(
@@ -99,7 +99,8 @@ class Repository(NamedTuple):
 
     @classmethod
     def at(cls, directory: Path) -> "Repository | None":
-        """Returns the repository whose work tree is the directory; None: there is none.
+        """Returns the repository whose work tree is the directory. Returns None if there is no such
+        repository.
 
         Raises:
             Rejected: git fails.
@@ -111,8 +112,8 @@ class Repository(NamedTuple):
         """Runs git in the work tree's directory and returns its output.
 
         Args:
-            given: texts for its standard input, separated by NUL.
-            good: the exit codes with which it does not fail.
+            given: texts for the standard input of git, which are separated by NUL.
+            good: the exit codes that mean success.
 
         Raises:
             FileNotFoundError: git is not installed.
@@ -153,7 +154,7 @@ class Repository(NamedTuple):
         }
 
     def untracked(self, directory: Path) -> list[str]:
-        """Returns the other paths below the directory, relative to it, except those that are
+        """Returns the paths below the directory, relative to it, that are neither tracked nor
         ignored.
 
         A path that ends with a slash is another repository's work tree.
@@ -195,8 +196,8 @@ class Repository(NamedTuple):
 
 
 def git_folder_in(directory: Path, path: Path) -> Path | None:
-    """Returns the first part of the path, below the directory, that is a repository by its name:
-    `.git`, or for some `.Git`.
+    """Returns the first folder in the path, below the directory, whose name makes it a git
+    repository: `.git`, or a name that some file systems treat as the same, such as `.Git`.
     """
     below = path.relative_to(directory).parts
     for number, part in enumerate(below, start=1):
@@ -206,14 +207,11 @@ def git_folder_in(directory: Path, path: Path) -> Path | None:
 
 
 def _overridden(top: Path, listed: str) -> dict[str, str]:
-    """Returns the values that settings of the repository with a name in the middle get: the user's,
-    else an empty one.
+    """Returns the values that replace the repository's settings of `_NAMED_SETTINGS`: the user's
+    values, or empty ones.
 
     Args:
-        listed: what `git config --list --show-scope -z` has written.
-
-    Raises:
-        Rejected: a name cannot be given to git.
+        listed: the output of `git config --list --show-scope -z`.
     """
     parts = iter(listed.split("\0"))
     users: dict[str, str] = {}

@@ -16,9 +16,9 @@ from iris.model.errors import InvalidValue, IrisError, Rejected
 from iris.model.job.bundles import MAX_BUNDLE, Bundle, Entry, Kind, climbs_after_a_name, offence
 from iris.model.units import MIB, format_bytes
 
-#: How many times a file that changes while it is read is read, before the last copy is used.
+#: The maximum number of times that a changing file is read. Then the last copy is used.
 _MAX_SCANS = 3
-#: How many files a refusal names.
+#: The maximum number of files that an error names.
 _NAMED = 10
 _COPY = 1 * MIB
 
@@ -30,7 +30,7 @@ class Packed:
         #: The uncompressed tar archive.
         self.archive = archive
         self.bundle = bundle
-        #: The number of files and links in it.
+        #: The number of files and links in the archive.
         self.files = files
 
     def close(self) -> None:
@@ -52,9 +52,9 @@ class _Member(NamedTuple):
     """A file or link to add to the archive."""
 
     source: Path
-    #: Its status when it was selected.
+    #: The status of the file when it was selected.
     stat: os.stat_result
-    #: The target of a link, relative to the link's directory; empty for a file.
+    #: The target of a link, relative to the link's directory. Empty for a file.
     link: str = ""
 
 
@@ -63,9 +63,10 @@ def pack(
     files: Sequence[ExtraFile] = (),
     selected: Callable[[int], None] = lambda _: None,
 ) -> Packed:
-    """Packs the workspace of that directory (None: an empty one) and the extra files.
+    """Packs the workspace of the directory and the extra files.
 
     Args:
+        directory: None packs only the extra files.
         selected: called with the number of files and links before they are read, which may take
             long.
 
@@ -97,7 +98,7 @@ def pack(
         _append(archive, bytes(2 * BLOCKSIZE))
         size = archive.tell()
         _check_size(directory, sizes, size)  # files may have grown while they were packed
-        archive.seek(0)  # this also writes what is still buffered
+        archive.seek(0)  # this also writes the buffered data
         bundle = Bundle(sha256=hashlib.file_digest(archive, "sha256").hexdigest(), size=size)
         archive.seek(0)
     except BaseException:
@@ -107,21 +108,21 @@ def pack(
 
 
 def _members(root: Path, paths: Sequence[str]) -> dict[str, _Member]:
-    """Returns the files and links at these paths; leaves out sockets, devices and pipes."""
+    """Returns the files and links at these paths, without sockets, devices and pipes."""
     members: dict[str, _Member] = {}
     for path in paths:
         source = root / path
         try:
             found = source.lstat()
-        except OSError:  # deleted since it was listed
+        except OSError:  # the file was deleted since it was listed
             continue
         if stat.S_ISLNK(found.st_mode):
             members[path] = _Member(source, found, _link(root, path))
         elif stat.S_ISREG(found.st_mode) and not any(
             str(parent) in members for parent in Path(path).parents
         ):
-            # Where a directory was replaced by a link, git can still list files below it; the link
-            # stands for them.
+            # If a link replaced a directory, git can still list the files below it. The archive
+            # gets only the link.
             members[path] = _Member(source, found)
     return members
 
@@ -180,8 +181,7 @@ def _add_extra(
 
 
 def _own_place(directory: Path | None, source: Path) -> str:
-    # The last component is not resolved: a link to a file is packed as that file under the link's
-    # name.
+    # Do not resolve the last component: a link to a file is packed as a file with the link's name.
     place = source.parent.resolve() / source.name
     if directory is None or not place.is_relative_to(directory.resolve()):
         return source.name
@@ -225,7 +225,7 @@ def _write(archive: IO[bytes], name: str, member: _Member) -> int:
 
 
 def _copy(source: IO[bytes], archive: IO[bytes], size: int) -> bool:
-    """Copies that many bytes; returns False if the source has fewer."""
+    """Copies this number of bytes. Returns False if the source has fewer."""
     while size > 0 and (data := source.read(min(size, _COPY))):
         _append(archive, data)
         size -= len(data)
@@ -237,10 +237,6 @@ def _append(archive: IO[bytes], data: bytes) -> None:
         archive.write(data)
     except OSError as error:
         raise no_space(error) from None
-
-
-# -- refusals
-# --------------------------------------------------------------------------------------------------
 
 
 def _check_names(members: Mapping[str, _Member]) -> None:
@@ -275,7 +271,7 @@ def _check_size(directory: Path | None, sizes: Mapping[str, int], total: int) ->
 
 
 def _folders(sizes: Mapping[str, int]) -> list[str]:
-    """Lists the directories whose own files take the most space, as lines of a refusal."""
+    """Returns the directories whose own files take the most space, as lines of an error."""
     within: dict[str, list[int]] = {}
     for name, size in sizes.items():
         within.setdefault(str(Path(name).parent), []).append(size)

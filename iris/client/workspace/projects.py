@@ -1,8 +1,7 @@
-"""Finds out which files a project needs besides its own directory, and its version if that is kept
-in git.
+"""Finds the files that a project needs besides its own directory, and its version if git has it.
 
-A project that cannot be installed from the files that are sent is refused here, before a machine is
-paid for.
+Refuses a project that hosts cannot install from the files that they get, before a machine costs
+money.
 """
 
 import json
@@ -19,11 +18,11 @@ from iris.model.errors import InvalidValue, Rejected
 from iris.model.job import setup_files
 
 _PROJECT = "pyproject.toml"
-#: The variable in which a build backend takes a version that it would otherwise read from git.
-#: `{}`: the project's name.
+#: The variables that tell build backends a version, so that they do not read it from git. `{}`
+#: stands for the project's name.
 _VERSION_VARIABLES = {
     "setuptools-scm": "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_{}",
-    # it does not tell setuptools-scm the project's name
+    # hatch-vcs does not tell setuptools-scm the project's name
     "hatch-vcs": "SETUPTOOLS_SCM_PRETEND_VERSION",
     "pdm-backend": "PDM_BUILD_SCM_VERSION",
     "uv-dynamic-versioning": "UV_DYNAMIC_VERSIONING_BYPASS",
@@ -44,13 +43,13 @@ class ProjectFiles(NamedTuple):
 
     #: The directory to send.
     root: Path
-    #: The project's directory in it; empty: the root.
+    #: The project's directory below the root. Empty if the project is in the root.
     project: str = ""
 
 
 def workspace_root(directory: Path) -> Path | None:
-    """Returns the root of the uv workspace of which the project in this directory is a member;
-    None: it is no member.
+    """Returns the root of the uv workspace that has the project in this directory as a member.
+    Returns None if the project is no member.
 
     Raises:
         Rejected: a `pyproject.toml` cannot be read.
@@ -66,13 +65,14 @@ def workspace_root(directory: Path) -> Path | None:
 
 
 def locate_project(root: Path, project: str | None) -> ProjectFiles:
-    """Returns where the project is among the files of this directory.
+    """Returns the project in the files of this directory.
 
     Args:
-        project: its directory, relative to the root or to the current directory; None: the root.
+        project: the directory of the project, relative to the root or to the current directory.
+            None is the root.
 
     Raises:
-        Rejected: it is not a directory below the root.
+        Rejected: the project is not a directory below the root.
     """
     if project is None:
         return ProjectFiles(root)
@@ -86,8 +86,8 @@ def locate_project(root: Path, project: str | None) -> ProjectFiles:
 
 
 def project_at(directory: Path) -> ProjectFiles:
-    """Returns the files of the project in this directory. A member of a uv workspace needs those of
-    the workspace.
+    """Returns the files of the project in this directory. A member of a uv workspace needs the
+    files of the workspace.
 
     Raises:
         Rejected: a `pyproject.toml` cannot be read.
@@ -103,8 +103,8 @@ def project_at(directory: Path) -> ProjectFiles:
 def build_variables(
     files: ProjectFiles, given: Mapping[str, str], *, shares_files: bool
 ) -> dict[str, str]:
-    """Returns the variables for the build of the project, after a check that hosts get all that it
-    needs.
+    """Returns the variables for the build of the project, after a check that hosts get all files
+    that it needs.
 
     Args:
         given: the variables that the job sets itself.
@@ -118,15 +118,13 @@ def build_variables(
 
 
 def check_sources(files: ProjectFiles, *, shares_files: bool) -> None:
-    """Raises if the project depends on files of this machine that are not among those that are
-    sent.
+    """Refuses a project that depends on files of this machine that are not sent.
 
     Args:
         shares_files: whether hosts have the files of this machine, by their absolute paths.
 
     Raises:
-        Rejected: a dependency is outside the directory; the message has the options that send it
-            too.
+        Rejected: a dependency is outside the directory; the message names the options that send it.
     """
     root = files.root.resolve()
     directory = root / files.project
@@ -181,12 +179,8 @@ def version_variables(files: ProjectFiles, given: Mapping[str, str]) -> dict[str
     return found
 
 
-# -- Python
-# --------------------------------------------------------------------------------------------------
-
-
 def is_installed(files: ProjectFiles) -> bool:
-    """Returns whether hosts install something for the project: they make an environment for it.
+    """Returns whether hosts make an environment for the project.
 
     Raises:
         Rejected: its `pyproject.toml` cannot be read.
@@ -199,10 +193,10 @@ def is_installed(files: ProjectFiles) -> bool:
 
 
 def check_python(files: ProjectFiles, version: tuple[int, int]) -> None:
-    """Raises if the project's environment cannot have this minor version of Python.
+    """Checks that the project's environment can have this minor version of Python.
 
     Raises:
-        InvalidValue: the project requires or pins another one.
+        InvalidValue: the project requires or pins another version.
         Rejected: its `pyproject.toml` cannot be read.
     """
     directory = files.root / files.project
@@ -233,12 +227,10 @@ def check_python(files: ProjectFiles, version: tuple[int, int]) -> None:
         )
 
 
-# -- pyproject.toml
-# --------------------------------------------------------------------------------------------------
-
-
 def _read(directory: Path) -> dict[str, Any]:
-    """Returns the content of the directory's `pyproject.toml`; empty: there is none."""
+    """Returns the content of the directory's `pyproject.toml`. It is empty if there is no such
+    file.
+    """
     try:
         content = (directory / _PROJECT).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -279,7 +271,7 @@ def _members(root: Path, workspace: Mapping[str, Any]) -> list[Path]:
     for pattern in _texts(workspace.get("members")):
         try:
             found.update(path for path in root.glob(pattern) if (path / _PROJECT).is_file())
-        except (ValueError, NotImplementedError, OSError):  # uv reports it
+        except (ValueError, NotImplementedError, OSError):  # uv reports the wrong pattern
             continue
     return sorted(
         path
@@ -293,8 +285,8 @@ def _texts(value: object) -> list[str]:
 
 
 def _documents(root: Path, directory: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yields the projects that are built for this one: itself, and all of its workspace, which uv
-    reads as a whole.
+    """Yields the project in this directory and all projects of its workspace, because uv reads the
+    workspace as a whole.
     """
     yield directory, _read(directory)
     for parent in (directory, *directory.parents):
@@ -334,17 +326,16 @@ def requirement_paths(requirements: Path) -> list[str]:
     """Returns the paths of the other files and directories that a requirements file names."""
     try:
         lines = requirements.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):  # the host reports it
+    except (OSError, ValueError):  # the host reports the unreadable file
         return []
     named = (_NAMED_FILE.match(line.strip()) for line in lines)
     return [match["option"] or match["path"] for match in named if match is not None]
 
 
-# -- setup.py and setup.cfg ----------------------------------------------------------------------
-
-
 def _installs_itself(directory: Path) -> bool:
-    """Returns whether hosts install what the build of a directory without `[project]` declares."""
+    """Returns whether hosts install a directory without `[project]`, because its build declares
+    something to install.
+    """
     if (directory / "requirements.txt").is_file():
         return False
     has_pyproject = (directory / _PROJECT).exists()
@@ -362,18 +353,14 @@ def _lacks_a_build(directory: Path) -> bool:
 
 
 def _setup_texts(directory: Path) -> tuple[str, str]:
-    """Returns the texts of `setup.py` and `setup.cfg`; empty: there is none, or the host says
-    why.
+    """Returns the texts of `setup.py` and `setup.cfg`. The text of a missing or unreadable file is
+    empty; the host reports the problem.
     """
     texts = {setup_files.SCRIPT: "", setup_files.CONFIG: ""}
     for name in texts:
         with suppress(OSError):
             texts[name] = (directory / name).read_text(encoding="utf-8", errors="replace")
     return texts[setup_files.SCRIPT], texts[setup_files.CONFIG]
-
-
-# -- refusals
-# --------------------------------------------------------------------------------------------------
 
 
 def _needs_workspace(place: Path, root: Path, name: str) -> str:
@@ -401,13 +388,9 @@ def _outside(project: Path, file: Path, name: str, path: str, target: Path) -> s
     return f"project: {file} depends on {what}, which is outside the files that are sent; {remedy}"
 
 
-# -- versions
-# --------------------------------------------------------------------------------------------------
-
-
 def _version_variable(place: Path, document: Mapping[str, Any]) -> tuple[str | None, str]:
-    """Returns the variable for the version of this project, and the tool that reads it; None: the
-    version is not in git.
+    """Returns the variable for the version of this project, and the tool that reads it. The
+    variable is None if the version is not in git.
     """
     if "project" not in document and _installs_itself(place):
         requires = _texts(_table(document, "build-system").get("requires"))
@@ -436,8 +419,8 @@ def _has_fallback(place: Path, document: Mapping[str, Any]) -> bool:
 
 
 def _described(directory: Path) -> str | None:
-    """Returns the version of the directory's commit, as setuptools-scm writes it; None: there is no
-    commit, or no git.
+    """Returns the version of the directory's commit, as setuptools-scm writes it. Returns None if
+    there is no commit or no git.
 
     A commit after a tag has the next version: `1.2.4.dev3+g1234567` is three commits after 1.2.3. A
     work tree with changes ends with `.dirty`.
@@ -476,7 +459,7 @@ def _version(tag: str, distance: int, commit: str, *, dirty: bool) -> str:
 
 
 def _answer(repository: Repository, *arguments: str) -> str | None:
-    """Returns what git answers; None: it fails."""
+    """Returns git's answer. Returns None if git fails."""
     try:
         return repository.ask(*arguments).strip()
     except Rejected:

@@ -1,10 +1,8 @@
-"""Reads which versions of Python a project admits: `requires-python`, and the file
-`.python-version`.
-"""
+"""Reads the versions of Python that a project allows: `requires-python` and `.python-version`."""
 
 import re
 
-#: No minor version of Python has had more releases.
+#: A number that is larger than the number of releases of any minor version of Python.
 _MOST_RELEASES = 60
 _CLAUSE = re.compile(r"(~=|==|!=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?")
 _PIN = re.compile(r"(?:c?python[-@]?)?(\d+)\.(\d+)(?:\.\d+)?")
@@ -13,7 +11,7 @@ _PIN = re.compile(r"(?:c?python[-@]?)?(\d+)\.(\d+)(?:\.\d+)?")
 def admits(requires: str, version: tuple[int, int]) -> bool:
     """Returns whether a release of this minor version satisfies a specifier such as `>=3.11,<3.13`.
 
-    Clauses that are no plain comparisons of releases are left to the resolver.
+    Only plain comparisons of releases are checked. The resolver checks other clauses.
     """
     clauses = [
         match.groups() for each in requires.split(",") if (match := _CLAUSE.fullmatch(each.strip()))
@@ -23,8 +21,8 @@ def admits(requires: str, version: tuple[int, int]) -> bool:
 
 
 def pinned(text: str) -> tuple[int, int] | None:
-    """Returns the minor version that a file `.python-version` names first; None: it names none of
-    CPython.
+    """Returns the first minor version in the text of a file `.python-version`. Returns None if the
+    text names no version of CPython.
     """
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")

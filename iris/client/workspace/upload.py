@@ -1,5 +1,5 @@
-"""Uploads packed workspaces and arrays' tables to the store. The name of each is its hash, so it is
-uploaded only once.
+"""Uploads packed workspaces and the tables of arrays to the store. The name of an object is its
+hash, so that the same files are uploaded only once.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from iris.model.job.arrays import ROWS_FILE
 from iris.model.job.bundles import Bundle
 from iris.storage.object_store import Store
 
-#: How long the store may take to say whether it has an object; the store's library would retry for
-#: minutes.
+#: The maximum time for the answer whether the store has an object. The store's library would retry
+#: for minutes.
 CHECK_PATIENCE = timedelta(seconds=30)
-#: A bundle that was uploaded within this time is not uploaded again.
+#: The age up to which a bundle in the store is not uploaded again.
 FRESH = timedelta(days=1)
-#: The gzip level: four times faster than the best level, with archives a tenth larger.
+#: The gzip level. It is four times faster than the best level, and archives are a tenth larger.
 _LEVEL = 1
 _COPY = 1024 * 1024
 
@@ -34,16 +34,16 @@ _COPY = 1024 * 1024
 async def upload(
     store: Store, packed: Packed, progress: Callable[[int, int], None] | None = None
 ) -> Bundle:
-    """Uploads the workspace unless the store has it already. What is old is uploaded again, lest
-    `iris cluster gc` deletes it.
+    """Uploads the workspace unless the store has it. Uploads an old bundle again, so that `iris
+    cluster gc` keeps it.
 
     Args:
-        progress: called with the bytes sent and the total, first with 0 sent; never called when
+        progress: called with the bytes sent and the total, first with 0 bytes sent. Not called if
             nothing has to be sent.
 
     Raises:
-        IrisError: the store refuses it or does not answer, or this machine has no disk space to
-            compress it.
+        IrisError: the store refuses the bundle or does not answer, or this machine has no disk
+            space to compress it.
     """
     name = names.bundle(packed.bundle.sha256)
     try:
@@ -64,16 +64,16 @@ async def upload(
                 name, archive, None if progress is None else _Sum(archive.stat().st_size, progress)
             )
         except (OSError, BaseError) as error:
-            if written is None:  # one that is there is only written again to be young
+            if written is None:  # progress is not shown for a bundle that only becomes younger
                 raise _refused(store, error) from None
     return packed.bundle
 
 
 async def upload_table(store: Store, table: Table) -> Bundle:
-    """Uploads the table, from which each host takes the rows of its tasks.
+    """Uploads the table of an array. Each host reads the rows of its tasks from it.
 
     Raises:
-        IrisError: the store does not accept it.
+        IrisError: the store does not accept the table.
     """
     with tempfile.TemporaryDirectory(prefix="iris-array-") as directory:
         file = Path(directory) / ROWS_FILE
@@ -108,7 +108,7 @@ def _refused(store: Store, error: BaseException) -> IrisError:
     else:
         problem = (str(error).splitlines() or [type(error).__name__])[
             0
-        ]  # the further lines are for the library's developers
+        ]  # further lines are for the library's developers
     return IrisError(
         f"the store {store.url} does not accept the workspace: {problem}; check that this machine"
         " can reach and write to it, or submit with --no-workspace"

@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 
 from iris.cli.jobs.bulk_cancel import MAX_JOBS
 from iris.cli.jobs.commands import cancel
+from iris.client.jobs.client import CancelRequest
 from iris.client.jobs.lists import JobFilter
-from iris.client.views import CancelRequest, JobRow
+from iris.client.jobs.rows import JobRow
 from iris.model.job.spec import DEFAULT_GRACE
 from iris.model.states import JobState
 from tests.cli.show.test_live import T0
@@ -43,7 +44,7 @@ class Service:
         return CancelRequest(None, DEFAULT_GRACE)
 
     @property
-    def family(self) -> SimpleNamespace:
+    def child_jobs(self) -> SimpleNamespace:
         return SimpleNamespace(live_below=lambda job: asyncio.sleep(0, 0))
 
 

@@ -11,7 +11,8 @@ from iris.cli.show import jobs as render
 from iris.cli.show.columns import MAX_FITTED, Column, Listing, coloured
 from iris.cli.show.fitted_table import shrunk
 from iris.cli.show.submission import submission_text
-from iris.client.views import Explanation, JobRow
+from iris.client.jobs.explanation import Explanation
+from iris.client.jobs.rows import JobRow
 from iris.messages.scheduler import HostView
 from iris.model.job.attempts import Account, AttemptRecord
 from iris.model.job.bundles import Bundle

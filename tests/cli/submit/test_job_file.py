@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from iris.cli.main import run
 from iris.cli.submit.command import submit
-from iris.cli.submit.options import make_spec
+from iris.cli.submit.draft import plan_job
 from iris.cli.submit.read_file import JobDocument, job_options, keys_given, overridden, read_jobs
 from iris.cli.submit.write_file import dump_jobs, job_schema
 from iris.config import ClusterConfig
@@ -54,7 +54,7 @@ def documents(text: str, *arguments: str, **variables: str) -> list[JobDocument]
 def job(text: str, *arguments: str, **variables: str) -> JobSpec:
     """The only job of a file."""
     (document,) = documents(text, *arguments, **variables)
-    return make_spec(job_options(document), shares_files=False)
+    return plan_job(job_options(document), shares_files=False).spec
 
 
 def problems(text: str, **variables: str) -> list[str]:
@@ -269,7 +269,7 @@ def test_each_document_is_a_job() -> None:
     """Jobs that belong together are submitted together."""
     first, second = documents(f"{TRAIN}---\n---\nname: eval\ncommand: [true]\n", "--memory", "1g")
     assert (first.where, second.where) == ("job.yaml, document 1", "job.yaml, document 2")
-    assert make_spec(job_options(second), shares_files=False).resources.memory_bytes == GIB
+    assert plan_job(job_options(second), shares_files=False).spec.resources.memory_bytes == GIB
 
 
 def test_what_submit_refuses_of_several_jobs_starts_nothing(

@@ -14,11 +14,14 @@ import click
 import pytest
 
 from iris.cli.submit.command import submit
-from iris.cli.submit.options import make_spec
-from iris.cli.submit.workspace import files_of, send_workspace, with_files, workspace_of
+from iris.cli.submit.draft import draft_of, plan_job
+from iris.cli.submit.workspace import send_files, upload_workspace
+from iris.client.build.files import JobFiles
+from iris.client.build.parent import EnclosingJob
 from iris.client.build.warnings import job_warnings
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.jobs.parent import EnclosingJob
+from iris.client.workspace.extra_files import ExtraFile
+from iris.client.workspace.projects import ProjectFiles
 from iris.model.errors import InvalidValue, Rejected
 from iris.model.host.constraints import TPU_NAME
 from iris.model.host.resources import Device, DeviceKind
@@ -44,7 +47,7 @@ def job(
     *arguments: str, command: tuple[str, ...] = ("true",), shares_files: bool = False
 ) -> JobSpec:
     """The job of `iris submit ARGUMENTS -- COMMAND`."""
-    return make_spec(params(*arguments, command=command), shares_files=shares_files)
+    return plan_job(params(*arguments, command=command), shares_files=shares_files).spec
 
 
 def test_the_jobs_to_wait_for_arrive_in_the_job_with_how_they_have_to_end() -> None:
@@ -265,7 +268,7 @@ def test_constraints_preferences_and_the_short_forms_all_arrive() -> None:
             "--constraint",
             "driver >= 550",
             "--constraint",
-            "zone in (a, b)",
+            "zone in (eu-a, b)",
             "--constraint",
             "nvlink exists",
         ),
@@ -286,7 +289,7 @@ def test_constraints_preferences_and_the_short_forms_all_arrive() -> None:
     found = {f"{'?' if each.preferred else ''}{each}" for each in spec.constraints}
     assert found == {
         "driver >= 550",
-        "zone in (a, b)",
+        "zone in (eu-a, b)",
         "nvlink exists",
         "?rack = 4",
         "region in (us, eu)",
@@ -432,7 +435,10 @@ def test_a_job_starts_among_its_files_and_without_any_where_it_was_told(
         job(*arguments, shares_files=True).workdir,
         job(*arguments, shares_files=False).workdir,
     ) == where
-    assert workspace_of(params(*arguments)) == {"here": here, "there": there, "": None}[workspace]
+    assert (
+        draft_of(params(*arguments)).files.directory()
+        == {"here": here, "there": there, "": None}[workspace]
+    )
 
 
 def test_a_job_from_a_member_of_a_uv_workspace_gets_all_of_the_workspace(
@@ -448,7 +454,7 @@ def test_a_job_from_a_member_of_a_uv_workspace_gets_all_of_the_workspace(
 
     def where(*options: str) -> tuple[Path | None, str]:
         return (
-            files_of(params(*options), shares_files=False).directory,
+            plan_job(params(*options), shares_files=False).files.directory,
             job(*options).environment.project,
         )
 
@@ -476,8 +482,7 @@ def test_a_requirements_file_goes_along_wherever_it_is(
     def sent(
         *options: str, shares_files: bool = False
     ) -> tuple[tuple[str, ...], list[str | None], str | None]:
-        files = files_of(params(*options), shares_files=shares_files)
-        spec = job(*options, shares_files=shares_files)
+        spec, files, _ = plan_job(params(*options), shares_files=shares_files)
         return spec.environment.pip, [extra.dest for extra in files.extra], spec.workdir
 
     monkeypatch.chdir(project)
@@ -605,16 +610,17 @@ async def test_what_was_sent_is_said_in_a_line(
     root = tmp_path / "project"
     root.mkdir()
     (root / "main.py").write_text("print(1)")
-    bundle = await send_workspace(store, root, (), "sends it: {}", quiet=False)
-    assert capsys.readouterr() == ("", "sends it: 1 file\nworkspace: 2 KiB, uploaded\n")
+    files = JobFiles(ProjectFiles(root, ""), is_named=True)
+    bundle = await upload_workspace(store, files, quiet=False)
+    assert capsys.readouterr() == ("", f"sends {root}: 1 file\nworkspace: 2 KiB, uploaded\n")
     (root / "main.py").touch()
-    assert await send_workspace(store, root, (), "sends it: {}", quiet=False) == bundle
+    assert await upload_workspace(store, files, quiet=False) == bundle
     assert capsys.readouterr() == (
         "",
-        "sends it: 1 file\nworkspace: 2 KiB, unchanged, nothing sent\n",
+        f"sends {root}: 1 file\nworkspace: 2 KiB, unchanged, nothing sent\n",
     )
     (root / "more.py").write_text("print(2)")
-    assert await send_workspace(store, root, (), "sends it: {}", quiet=True) != bundle
+    assert await upload_workspace(store, files, quiet=True) != bundle
     assert capsys.readouterr() == ("", "")
 
 
@@ -650,7 +656,7 @@ async def test_the_first_line_says_what_is_sent_and_why(
     record = ClusterRecord(name="c", address="x", store=(tmp_path / "store").as_uri())
     Store(record.store, create=True)
     given = params(*(option.replace("{here}", str(here)) for option in options))
-    await with_files(record, [(make_spec(given, shares_files=False), given)], quiet=False)
+    await send_files(record, [plan_job(given, shares_files=False)], quiet=False)
 
     first, *_ = [*capsys.readouterr().err.splitlines(), None]
     assert first == (None if said is None else said.replace("{here}", str(here)))
@@ -668,7 +674,8 @@ async def test_a_terminal_sees_how_much_has_been_sent(
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.delenv("CI", raising=False)
         store = Store((tmp_path / "store").as_uri(), create=True)
-        await send_workspace(store, tmp_path / "project", (), "sends it: {}", quiet=False)
+        files = JobFiles(extra=(ExtraFile(tmp_path / "project/noise"),))
+        await upload_workspace(store, files, quiet=False)
     shown = b""
     with suppress(OSError):  # which is how its other side says that it is closed
         while more := os.read(ours, 100_000):
@@ -678,7 +685,7 @@ async def test_a_terminal_sees_how_much_has_been_sent(
     screen = Screen()
     screen.feed(shown.decode())
     assert [line.partition(" in ")[0] for line in screen.lines] == [
-        "sends it: 1 file",
+        "sends 1 file",
         "workspace: 12 MiB, uploaded",
     ]
 
@@ -754,7 +761,7 @@ def test_arrays_of_other_tasks_are_other_work_to_the_retry_of_a_parent(
             registers=True,
             submitted=defaultdict(lambda: itertools.count(1)),
         )
-        child = make_spec(params(*arguments), shares_files=False, within=parent).parent
+        child = plan_job(params(*arguments), shares_files=False, within=parent).spec.parent
         assert child is not None
         return child.work
 
@@ -774,5 +781,5 @@ async def test_demands_that_exclude_each_other_are_refused_before_anything_is_se
     record = ClusterRecord(name="trial", address="127.0.0.1:1", store=store.as_uri())
 
     with pytest.raises(InvalidValue, match="exclude each other"):
-        await with_files(record, [(make_spec(options, shares_files=False), options)], quiet=True)
+        await send_files(record, [plan_job(options, shares_files=False)], quiet=True)
     assert not store.exists()

@@ -16,7 +16,7 @@ from iris.client.fleet.autoscaler import AutoscalerClient
 from iris.client.fleet.hosts import HostsClient
 from iris.client.fleet.slices import SlicesClient
 from iris.client.jobs.handle import AsyncJob
-from iris.client.jobs.schedules import SchedulesClient
+from iris.client.schedules.client import SchedulesClient
 from iris.config import load_config, make_local_config
 from iris.model.errors import InvalidValue
 

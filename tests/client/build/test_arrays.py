@@ -6,19 +6,20 @@ from typing import Any
 import click
 import pytest
 
-from iris.cli.submit.options import make_spec, parse_words
-from iris.client.build.warnings import job_warnings
+from iris.cli.submit.draft import plan_job
+from iris.cli.submit.options import parse_words
 from iris.client.build.arrays import parse_array
 from iris.client.build.options import Resources, job_spec
-from iris.model.job.arrays import MAX_TASKS, Array
+from iris.client.build.warnings import job_warnings
 from iris.model.errors import Rejected
+from iris.model.job.arrays import MAX_TASKS, Array
 from iris.model.job.spec import JobSpec
 
 CSV = "lr,model\n0.1,small\n0.2,big\n0.3,huge\n"
 
 
 def by_command_line(*words: str) -> JobSpec:
-    return make_spec(parse_words([*words, "--", "true", "{lrs}"]), shares_files=False)
+    return plan_job(parse_words([*words, "--", "true", "{lrs}"]), shares_files=False).spec
 
 
 @pytest.fixture
@@ -64,13 +65,21 @@ def test_a_file_may_have_a_percent_sign_at_its_end(table: Path) -> None:
         (("--array", "a\0b"), "cannot be read"),
         (("--array", "0-9", "--replicas", "10"), "--array and --replicas exclude each other"),
         (("--array", "0-9", "--gang-by", "rack"), "--array and --gang-by exclude each other"),
-        (("--array", "0-9", "--tasks-per-host", "2"), "--array and --tasks-per-host exclude each other"),
-        (("--array", "0-9", "--tpu", "v5litepod-4", "--slices", "2"), "--array and --slices exclude each other"),
+        (
+            ("--array", "0-9", "--tasks-per-host", "2"),
+            "--array and --tasks-per-host exclude each other",
+        ),
+        (
+            ("--array", "0-9", "--tpu", "v5litepod-4", "--slices", "2"),
+            "--array and --slices exclude each other",
+        ),
         (("--array", "0-9", "--tpu", "v5litepod-16"), "such a slice has 4"),
         (("--array", f"0-{MAX_TASKS}"), f"at most {MAX_TASKS:,}"),
     ],
 )
-def test_a_wrong_array_is_refused_before_anything_is_sent(words: tuple[str, ...], problem: str) -> None:
+def test_a_wrong_array_is_refused_before_anything_is_sent(
+    words: tuple[str, ...], problem: str
+) -> None:
     """The message has the remedy."""
     with pytest.raises((click.UsageError, Rejected)) as error:
         by_command_line(*words)
@@ -117,9 +126,9 @@ def test_a_python_program_gives_indices_or_rows(options: Any, array: Array) -> N
         ({"params": []}, "has no rows"),
         ({"params": [{"a": 1}, 2]}, "row 1"),
         ({"params": [{"a": 1}] * (MAX_TASKS + 1)}, f"at most {MAX_TASKS:,}"),
-        ({"array": "0-9", "replicas": 3}, "differs from the 10 tasks"),
-        ({"array": "0-9", "gang_by": "rack"}, "does not go with coscheduling"),
-        ({"array": "0-9", "resources": Resources(tpu="v5litepod-16")}, "coscheduling"),
+        ({"array": "0-9", "replicas": 3}, "does not go with replicas"),
+        ({"array": "0-9", "gang_by": "rack"}, "does not go with gang_by"),
+        ({"array": "0-9", "resources": Resources(tpu="v5litepod-16")}, "such a slice has 4"),
     ],
 )
 def test_a_wrong_array_of_a_program_is_refused_with_its_remedy(options: Any, problem: str) -> None:

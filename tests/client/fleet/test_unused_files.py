@@ -17,7 +17,8 @@ from temporalio.testing import WorkflowEnvironment
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import connect
 from iris.client.connect.rpc import Connection
-from iris.client.fleet.store import delete_unused, find_unused, mark_store
+from iris.client.fleet.store_marks import mark_store
+from iris.client.fleet.unused_files import delete_unused, find_unused
 from iris.messages.job import JobInput
 from iris.model import names
 from iris.model.checkpoint.sources import CheckpointSource

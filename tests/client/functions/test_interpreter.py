@@ -14,8 +14,8 @@ import pytest
 
 from iris.client.build.job import make_job
 from iris.client.build.options import JobOptions
+from iris.client.build.parent import EnclosingJob
 from iris.client.connect.clusters import ClusterRecord, ProcessRef
-from iris.client.jobs.parent import EnclosingJob
 from iris.model import names
 from iris.model.errors import InvalidValue
 from iris.model.job import bundles

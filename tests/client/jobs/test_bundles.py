@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.jobs.submitted import keep_bundles
+from iris.client.jobs.submit.bundles import keep_bundles
 from iris.model import names
 from iris.model.errors import NotFound
 from iris.model.job.arrays import Array

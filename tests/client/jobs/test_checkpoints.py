@@ -7,7 +7,7 @@ from temporalio.testing import WorkflowEnvironment
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import connect
 from iris.client.connect.rpc import Connection
-from iris.client.jobs.checkpoints import with_source
+from iris.client.jobs.submit.checkpoints import with_source
 from iris.model import names
 from iris.model.checkpoint.sources import CheckpointSource
 from iris.model.job.spec import JobSpec

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from iris.client.jobs.lists import JobFilter, commit_in, device_in, reason_in, tasks_in
+from iris.client.jobs.lists import JobFilter
+from iris.client.jobs.rows import commit_in, device_in, reason_in, tasks_in
 from iris.model.errors import InvalidValue
 from iris.model.job.spec import JobSpec
 from iris.model.names import MEMO_COMMIT, MEMO_DEVICE, MEMO_REASON, MEMO_TASKS

@@ -11,7 +11,7 @@ from iris.client.build.options import job_spec
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.jobs.handle import AsyncJob
-from iris.client.jobs.schedules import When
+from iris.client.schedules.when import When
 from iris.model.errors import InvalidValue
 from iris.model.job.dependencies import Dependency
 from iris.model.job.status import JobStatus

@@ -12,7 +12,7 @@ import pytest
 
 from iris.client.functions import task_results
 from iris.client.jobs.results import LAST_LINE_LENGTH, LAST_LINES, results_of
-from iris.client.views import LogSource
+from iris.client.logs.source import LogSource
 from iris.model import names
 from iris.model.job import bundles
 from iris.model.job.errors import JobCancelled, JobFailed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.client.jobs.lists import near_jobs
+from iris.client.jobs.find import near_jobs
 
 KNOWN = (
     "ada/training-run",

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.jobs.files import Fetched, fetch, outputs_of
+from iris.client.jobs.fetch import Fetched, fetch
+from iris.client.jobs.files import outputs_of
 from iris.model import names
 from iris.model.errors import InvalidValue, IrisError, Rejected
 from iris.storage.object_store import Store

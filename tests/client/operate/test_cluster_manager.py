@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.fleet.slices import the_one
+from iris.client.fleet.slices import matching_id
 from iris.client.operate.cluster_manager import ClusterManager
 from iris.client.operate.delete_slices import delete_all
 from iris.client.operate.local.controller import LocalController
@@ -97,7 +97,7 @@ def test_a_slice_is_meant_by_its_id_or_by_enough_of_the_beginning() -> None:
     what there is.
     """
     ids = ["tpu-1", "tpu-12", "tpu-2", "cpu-7", "tpu-1"]
-    assert [the_one(named, ids) for named in ("tpu-1", "tpu-12", "c")] == [
+    assert [matching_id(named, ids) for named in ("tpu-1", "tpu-12", "c")] == [
         "tpu-1",
         "tpu-12",
         "cpu-7",
@@ -106,11 +106,11 @@ def test_a_slice_is_meant_by_its_id_or_by_enough_of_the_beginning() -> None:
         NotFound,
         match="tpu is the beginning of 3 slices' ids: tpu-1, tpu-12, tpu-2; give more of the id",
     ):
-        the_one("tpu", ids)
+        matching_id("tpu", ids)
     with pytest.raises(NotFound, match=r"there is no slice ctu-7; did you mean cpu-7,"):
-        the_one("ctu-7", ids)
+        matching_id("ctu-7", ids)
     with pytest.raises(NotFound, match="there is no slice xyz; `iris slice list` lists them"):
-        the_one("xyz", [])
+        matching_id("xyz", [])
 
 
 class Cloud:

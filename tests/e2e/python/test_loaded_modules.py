@@ -37,7 +37,7 @@ PARTS = {
     "activities": {"control", "control.service"},
     "autoscaling": {"liveness"},
     "messages": {"submission", "wire"},
-    "scheduling": {"refusals"},
+    "scheduling": {"placement", "placement.refusals"},
     "storage": {"files"},
     "workflows": {"policies", "search_attributes", "web_ui"},
 }

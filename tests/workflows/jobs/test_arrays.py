@@ -11,7 +11,7 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
 from iris.client.functions import task_results
-from iris.client.jobs.rerun import spec_again
+from iris.client.jobs.submit.rerun import spec_again
 from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.errors import NotFound, Rejected

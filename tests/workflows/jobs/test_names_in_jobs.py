@@ -3,8 +3,8 @@
 import pytest
 
 from iris.client.build.options import job_spec
-from iris.client.jobs.dependencies import among, bound
-from iris.client.nearest import nearest
+from iris.client.jobs.resolve_id import resolve_id
+from iris.client.jobs.submit.dependencies import among, bound
 from iris.model import names
 from iris.model.errors import NotFound
 from iris.model.job.children import Parent
@@ -28,7 +28,7 @@ async def inside(cluster: Cluster, job: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def meant(cluster: Cluster, text: str) -> str:
-    return await nearest(cluster.users.connection, text)
+    return await resolve_id(cluster.users.connection, text)
 
 
 async def test_a_bare_name_means_the_jobs_own_child_then_those_of_the_jobs_above_then_the_users_job(

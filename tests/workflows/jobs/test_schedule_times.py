@@ -9,7 +9,7 @@ import pytest
 from temporalio.api.workflowservice.v1 import ListScheduleMatchingTimesRequest
 from temporalio.client import ScheduleBackfill, ScheduleOverlapPolicy
 
-from iris.client.jobs.schedules import When
+from iris.client.schedules.when import When
 from iris.messages.scheduled_job import LEFT_OUT
 from iris.model import names
 from iris.model.errors import InvalidValue

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from obstore.exceptions import BaseError
 
 from iris.activities.host.files.outputs import Kept, keep
-from iris.client.jobs.files import fetch, outputs_of
+from iris.client.jobs.fetch import fetch
+from iris.client.jobs.files import outputs_of
 from iris.model.errors import InvalidValue
 from iris.storage.object_store import Store
 from iris.storage.output_names import object_name, path_of

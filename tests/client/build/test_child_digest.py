@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.client.jobs.child_digest import work_of_call, work_of_command
+from iris.client.build.child_digest import work_of_call, work_of_command
 from iris.model.job.arrays import Array
 from tests.builders import a_spec
 
@@ -233,7 +233,7 @@ PROGRAM = """
 import os, sys
 from dataclasses import dataclass
 from pathlib import Path
-from tests.client.jobs.test_work_digest import of_call
+from tests.client.build.test_child_digest import of_call
 
 RATE = float(sys.argv[1])
 

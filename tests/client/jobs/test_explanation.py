@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.client.views import described
+from iris.client.jobs.explanation import reason_of
 from iris.model.job.cancelling import Cancelling
 from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
@@ -36,7 +36,7 @@ def a_job(state: JobState, *tasks: TaskState, attempt: int = 1) -> JobStatus:
 )
 def test_a_job_without_a_reason_is_described_as_it_is(status: JobStatus, text: str) -> None:
     """One that runs again is not in its first attempt."""
-    assert described(status) == text
+    assert reason_of(status) == text
 
 
 def test_a_cancelled_job_and_a_task_cancelled_alone_say_so_themselves() -> None:
@@ -55,8 +55,8 @@ def test_a_cancelled_job_and_a_task_cancelled_alone_say_so_themselves() -> None:
         tasks=tasks,
     )
 
-    assert described(status, 0) == described(status) == "why"
+    assert reason_of(status, 0) == reason_of(status) == "why"
     assert (
-        described(status, 1)
+        reason_of(status, 1)
         == "too slow; programs that ignore SIGTERM get SIGKILL at about 12:01:02 UTC"
     )

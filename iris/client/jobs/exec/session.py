@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from iris.activities.host.sessions.store_stream import StoreStream
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.client import JobsClient
-from iris.client.views import task_of
+from iris.client.jobs.status import task_of
 from iris.messages.exec import (
     CANNOT,
     EXEC_TASK,
@@ -38,20 +38,22 @@ from iris.model.states import TaskState
 from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 
-#: An idle agent takes an activity from its queue at once.
+#: The time in which an agent has to start an activity. An idle agent starts it at once.
 START_TIMEOUT = timedelta(seconds=15)
-#: The agent heartbeats twice a second; the SDK passes on some of these heartbeats.
+#: The time after which an agent that sends no heartbeat is lost. It sends two heartbeats a second,
+#: and the SDK passes some of them on.
 HEARTBEAT = timedelta(seconds=30)
-#: A command may run as long as a job: ten years. Temporal requires a number.
+#: The time limit of a command without a limit: ten years, because Temporal requires a number.
 NO_TIMEOUT = timedelta(days=3650)
-#: Added to the timeout of a command or a profile: time to start it and to upload its result.
+#: The time to start a command or a profile and to upload its result. It is added to the timeout.
 MARGIN = timedelta(minutes=2)
-#: Must be shorter than the time after which the agent counts a silent client as gone
-#: (`iris.activities.host.sessions.exec.SILENCE`).
+#: The time between signs of life that the client sends. It must be shorter than the time after
+#: which the agent ends the session of a silent client (`SILENCE` in
+#: `iris.activities.host.sessions.exec`).
 ALIVE_EVERY = timedelta(seconds=10)
-#: How long a client that disconnects waits for its command to end.
+#: The time that a client that disconnects waits for the end of its command.
 CLOSE_TIMEOUT = timedelta(seconds=5)
-#: Bytes of input that are read at once.
+#: The number of bytes of input that are read at once.
 BLOCK = 64 * 1024
 _ONCE = RetryPolicy(maximum_attempts=1)
 #: The type of an agent's error for an activity that its version does not have.
@@ -72,7 +74,7 @@ class TaskLocation(NamedTuple):
 
 
 class ExecClient:
-    """Commands next to running tasks of one cluster, and profiles of these tasks."""
+    """Runs commands next to running tasks of one cluster, and profiles these tasks."""
 
     def __init__(self, connection: Connection, jobs: JobsClient) -> None:
         self._connection = connection
@@ -84,8 +86,8 @@ class ExecClient:
         """Finds the host of a running task.
 
         Args:
-            index: None: the only task of the job.
-            run_id: the run of the job; None: the latest.
+            index: the index of the task. None is the only task of the job.
+            run_id: the run of the job. None is the latest run.
 
         Raises:
             NotFound: there is no such job, or it has no such task.
@@ -136,8 +138,8 @@ class ExecClient:
     async def forward(
         self, where: TaskLocation, request: ForwardRequest
     ) -> AsyncIterator["Session[ForwardEnd]"]:
-        """Starts to connect ports of the task's host, and yields the session.
-        `iris.client.jobs.port_forward` uses it.
+        """Starts to connect ports of the task's host, and yields the session for
+        `iris.client.jobs.exec.port_forward`.
 
         Raises:
             Rejected, Unreachable: as `run`.
@@ -218,7 +220,7 @@ class ExecClient:
 
 
 class Session(Generic[E]):
-    """The client's side of a command that runs next to a task, or of connections to it."""
+    """The client's side of a command that runs next to a task, or of connections to the task."""
 
     def __init__(
         self, handle: ActivityHandle[E], connection: Connection, session: str, where: TaskLocation
@@ -233,9 +235,7 @@ class Session(Generic[E]):
         self._ending = asyncio.create_task(self._end())
 
     async def send(self, frame: Frame) -> None:
-        """Sends a frame to the command. Waits while the command has not consumed enough of the
-        frames before it.
-        """
+        """Sends a frame to the command. Waits until the command has read enough earlier frames."""
         await self._stream.send_in_turn(frame)
 
     async def feed(self, source: BinaryIO) -> None:
@@ -278,7 +278,7 @@ class Session(Generic[E]):
 
         Raises:
             Rejected: the task no longer ran there.
-            Unreachable: the host does not answer, or no longer does.
+            Unreachable: the host does not answer.
         """
         return await asyncio.shield(self._ending)
 
@@ -293,9 +293,8 @@ class Session(Generic[E]):
         for each in (self._sending, self._ending):
             each.cancel()
         await asyncio.gather(self._sending, self._ending, return_exceptions=True)
-        if (
-            not ended
-        ):  # the agent notices that the client is gone and removes the frames after its `SILENCE`
+        if not ended:
+            # The agent notices that the client is gone, and removes the frames after `SILENCE`.
             with suppress(RPCError):
                 await self._handle.cancel(reason="the client disconnected")
 
@@ -311,12 +310,7 @@ class Session(Generic[E]):
 
 
 async def _result(handle: ActivityHandle[T], where: TaskLocation) -> T:
-    """Returns the result from the host.
-
-    Raises:
-        Rejected: the host refuses.
-        Unreachable: the host does not answer.
-    """
+    """Returns the result from the host."""
     try:
         return await handle.result()
     except ActivityFailureError as error:

@@ -19,8 +19,8 @@ def scaling_settings(config: ClusterConfig) -> ScalingSettings:
 
 
 async def configure_planners(client: Client, cluster: str, config: ClusterConfig) -> None:
-    """Sends the scheduler its rules and scale groups, and the autoscaler its settings. Repeating it
-    changes nothing.
+    """Sends the scheduler its rules and scale groups, and the autoscaler its settings. Sending the
+    same configuration again changes nothing.
     """
     scheduler = client.get_workflow_handle(names.scheduler_workflow(cluster))
     settings = scaling_settings(config)

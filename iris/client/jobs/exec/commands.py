@@ -1,4 +1,4 @@
-"""Runs a command beside a task, or a profile of it, and returns the result as a whole."""
+"""Runs a command next to a running task, or profiles the task, and returns the whole result."""
 
 import asyncio
 import io
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import BinaryIO, NamedTuple
 
-from iris.client.jobs.exec_session import ExecClient, TaskLocation, new_session
+from iris.client.jobs.exec.session import ExecClient, TaskLocation, new_session
 from iris.messages.exec import ExecRequest, FrameKind, ProfileFormat, ProfileRequest
 from iris.model.errors import InvalidValue
 
 
 class ExecResult(NamedTuple):
-    """The end of a command beside a task."""
+    """The result of a command that ran next to a task."""
 
     exit_code: int
     stdout: str
     stderr: str
-    #: Why it could not be started or was ended; empty: it ended by itself.
+    #: The reason why the command could not be started or was stopped. Empty if it ended by itself.
     reason: str
 
 
@@ -29,14 +29,15 @@ async def run_command(
     timeout: timedelta | None,
     input: bytes | str | BinaryIO | None,
 ) -> ExecResult:
-    """Runs a command beside a task, and waits for its end.
+    """Runs a command next to a task, and waits for its end.
 
     Args:
-        timeout: the command is ended after this time; None: with the attempt.
-        input: the command's standard input; None: empty.
+        timeout: the time after which the command is stopped. None lets it run until the attempt
+            ends.
+        input: the command's standard input. None is an empty input.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: the input file cannot be read.
         Rejected: the task does not run, or its host cannot run the command.
         Unreachable: the host or the store does not answer.
     """
@@ -59,7 +60,7 @@ async def run_command(
                     written[kind] += data
             end = await session.end()
         finally:
-            feeding.cancel()  # a command need not read all of its input
+            feeding.cancel()  # a command may end before it reads all of its input
         (failed,) = await asyncio.gather(feeding, return_exceptions=True)
         if isinstance(failed, Exception):
             raise failed
@@ -71,7 +72,7 @@ def profile_format(format: str) -> ProfileFormat:
     """Returns the format of this name.
 
     Raises:
-        InvalidValue: there is none.
+        InvalidValue: there is no such format.
     """
     if format not in list(ProfileFormat):
         raise InvalidValue(
@@ -86,7 +87,7 @@ async def profile_task(
     """Returns a profile of a task's Python processes.
 
     Args:
-        duration: how long to sample; None: the default.
+        duration: the time to sample. None is the default.
 
     Raises:
         Rejected: the task does not run, has no Python process, or its host does not allow it.

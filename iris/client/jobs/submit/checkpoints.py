@@ -1,10 +1,10 @@
-"""Finds the files of a job's checkpoint directories in the store, and the checkpoint that a new job
-starts from.
-"""
+"""Finds the checkpoint that a new job starts from."""
 
 from iris.client.connect.rpc import Connection
+from iris.client.jobs.find import numbered_run
+from iris.client.jobs.resolve_id import resolve_id
 from iris.client.logs.follow import reading_from
-from iris.client.nearest import nearest
+from iris.client.logs.source import log_source
 from iris.model import names
 from iris.model.checkpoint.sources import CheckpointSource
 from iris.model.errors import NotFound
@@ -19,20 +19,21 @@ async def with_source(connection: Connection, spec: JobSpec, source: CheckpointS
 
     Raises:
         NotFound: there is no such job, or it has no such run.
-        InvalidValue: it has no checkpoint, or has checkpoints of more tasks than the new job has,
-            or of none of its tasks.
+        InvalidValue: the run has no checkpoint, or has checkpoints of more tasks than the new job,
+            or of other tasks.
         IrisError: the store does not answer.
     """
-    from iris.client.jobs.client import JobsClient  # which submits jobs
-
     if source.bare:
         source = source.model_copy(
-            update={"job": await nearest(connection, source.job.rpartition("/")[2]), "bare": False}
+            update={
+                "job": await resolve_id(connection, source.job.rpartition("/")[2]),
+                "bare": False,
+            }
         )
-    jobs, store = JobsClient(connection), Store(connection.record.store)
+    store = Store(connection.record.store)
     with reading_from(store, f"the checkpoint of {source.job}"):
         try:
-            run = (await jobs.log_source(source.job, await jobs.run(source.job, source.run))).run_id
+            run = await _run_of(connection, source)
         except NotFound:  # the service forgets jobs; their files stay
             folders = await store.folders(names.job_checkpoints(source.job, "").rstrip("/"))
             known = [name for name in folders if is_run(name)]
@@ -44,3 +45,11 @@ async def with_source(connection: Connection, spec: JobSpec, source: CheckpointS
     return spec.model_copy(
         update={"from_checkpoint": source.found(folder, tasks, spec.replicas, spec.array)}
     )
+
+
+async def _run_of(connection: Connection, source: CheckpointSource) -> str:
+    """Returns the id of the run whose checkpoint the source names."""
+    run = None
+    if source.run is not None:
+        run = await numbered_run(connection, source.job, source.run)
+    return (await log_source(connection, source.job, run)).run_id

@@ -1,11 +1,10 @@
-"""Client operations on schedules: Temporal schedules that start a job again and again."""
+"""Creates, shows, pauses, triggers and deletes schedules."""
 
 import asyncio
-import zoneinfo
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 
 from temporalio.client import (
     Schedule,
@@ -13,14 +12,10 @@ from temporalio.client import (
     ScheduleActionResult,
     ScheduleActionStartWorkflow,
     ScheduleAlreadyRunningError,
-    ScheduleCalendarSpec,
     ScheduleDescription,
     ScheduleHandle,
-    ScheduleIntervalSpec,
     ScheduleOverlapPolicy,
     SchedulePolicy,
-    ScheduleRange,
-    ScheduleSpec,
     ScheduleState,
     WorkflowExecutionStatus,
     WorkflowFailureError,
@@ -28,48 +23,23 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError, CancelledError, ChildWorkflowError
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.client.build.options import Duration, duration_of
 from iris.client.connect.identity import current_user, full_job_id
 from iris.client.connect.rpc import Connection
+from iris.client.schedules.when import Overlap, When, service_times
 from iris.messages.scheduled_job import LEFT_OUT, ScheduledJob
 from iris.model import names
 from iris.model.checkpoint.sources import FIELD
-from iris.model.cron import Excluded, excluded, is_in_whole_hours, parse_cron, zone_of
 from iris.model.errors import InvalidValue, NotFound, Rejected
 from iris.model.job.demand_limits import check_demands
 from iris.model.job.spec import JobSpec
 from iris.model.states import JobState
-from iris.model.units import format_duration
 from iris.workflows import web_ui
 from iris.workflows.search_attributes import keywords
 
-#: Times that were missed no longer ago, such as while the service was away, are made up for.
-#: Temporal's default is a year: a laptop that comes back from a holiday would start a job at once.
+#: The age up to which a missed time still gets its run, for instance after the service was down.
+#: Temporal's default is a year: a laptop that is opened after a holiday would start a job at once.
 CATCH_UP = timedelta(hours=1)
-#: The shortest time between two runs. A job takes seconds to start; a program that has to run more
-#: often loops itself.
-SHORTEST = timedelta(seconds=10)
-
-
-class Overlap(StrEnum):
-    """What happens at a time at which the job of the time before has not ended."""
-
-    SKIP = "skip"  # that time is left out
-    QUEUE = "queue"  # one run waits for its end; further times are left out
-    CANCEL = "cancel"  # it is cancelled; the new one starts at its end
-
-
-def parse_overlap(name: str) -> Overlap:
-    """Returns the overlap of this name.
-
-    Raises:
-        InvalidValue: there is none.
-    """
-    if name not in list(Overlap):
-        raise InvalidValue("overlap", name, "is not known", f"write {', '.join(Overlap)}")
-    return Overlap(name)
-
-
+#: Temporal's policy for each overlap.
 _POLICIES = {
     Overlap.SKIP: ScheduleOverlapPolicy.SKIP,
     Overlap.QUEUE: ScheduleOverlapPolicy.BUFFER_ONE,
@@ -78,79 +48,14 @@ _POLICIES = {
 
 
 @dataclass(frozen=True)
-class When:
-    """The times of a schedule: those of cron expressions in a time zone, or one in each interval.
-
-    Where the zone's clock is set forward, a time that it skips has no run; where it is set back, a
-    time that comes twice has one.
-
-    Raises:
-        InvalidValue: neither or both are given, the interval is too short, the time zone is
-            unknown, or an expression never comes.
-    """
-
-    #: One expression or several: minute, hour, day, month, weekday.
-    cron: str | Sequence[str] = ()
-    #: In seconds if it is a number.
-    every: Duration | None = None
-    time_zone: str = "UTC"
-
-    def __post_init__(self) -> None:
-        if bool(self.cron) == (self.interval is not None):
-            given = ", ".join(self.expressions) or None
-            raise InvalidValue(
-                "cron",
-                given,
-                "or every must be given, and not both",
-                'write cron "0 2 * * *", or every "6h"',
-            )
-        if self.interval is not None and self.interval < SHORTEST:
-            raise InvalidValue(
-                "every",
-                format_duration(self.interval),
-                "is too short",
-                f"write {format_duration(SHORTEST)} or more",
-            )
-        known = zoneinfo.available_timezones()
-        if known and self.time_zone not in known:
-            raise InvalidValue(
-                "time-zone",
-                self.time_zone,
-                "is not a time zone",
-                "write UTC, or a name such as Europe/Berlin",
-            )
-        for expression in self.expressions:
-            if (parsed := parse_cron(expression)) is not None and not parsed.is_possible:
-                problem = "never comes: no year has such a day"
-                raise InvalidValue(
-                    "cron",
-                    expression,
-                    problem,
-                    'write a day that its months have, such as "0 2 28 2 *"',
-                )
-
-    @property
-    def expressions(self) -> tuple[str, ...]:
-        return (self.cron,) if isinstance(self.cron, str) and self.cron else tuple(self.cron)
-
-    @property
-    def interval(self) -> timedelta | None:
-        return duration_of(self.every, "every")
-
-    def __str__(self) -> str:
-        if self.interval is not None:
-            return f"every {format_duration(self.interval)}"
-        return f"{'; '.join(self.expressions)} {self.time_zone}"
-
-
-@dataclass(frozen=True)
 class ScheduledRun:
     """One run of a schedule.
 
     Args:
-        state: that of its job, "RUNNING" also while that waits; `NOT_STARTED`; or `LEFT_OUT`, where
-            the clock is set back and shows the time again; None: the service has forgotten it.
-        reason: why it ended so; empty if it succeeded.
+        state: the state of the run's job, which is "RUNNING" while the job waits, too. Further
+            states are `NOT_STARTED`, and `LEFT_OUT` for a time that comes again because the clock
+            is set back. None if the service has forgotten the run.
+        reason: why the run ended without success. Empty if it succeeded.
     """
 
     scheduled_at: datetime
@@ -161,13 +66,13 @@ class ScheduledRun:
 
 @dataclass(frozen=True)
 class ScheduleRow:
-    """A schedule, in lists.
+    """A schedule in a list.
 
     Args:
-        id: `USER/NAME`, the id of the job that it starts.
-        time_zone: that of its cron expressions.
-        next_times: the next ones, at most five; none while it is paused.
-        last_at: when it last started the job.
+        id: `USER/NAME`, the id of the job that the schedule starts.
+        time_zone: the time zone of the cron expressions.
+        next_times: the next times, at most five. Empty while the schedule is paused.
+        last_at: the time at which the schedule last started the job.
     """
 
     id: str
@@ -182,7 +87,7 @@ class ScheduleRow:
 
 @dataclass(frozen=True)
 class ScheduleView:
-    """A schedule, and its last runs, the newest first."""
+    """A schedule with its last runs, the newest first."""
 
     row: ScheduleRow
     overlap: Overlap
@@ -202,11 +107,11 @@ class SchedulesClient:
     async def create(
         self, spec: JobSpec, when: When, *, overlap: Overlap = Overlap.SKIP, paused: bool = False
     ) -> ScheduleRow:
-        """Creates a schedule that starts the job, and is named as the job is.
+        """Creates a schedule that starts the job and has the job's name.
 
         Raises:
-            InvalidValue: the service does not understand the times, none of them is still to come,
-                or the job demands too much.
+            InvalidValue: the service does not understand the times, all of them are in the past, or
+                the job demands too much.
             Rejected: there is a schedule of this name.
             Unreachable: the service does not answer.
         """
@@ -232,21 +137,25 @@ class SchedulesClient:
         self, spec: JobSpec, when: When, overlap: Overlap, paused: bool
     ) -> ScheduleRow:
         schedule_id = names.schedule_id(self._cluster, spec.id)
+        attributes = keywords(
+            {
+                names.SA_CLUSTER: self._cluster,
+                names.SA_KIND: names.KIND_SCHEDULE,
+                names.SA_USER: spec.user,
+            }
+        )
         summary = web_ui.summary(spec)
-        attributes = {
-            names.SA_CLUSTER: self._cluster,
-            names.SA_KIND: names.KIND_SCHEDULE,
-            names.SA_USER: spec.user,
-        }
-        times = _times_of(when, datetime.now(UTC))
-        zone = "" if when.interval is not None or times.time_zone_name == "UTC" else when.time_zone
+        times = service_times(when, datetime.now(UTC))
+        in_utc = when.interval is not None or times.time_zone_name == "UTC"
         schedule = Schedule(
             action=ScheduleActionStartWorkflow(
                 names.WORKFLOW_TYPES[names.KIND_SCHEDULE],
-                ScheduledJob(cluster=self._cluster, spec=spec, time_zone=zone),
+                ScheduledJob(
+                    cluster=self._cluster, spec=spec, time_zone="" if in_utc else when.time_zone
+                ),
                 id=schedule_id,
                 task_queue=names.control_queue(self._cluster),
-                typed_search_attributes=keywords(attributes),
+                typed_search_attributes=attributes,
                 static_summary=web_ui.escaped(summary),
             ),
             spec=times,
@@ -260,41 +169,23 @@ class SchedulesClient:
             names.MEMO_WHEN: str(when),
             names.MEMO_TIME_ZONE: when.time_zone,
         }
-        with self._connection.rpc_errors():
-            try:
-                handle = await self._connection.client.create_schedule(
-                    schedule_id, schedule, memo=memo, search_attributes=keywords(attributes)
-                )
-            except ScheduleAlreadyRunningError:
-                remedy = (
-                    f"show it with `iris schedule show {spec.id}`, delete it, or choose another"
-                    " name with -n"
-                )
-                raise Rejected(f"schedule {spec.id} already exists; {remedy}") from None
-            except RPCError as error:
-                if error.status is not RPCStatusCode.INVALID_ARGUMENT:
-                    raise
-                remedy = (
-                    'write five fields: minute hour day month weekday, such as "0 2 * * *" for two'
-                    " o'clock"
-                )
-                raise InvalidValue(
-                    "cron", "; ".join(when.expressions), f"is refused: {error.message}", remedy
-                ) from None
+        with self._connection.rpc_errors(), _creation_errors(spec.id, when):
+            handle = await self._connection.client.create_schedule(
+                schedule_id, schedule, memo=memo, search_attributes=attributes
+            )
             created = await handle.describe()
             if not created.info.next_action_times:
                 await handle.delete()
-                problem = f"does not come from now on, on the clock of {when.time_zone}"
                 raise InvalidValue(
                     "cron",
                     "; ".join(when.expressions),
-                    problem,
+                    f"does not come from now on, on the clock of {when.time_zone}",
                     "write a time that is still to come",
                 )
         return await self._row(created)
 
     async def list(self) -> Sequence[ScheduleRow]:
-        """Returns the cluster's schedules by their ids.
+        """Returns the cluster's schedules in the order of their ids.
 
         Raises:
             Unreachable: the service does not answer.
@@ -343,8 +234,8 @@ class SchedulesClient:
         )
 
     async def pause(self, name: str, note: str = "") -> str:
-        """Starts no more runs until `resume`, and returns the schedule's id. A run that has started
-        continues.
+        """Pauses the schedule, and returns its id. It starts no runs until `resume`. A run that has
+        started continues.
 
         Raises:
             NotFound: there is no such schedule.
@@ -356,7 +247,7 @@ class SchedulesClient:
         return names.job_of_workflow(found.id)
 
     async def resume(self, name: str) -> str:
-        """Ends a pause, and returns the schedule's id. Times that have passed are not made up for.
+        """Ends a pause, and returns the schedule's id. Times in the pause get no runs.
 
         Raises:
             NotFound: there is no such schedule.
@@ -368,11 +259,11 @@ class SchedulesClient:
         return names.job_of_workflow(found.id)
 
     async def trigger(self, name: str) -> str:
-        """Starts a run now, also of a paused schedule, and returns the job's id.
+        """Starts a run now, even if the schedule is paused, and returns the job's id.
 
         Raises:
             NotFound: there is no such schedule.
-            Rejected: the run before has not ended, and the schedule leaves such times out.
+            Rejected: the run before has not ended, and the schedule skips such times.
             Unreachable: the service does not answer.
         """
         found = await self._found(name)
@@ -390,12 +281,11 @@ class SchedulesClient:
         return job
 
     async def delete(self, name: str) -> str:
-        """Deletes a schedule with the secrets that it was given, and returns its id. A run that has
-        started continues.
+        """Deletes a schedule and its secrets, and returns its id. A run that has started continues.
 
         Raises:
             NotFound: there is no such schedule.
-            IrisError: the store does not answer, and still has the secrets, sealed.
+            IrisError: the store does not answer, so the sealed secrets stay in it.
             Unreachable: the service does not answer.
         """
         found = await self._found(name)
@@ -403,13 +293,10 @@ class SchedulesClient:
             await self._handle(found.id).delete()
         job = names.job_of_workflow(found.id)
         if not found.info.running_actions:  # otherwise the control plane deletes them later
-            from iris.client.secrets.sealing import delete_secrets  # few schedules have some
+            from iris.client.secrets.sealing import delete_secrets  # few schedules have secrets
 
             await delete_secrets(self._connection.record, names.sealed_for_schedule(job, ""))
         return job
-
-    # -- private
-    # ----------------------------------------------------------------------------------------------
 
     def _handle(self, schedule_id: str) -> ScheduleHandle:
         return self._connection.client.get_schedule_handle(schedule_id)
@@ -473,31 +360,26 @@ class SchedulesClient:
         return replace(run, state=JobState.SUCCEEDED.value)
 
 
-def _times_of(when: When, now: datetime) -> ScheduleSpec:
-    """Returns the times for the service.
-
-    What it does at changes of the clock is not the same in all time zones, so expressions of every
-    hour are left to UTC, where nothing changes, and times at which no expression comes are
-    excluded.
-    """
-    if when.interval is not None:
-        return ScheduleSpec(intervals=[ScheduleIntervalSpec(every=when.interval)])
-    times = ScheduleSpec(cron_expressions=list(when.expressions), time_zone_name=when.time_zone)
-    crons, zone = [parse_cron(each) for each in when.expressions], zone_of(when.time_zone)
-    known = [each for each in crons if each is not None]
-    if zone is None or len(known) < len(crons):
-        return times
-    if all(each.is_of_every_hour for each in known) and is_in_whole_hours(zone, now):
-        return replace(times, time_zone_name="UTC")
-    return replace(times, skip=[_calendar(each) for each in excluded(known)])
-
-
-def _calendar(times: Excluded) -> ScheduleCalendarSpec:
-    return ScheduleCalendarSpec(
-        second=[ScheduleRange(0, 59)],
-        minute=[ScheduleRange(minute) for minute in times.minutes],
-        hour=[ScheduleRange(hour) for hour in times.hours],
-    )
+@contextmanager
+def _creation_errors(job: str, when: When) -> Iterator[None]:
+    """Converts the service's refusals of a new schedule to errors for the user."""
+    try:
+        yield
+    except ScheduleAlreadyRunningError:
+        raise Rejected(
+            f"schedule {job} already exists; show it with `iris schedule show {job}`, delete it, or"
+            " choose another name with -n"
+        ) from None
+    except RPCError as error:
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT:
+            raise
+        raise InvalidValue(
+            "cron",
+            "; ".join(when.expressions),
+            f"is refused: {error.message}",
+            'write five fields: minute hour day month weekday, such as "0 2 * * *" for two'
+            " o'clock",
+        ) from None
 
 
 def _end_of(error: WorkflowFailureError) -> tuple[str, str]:

@@ -1,21 +1,21 @@
-"""What a bare name means in a job: first the job's own child of that name."""
+"""Finds the job that a name means. In a job, a bare name means the job's own child first."""
 
 import os
 from collections.abc import Mapping
 
 from iris.client.connect.identity import full_job_id
 from iris.client.connect.rpc import UNREADABLE_MEMO, Connection, memo_of
-from iris.client.jobs.lists import find_job
+from iris.client.jobs.find import find_job
 from iris.model import names
 from iris.model.job.children import Parent, parent_in
 
 
-async def nearest(connection: Connection, text: str, env: Mapping[str, str] = os.environ) -> str:
-    """Returns the id of the job that a user names by `NAME`, `USER/NAME` or `USER/NAME/CHILD`, with
-    or without `#2` and `:3`.
+async def resolve_id(connection: Connection, text: str, env: Mapping[str, str] = os.environ) -> str:
+    """Returns the id of the job that a user names by `NAME`, `USER/NAME` or `USER/NAME/CHILD`. The
+    text may end with the number of a run (`#2`) or of a task (`:3`).
 
-    In a job, a bare name means the job's child of that name, if this run of the job has one; else
-    that of the job to which the job itself belongs, and so on; else the user's job.
+    In a job, a bare name means a child of this run of the job. If there is no such child, it means
+    a child of the parent job, and so on. If no job above has such a child, it means the user's job.
 
     Raises:
         InvalidValue: the text has another form.
@@ -34,10 +34,10 @@ async def nearest(connection: Connection, text: str, env: Mapping[str, str] = os
 
 
 async def _child(connection: Connection, job: str, run: str, name: str) -> str | None:
-    """Returns the id of the child of a job, or of the jobs above it.
+    """Returns the id of the child with this name of the job, or of the nearest job above it.
 
     Args:
-        run: the beginning of the id of the job's run; empty: it is not known.
+        run: the beginning of the id of the job's run. Empty if the run is not known.
     """
     child = names.child_id(job, name)
     if await _belongs(connection, child, run):
@@ -52,10 +52,11 @@ async def _child(connection: Connection, job: str, run: str, name: str) -> str |
 
 
 async def _belongs(connection: Connection, child: str, run: str) -> bool:
+    """Returns whether the child exists and belongs to this run of its parent."""
     if (found := await find_job(connection, child)) is None:
         return False
     if (memo := await memo_of(found)) is UNREADABLE_MEMO:
-        return True  # its name says so
+        return True  # the id of the child names its parent
     parent = parent_in(memo)
     return parent is not None and parent.run_id.startswith(run)
 

@@ -11,23 +11,24 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from iris.activities.host.sessions.relay import Relay, Streams, this_machine
-from iris.client.jobs.exec_session import ExecClient, Session, TaskLocation, new_session
+from iris.client.jobs.exec.session import ExecClient, Session, TaskLocation, new_session
 from iris.messages.exec import FrameKind
 from iris.messages.port_forward import ForwardEnd, ForwardReady, ForwardRequest, connection_frame
 from iris.model.errors import InvalidValue, Rejected, Unreachable, first_line
 
-#: Forwarded ports are for this machine only.
+#: The address at which this machine accepts connections. Other machines cannot reach it.
 ADDRESS = "127.0.0.1"
 MAX_PORT = 65_535
 _LOG = logging.getLogger(__name__)
 
 
 class ForwardedPort(NamedTuple):
-    """A port of this machine (0: any free one; None: that of the task, if possible), and a port of
-    the task.
-    """
+    """A port of this machine, and the port of the task to which it is forwarded."""
 
+    #: The port of this machine. 0 is any free port. None is the number of the task's port if it is
+    #: free.
     local: int | None
+    #: The number or the name of the task's port.
     port: str
 
 
@@ -94,16 +95,15 @@ class PortForward:
         """Accepts connections on a port of this machine, and returns its number.
 
         Args:
-            local: its number; 0: any free port; None: that of the task's port if it is free here,
-                else any free port.
+            local: the number of the port. 0 is any free port. None is the number of the task's port
+                if it is free here, and any free port otherwise.
             port: the number of the task's port.
 
         Raises:
             InvalidValue: the port is in use, or is the task's own.
         """
-        own = (
-            await self.ready()
-        ).machine == this_machine()  # the task may yet want to listen on its port
+        # The task may want to listen on its port later.
+        own = (await self.ready()).machine == this_machine()
         if own and local == port:
             raise InvalidValue(
                 "port",
@@ -129,7 +129,7 @@ class PortForward:
 
         Raises:
             Rejected: the task no longer ran there.
-            Unreachable: the host or the store does not answer, or no longer does.
+            Unreachable: the host or the store does not answer.
         """
         await asyncio.shield(self._carrying)
         return (await self._session.end()).reason
@@ -175,7 +175,7 @@ async def forward_ports(
     wanted: Sequence[ForwardedPort],
     broken: Callable[[str], None],
 ) -> AsyncIterator[PortForward]:
-    """Starts to forward the ports of a task, and ends it when the block is left.
+    """Forwards the ports of a task until the block is left, and yields the session.
 
     Args:
         broken: as for `PortForward`.
@@ -205,7 +205,7 @@ async def forwarded(
         ports: as for `parse_port`.
 
     Raises:
-        InvalidValue: there are none, or one is in use here.
+        InvalidValue: no port is given, or a port is in use here.
         Rejected: the task no longer runs on that host, or has no such port.
         Unreachable: the host or the store does not answer.
     """

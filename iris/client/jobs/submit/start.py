@@ -1,5 +1,5 @@
-"""Starts the workflows of jobs. A job of a batch is started once, however often the batch is
-submitted.
+"""Starts the workflows of jobs. A job of a batch is started once, even if the batch is submitted
+several times.
 """
 
 from typing import NamedTuple
@@ -11,12 +11,13 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.jobs.dependencies import bound
 from iris.client.jobs.lists import executions_of
-from iris.client.views import Submitted, page_of, state_of
+from iris.client.jobs.rows import state_of
+from iris.client.jobs.submit.dependencies import bound
 from iris.messages.submission import JobSubmission
 from iris.model import names
 from iris.model.errors import InvalidValue, NameTaken, NotFound
+from iris.model.frozen import Frozen
 from iris.model.job.children import Parent, Reuse, parent_in, reuse
 from iris.model.job.demand_limits import check_demands
 from iris.model.job.spec import JobSpec
@@ -25,11 +26,21 @@ from iris.workflows import policies, web_ui
 from iris.workflows.search_attributes import job_facts, keywords
 
 
+class Submitted(Frozen):
+    """A job that the service accepted."""
+
+    id: str
+    workflow_id: str
+    run_id: str
+    #: The job's page in Temporal's Web UI. Empty if the cluster has no Web UI.
+    ui: str
+
+
 class BatchResult(NamedTuple):
     """A job of a batch that is on the cluster."""
 
     job: Submitted
-    #: An earlier submission of the batch started it.
+    #: Whether an earlier submission of the batch started the job.
     before: bool
 
 
@@ -38,8 +49,8 @@ async def start_job(connection: Connection, spec: JobSpec) -> Submitted:
 
     Raises:
         InvalidValue: the job demands more of its hosts than the scheduler can represent.
-        NotFound: there is no job that it is to wait for.
-        NameTaken: a live job has this name.
+        NotFound: a job that it depends on does not exist.
+        NameTaken: a job that has not ended has this name.
         Unreachable: the service does not answer.
     """
     spec = await _with_checkpoint(connection, await bound(connection, spec))
@@ -52,12 +63,7 @@ async def start_job(connection: Connection, spec: JobSpec) -> Submitted:
 
 
 async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) -> Submitted:
-    """Starts a job that belongs to another job, or finds the one that an earlier attempt of that
-    job has started.
-
-    Raises:
-        NameTaken: a live job has this name, and is not the same.
-    """
+    """Starts a child job, or finds the child that an earlier attempt of the parent started."""
     number, policy = parent.number, WorkflowIDReusePolicy.REJECT_DUPLICATE
     base = spec.name.removesuffix(f"-{number}") if number > 1 else spec.name
     while True:
@@ -71,7 +77,7 @@ async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) ->
         policy, owner = WorkflowIDReusePolicy.REJECT_DUPLICATE, parent_in(await memo_of(found))
         state = state_of(found)
         if found.status is WorkflowExecutionStatus.RUNNING and state.ended:
-            state = JobState.RUNNING  # it still cancels its own children
+            state = JobState.RUNNING  # the job still cancels its own children
         match reuse(parent, owner, state):
             case Reuse.ATTACH:
                 return _submitted(connection, spec, first_run(found))
@@ -85,24 +91,22 @@ async def _start_child(connection: Connection, spec: JobSpec, parent: Parent) ->
 
 
 async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchResult:
-    """Starts the job of a batch, unless a job of this name was started with the same key. That job
-    may have ended.
+    """Starts the job of a batch, unless a job of this name was started with the same key, even if
+    that job has ended.
 
     Args:
-        key: identifies the job among all that were ever submitted.
+        key: identifies the job among all jobs of all batches.
 
     Raises:
         InvalidValue: the job demands more of its hosts than the scheduler can represent.
-        NotFound: there is no job that it is to wait for.
-        NameTaken: another live job has this name.
+        NotFound: a job that it depends on does not exist.
+        NameTaken: another job that has not ended has this name.
         Unreachable: the service does not answer.
     """
     try:
         spec = await _with_checkpoint(connection, await bound(connection, spec))
-    except (
-        InvalidValue,
-        NotFound,
-    ):  # the service forgets jobs, also those that the job has followed
+    except (InvalidValue, NotFound):
+        # The service forgets jobs. The first submission may have found the jobs that this needs.
         if (before := await _started_before(connection, spec, key)) is not None:
             return before
         raise
@@ -112,7 +116,7 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
             before=False,
         )
     except WorkflowAlreadyStartedError:
-        pass  # by this batch, or by another job with the name
+        pass  # this batch started it before, or another job has the name
     if (before := await _started_before(connection, spec, key)) is not None:
         return before
     with connection.rpc_errors():
@@ -125,12 +129,12 @@ async def start_once(connection: Connection, spec: JobSpec, key: str) -> BatchRe
         return BatchResult(
             await _start(connection, spec, WorkflowIDReusePolicy.ALLOW_DUPLICATE, key), before=False
         )
-    except WorkflowAlreadyStartedError:  # since the line above
+    except WorkflowAlreadyStartedError:  # another program was faster
         raise _exists(spec) from None
 
 
 async def _started_before(connection: Connection, spec: JobSpec, key: str) -> BatchResult | None:
-    """Returns the job that an earlier submission of the batch has started, if there is one."""
+    """Returns the job that an earlier submission of the batch started, if there is one."""
     with connection.rpc_errors():
         try:
             found = await connection.workflow(
@@ -142,9 +146,8 @@ async def _started_before(connection: Connection, spec: JobSpec, key: str) -> Ba
             raise
     if (await memo_of(found)).get(names.MEMO_BATCH) == key:
         return BatchResult(_submitted(connection, spec, first_run(found)), before=True)
-    for earlier in await executions_of(
-        connection, [spec.id]
-    ):  # another batch has used the name since
+    # Another batch may have used the name since.
+    for earlier in await executions_of(connection, [spec.id]):
         if (await memo_of(earlier)).get(names.MEMO_BATCH) == key:
             return BatchResult(_submitted(connection, spec, earlier.run_id), before=True)
     return None
@@ -153,7 +156,7 @@ async def _started_before(connection: Connection, spec: JobSpec, key: str) -> Ba
 async def _with_checkpoint(connection: Connection, spec: JobSpec) -> JobSpec:
     if spec.from_checkpoint is None:
         return spec
-    from iris.client.jobs.checkpoints import with_source  # few jobs need the store for it
+    from iris.client.jobs.submit.checkpoints import with_source  # few jobs need the store for it
 
     return await with_source(connection, spec, spec.from_checkpoint)
 
@@ -180,9 +183,8 @@ async def _start_sealed(
         memo[names.MEMO_BATCH] = key
     with connection.rpc_errors():
         handle = await connection.client.start_workflow(
-            names.WORKFLOW_TYPES[
-                names.KIND_JOB
-            ],  # importing its code would take a tenth of a second
+            # Importing the workflow's code would take a tenth of a second.
+            names.WORKFLOW_TYPES[names.KIND_JOB],
             JobSubmission(cluster=cluster, spec=spec),
             id=names.job_workflow(cluster, spec.id),
             task_queue=names.control_queue(cluster),
@@ -197,17 +199,16 @@ async def _start_sealed(
 
 
 def _submitted(connection: Connection, spec: JobSpec, run_id: str) -> Submitted:
-    record = connection.record
-    workflow_id = names.job_workflow(record.name, spec.id)
-    page = page_of(record.ui, record.namespace, workflow_id, run_id)
+    workflow_id = names.job_workflow(connection.record.name, spec.id)
+    page = connection.page(workflow_id, run_id)
     return Submitted(id=spec.id, workflow_id=workflow_id, run_id=run_id, ui=page)
 
 
 def _exists(spec: JobSpec, found: Parent | None = None) -> NameTaken:
-    """Returns the error about a live job of this name.
+    """Returns the error about a job that has this name and has not ended.
 
     Args:
-        found: the parent of the live job, if it is a child.
+        found: the parent of that job, if it is a child.
     """
     whose, again = "", ""
     if found is not None and spec.parent is not None:

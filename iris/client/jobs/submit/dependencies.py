@@ -1,23 +1,23 @@
-"""Binds the dependencies of a job to runs of other jobs, before it is submitted."""
+"""Binds the dependencies of a job to runs of other jobs, before the job is submitted."""
 
 from collections.abc import Mapping, Sequence
 
 from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection
-from iris.client.jobs.lists import describe_job, numbered_run
-from iris.client.nearest import nearest
+from iris.client.jobs.find import describe_job, numbered_run
+from iris.client.jobs.resolve_id import resolve_id
 from iris.concurrency import for_each
 from iris.model import names
 from iris.model.job.dependencies import Dependency
 from iris.model.job.spec import JobSpec
 
-#: How many jobs are looked up at a time.
+#: The number of jobs that are looked up at the same time.
 CONCURRENT = 16
 
 
 async def bound(connection: Connection, spec: JobSpec) -> JobSpec:
-    """Returns the job with the run of each job that it depends on: the latest run, unless the user
-    has named another one.
+    """Returns the job with the run of each job that it depends on: the latest run, or the run that
+    the user named.
 
     Raises:
         NotFound: there is no such job or run.
@@ -31,7 +31,10 @@ async def bound(connection: Connection, spec: JobSpec) -> JobSpec:
             return job
         if job.bare:
             job = job.model_copy(
-                update={"job": await nearest(connection, job.job.partition("/")[2]), "bare": False}
+                update={
+                    "job": await resolve_id(connection, job.job.partition("/")[2]),
+                    "bare": False,
+                }
             )
         return job.model_copy(update={"run_id": await _first_run(connection, job)})
 
@@ -41,10 +44,11 @@ async def bound(connection: Connection, spec: JobSpec) -> JobSpec:
 
 
 def bound_to(spec: JobSpec, runs: Mapping[str, str]) -> JobSpec:
-    """Returns the job with the runs of those jobs that were submitted together with it.
+    """Returns the job with the runs of the jobs that it depends on and that were submitted together
+    with it.
 
     Args:
-        runs: the first runs of these jobs, by their ids.
+        runs: the first runs of the jobs that were submitted, by their ids.
     """
 
     def bind(each: Dependency) -> Dependency:
@@ -59,14 +63,14 @@ def bound_to(spec: JobSpec, runs: Mapping[str, str]) -> JobSpec:
 
 def among(specs: Sequence[tuple[str, JobSpec]]) -> tuple[list[JobSpec], list[str]]:
     """Resolves the dependencies between jobs that are submitted together, by their names. A job can
-    only follow earlier ones.
+    only depend on jobs before it.
 
     Args:
-        specs: each job, and where it is written.
+        specs: each job, with the place that describes it.
 
     Returns:
-        The jobs, and a sentence for each that depends on a later one. A job with its own name
-        depends on the run before.
+        The jobs, and a sentence for each job that depends on a later job. A job that depends on its
+        own name depends on the run before.
     """
     places = {spec.id: (index, spec.id, where) for index, (where, spec) in enumerate(specs)}
     bare = {names.job_id(spec.user, spec.name): places[spec.id] for _, spec in specs}

@@ -1,9 +1,9 @@
-"""Tells the work of one child from that of another, so that the retry of a parent finds the
-children that it has submitted.
+"""Makes digests of the work of child jobs, so that the retry of a parent finds the children that
+its earlier attempts submitted.
 
-A digest is the same in each attempt that submits the same work. Work that could differ has
-different digests: what cannot be compared between attempts is new work in each of them. A child
-that runs twice costs time; the result of another child is wrong.
+The digest is the same in each attempt that submits the same work. Work that could differ has
+another digest, and work that cannot be compared between attempts has a new digest in each attempt.
+A child that runs twice costs time, but the result of another child would be wrong.
 """
 
 import dis
@@ -20,24 +20,24 @@ from typing import Any
 from iris.model import names
 from iris.model.job.spec import JobSpec
 
-#: Variables with directories of the attempt, whose paths differ between attempts.
+#: The variables with directories of the attempt. Their paths differ between attempts.
 _DIRECTORIES = (names.ENV_WORKDIR, names.ENV_OUTPUT_DIR, names.ENV_CALL_DIR, "TMPDIR", "HOME")
-#: What a job gets besides its function or command that can change its result.
+#: The fields of a job that can change its result, besides its function or command.
 _SETTINGS = {"env", "secrets", "image", "workdir", "replicas", "environment"}
-#: What an array has that can change its results. Its rows are part of the words: they are not in
-#: the store yet.
+#: The fields of an array that can change its results. Its rows are not in the store yet, so they
+#: are passed with the words of the command.
 _OF_ARRAY = {"indices", "size", "columns"}
-#: Attributes of a class that say nothing about what it does.
+#: The attributes of a class that do not change its behaviour.
 _NOISE = {"_abc_impl"}
 
 
 def work_of_command(words: Sequence[str], spec: JobSpec, env: Mapping[str, str]) -> str:
-    """Returns what tells a command from others.
+    """Returns the digest of a command.
 
     Args:
         words: the words of the command, and the rows of its array.
-        spec: the job with the options that were given for it.
-        env: the environment of the program that submits it.
+        spec: the job, without the settings that it inherits.
+        env: the environment variables of the program that submits it.
     """
     return _digest(("command", tuple(words), _settings(spec)), env)
 
@@ -49,7 +49,8 @@ def work_of_call(
     spec: JobSpec,
     env: Mapping[str, str],
 ) -> str:
-    """Returns what tells a call from others. Cloudpickle's pickle does not: it contains random ids.
+    """Returns the digest of a call. The pickle of cloudpickle cannot be used: it contains random
+    ids.
 
     Args:
         spec, env: as for `work_of_command`.
@@ -69,18 +70,14 @@ def _settings(spec: JobSpec) -> list[tuple[str, Any]]:
 
 
 def _digest(value: Any, env: Mapping[str, str]) -> str:
-    """Returns the digest of a value's pickle.
-
-    Raises:
-        Exception: a part of the value cannot be pickled.
-    """
+    """Returns the digest of a value's pickle."""
     digest = _Digest()
     _Pickler(digest, env).dump(value)
     return digest.text
 
 
 class _Digest:
-    """A file that keeps the digest of what is written to it."""
+    """A file that computes the digest of its content and does not store it."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
@@ -94,36 +91,34 @@ class _Digest:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles values so that equal ones have equal pickles in each process, and functions and
-    classes with what they contain.
+    """Pickles equal values to equal bytes in each process.
 
-    Cloudpickle passes functions and classes that the child cannot import as a whole, so they are
-    told apart by their content. Those of modules are told apart by their names: the child has the
-    same files.
+    Functions and classes that the child cannot import are pickled with their content, because
+    cloudpickle passes them as a whole. Functions and classes of modules are pickled by their names,
+    because the child has the same files.
     """
 
     def __init__(self, file: _Digest, env: Mapping[str, str]) -> None:
         super().__init__(file, protocol=5)
         self._env = env
-        #: The functions and classes so far, by their addresses. They may refer to themselves.
+        #: The functions and classes that were pickled so far, by their addresses. They may refer to
+        #: themselves.
         self._seen: dict[int, tuple[int, Any]] = {}
         self._paths = _paths(env)
 
     def persistent_id(self, value: Any) -> Any:
-        """Returns what is pickled instead of the value; None: the value itself."""
+        """Returns the value that is pickled in place of this one. None pickles the value itself."""
         match value:
-            # A pickle refers to an object that it has already. Equal texts are one object in one
-            # process and several in another.
+            # A pickle contains an object once and then refers to it. Equal texts can be one object
+            # in one process and several in another, so they are pickled as bytes.
             case str() if type(value) is str:
                 return 0, bytearray(self._steady(value).encode(errors="surrogatepass"))
             case bytes() if type(value) is bytes:
                 return 1, bytearray(value)
             case PurePath():
                 return "path", type(value).__name__, str(value)
-            case set() | frozenset() if type(value) in (
-                set,
-                frozenset,
-            ):  # their order differs between processes
+            # The order of a set differs between processes.
+            case set() | frozenset() if type(value) in (set, frozenset):
                 return type(value).__name__, sorted(_digest(each, self._env) for each in value)
             case CodeType():
                 return "code", *_parts_of_code(value)
@@ -149,9 +144,7 @@ class _Pickler(pickle.Pickler):
         return None
 
     def _steady(self, text: str) -> str:
-        """Returns the text with the names of the attempt's own directories instead of their
-        paths.
-        """
+        """Replaces the paths of the attempt's own directories by the names of their variables."""
         return self._paths.sub(
             lambda found: next(
                 f"${name}" for name in _DIRECTORIES if self._env.get(name) == found[0]
@@ -170,7 +163,7 @@ def _paths(env: Mapping[str, str]) -> re.Pattern[str]:
 
 def _can_be_imported(value: Any) -> bool:
     module = getattr(value, "__module__", None) or ""
-    if module == "__main__":  # the child's is another one
+    if module == "__main__":  # the child has another main module
         return False
     found: Any = sys.modules.get(module)
     for name in value.__qualname__.split("."):
@@ -228,5 +221,5 @@ def _globals(code: CodeType) -> Iterator[str]:
 def _content(cell: CellType) -> tuple[Any, ...]:
     try:
         return (cell.cell_contents,)
-    except ValueError:  # it is empty: the function refers to a name that is defined later
+    except ValueError:  # an empty cell: the function refers to a name that is defined later
         return ()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.client.jobs.parent import inherit
+from iris.client.build.inheritance import inherit
 from iris.model.errors import InvalidJob
 from iris.model.host.constraints import parse_constraint
 from iris.model.job.bundles import Bundle

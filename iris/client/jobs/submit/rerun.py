@@ -1,14 +1,14 @@
-"""Makes a job that runs an earlier job again, or only those of its tasks that did not succeed."""
+"""Makes a job that runs an earlier job again, or only its tasks that did not succeed."""
 
 from collections.abc import Mapping
 
 from pydantic import ValidationError
 
-from iris.client.build.options import invalid_job
+from iris.client.build.conflicts import invalid_job
 from iris.client.connect.identity import current_user
 from iris.client.jobs.client import JobsClient
-from iris.client.jobs.submitted import keep_bundles
-from iris.client.views import Submitted
+from iris.client.jobs.submit.bundles import keep_bundles
+from iris.client.jobs.submit.start import Submitted
 from iris.model import names
 from iris.model.errors import Rejected
 from iris.model.job.arrays import Array, format_indices
@@ -31,14 +31,14 @@ async def submit_again(
     """Submits the job of `spec_again`, and keeps its files in the store.
 
     Args:
-        secrets: sources of secrets that replace those of the job, by their variables.
+        secrets: sources of secrets by their variables. They replace the job's own.
 
     Raises:
         NotFound: there is no such job, or its files are not in the store any more.
-        Rejected: a live job has the name; or a secret that the job was given by its submitter is
-            not given again.
+        Rejected: a job that has not ended has the name; or a secret of the submitter, which is
+            deleted with the job, is missing.
         IrisError: the store does not answer.
-        InvalidJob, Unreachable: as in `spec_again`.
+        InvalidJob, Unreachable: as for `spec_again`.
     """
     spec = await spec_again(jobs, job, run_id, failed=failed, name=name)
     if spec is None:
@@ -75,17 +75,17 @@ async def spec_again(
     """Returns the job that runs the job again: the same command, files, resources and environment.
 
     Args:
-        run_id: an earlier run; None: the latest.
-        failed: only the tasks that have ended without success, with their indices and rows. The
-            tasks of a gang run all together.
-        name: None: the name of the job.
+        run_id: an earlier run. None is the latest run.
+        failed: runs only the tasks that ended without success, with their indices and rows. A gang
+            runs as a whole.
+        name: the name of the new job. None keeps the name.
 
     Returns:
-        None if no task is left: all have succeeded, or still run.
+        None if `failed` is set and all tasks succeeded or still run.
 
     Raises:
         NotFound: there is no such job.
-        InvalidJob: no job can have this name.
+        InvalidJob: a job cannot have this name.
         Unreachable: the service, or the control plane if `failed`, does not answer.
     """
     spec = await jobs.submitted_spec(job, run_id)

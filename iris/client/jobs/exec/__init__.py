@@ -1,0 +1,1 @@
+"""Commands next to running tasks, profiles of them, and ports forwarded to them."""

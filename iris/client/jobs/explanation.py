@@ -1,0 +1,69 @@
+"""Explains the state of a job to its user."""
+
+from pydantic import Field
+
+from iris.client.jobs.rows import JobRow
+from iris.model import names
+from iris.model.frozen import Frozen
+from iris.model.job.arrays import find_task
+from iris.model.job.attempts import AttemptRecord
+from iris.model.job.cancelling import Cancelling
+from iris.model.job.status import JobStatus
+from iris.model.states import LIVE, JobState
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
+
+
+class Explanation(Frozen):
+    """The reason for a job's state, and the outcome of its attempts."""
+
+    id: str
+    state: JobState
+    #: The cancellation of the job or of its task. None if it is not being cancelled.
+    cancelling: Cancelling | None = None
+    #: The reason for the state; for a waiting job the message of its refusal.
+    message: str
+    #: The scheduler's reason why the job waits. None if the job does not wait.
+    refusal: Refusal | None = None
+    #: The outcome of every attempt so far, by task. A gang's attempts are all listed under its
+    #: first task.
+    attempts: dict[int, tuple[AttemptRecord, ...]] = Field(default_factory=dict)
+    #: The reason why the attempts of an ended job are not known, for instance that no control plane
+    #: answers. Empty if they are known.
+    attempts_unknown: str = ""
+    #: The child jobs.
+    children: tuple[JobRow, ...] = ()
+
+    @property
+    def parent(self) -> str | None:
+        """The id of the parent job. None if the job has no parent."""
+        return names.parent_id(self.id)
+
+    @property
+    def code(self) -> RefusalCode | JobState:
+        """The code of the refusal. The job's state if the job does not wait."""
+        return self.refusal.code if self.refusal else self.state
+
+
+def cancelling_of(status: JobStatus, index: int | None) -> Cancelling | None:
+    """Returns the cancellation of the job, or of its task with that index. Returns None if it is
+    not being cancelled.
+    """
+    task = find_task(status.tasks, index) if index is not None else None
+    return (
+        task.cancelling if task is not None and task.cancelling is not None else status.cancelling
+    )
+
+
+def reason_of(status: JobStatus, index: int | None = None) -> str:
+    """Returns why a job, or its task with that index, is in its state, by the job's status."""
+    if (cancelling := cancelling_of(status, index)) is not None or status.reason:
+        return str(cancelling or status.reason)
+    if status.state is JobState.SUCCEEDED:
+        return "every task ended with exit code 0"
+    live = [task for task in status.tasks if task.host and task.state in LIVE]
+    if live:
+        attempts = {task.attempt for task in live}
+        which = f"attempt {max(attempts)} " if len(attempts) == 1 and max(attempts) > 1 else ""
+        does = "is prepared" if status.state is JobState.BUILDING else "runs"
+        return f"{which}{does} on {', '.join(sorted({str(task.host) for task in live}))}"
+    return "has just been submitted"

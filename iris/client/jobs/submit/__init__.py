@@ -1,0 +1,1 @@
+"""Submits jobs: starts their workflows, with what a job refers to resolved before."""

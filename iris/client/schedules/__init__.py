@@ -1,0 +1,1 @@
+"""Schedules: Temporal schedules that start a job again and again."""
