@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
 from iris.model.errors import IrisError
@@ -91,6 +92,15 @@ class BackgroundLoop:
             if (close := getattr(values, "aclose", None)) is not None:
                 self.run(close())
 
+    @contextmanager
+    def entered(self, block: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """Enters the asynchronous context manager for a block, and yields its value."""
+        value = self.run(block.__aenter__())
+        try:
+            yield value
+        finally:
+            self.run(block.__aexit__(None, None, None))
+
     def close(self) -> None:
         """Cancels what still runs, and ends the thread. Further calls have no effect."""
         atexit.unregister(self.close)
@@ -104,6 +114,16 @@ class BackgroundLoop:
         self._thread.join(STOP_TIMEOUT)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+class Blocking:
+    """Base of the blocking classes. Each has one object of the asynchronous client."""
+
+    _asynchronous: Any
+
+    def __init__(self, asynchronous: Any, loop: BackgroundLoop) -> None:
+        self._asynchronous = asynchronous
+        self._loop = loop
 
 
 async def _cancel_all() -> None:

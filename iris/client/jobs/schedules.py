@@ -202,7 +202,15 @@ class SchedulesClient:
     async def create(
         self, spec: JobSpec, when: When, *, overlap: Overlap = Overlap.SKIP, paused: bool = False
     ) -> ScheduleRow:
-        """Creates a schedule that starts the job, and is named as the job is.
+        """Creates a schedule that starts the job again and again. It has the name of the job.
+
+        `AsyncIrisClient.schedule` also makes the job.
+
+        Args:
+            spec: the job, whose files are in the store.
+            when: the times.
+            overlap: what happens at a time at which the job of the time before has not ended.
+            paused: starts no runs until `resume`.
 
         Raises:
             InvalidValue: the service does not understand the times, none of them is still to come,
@@ -314,7 +322,10 @@ class SchedulesClient:
         )
 
     async def show(self, name: str) -> ScheduleView:
-        """Returns a schedule by `NAME` or `USER/NAME`, with its last runs.
+        """Returns a schedule with its last runs.
+
+        Args:
+            name: `NAME` or `USER/NAME`.
 
         Raises:
             NotFound: there is no such schedule.
@@ -346,6 +357,10 @@ class SchedulesClient:
         """Starts no more runs until `resume`, and returns the schedule's id. A run that has started
         continues.
 
+        Args:
+            name: `NAME` or `USER/NAME`.
+            note: why, for the people who look at the schedule.
+
         Raises:
             NotFound: there is no such schedule.
             Unreachable: the service does not answer.
@@ -356,7 +371,11 @@ class SchedulesClient:
         return names.job_of_workflow(found.id)
 
     async def resume(self, name: str) -> str:
-        """Ends a pause, and returns the schedule's id. Times that have passed are not made up for.
+        """Ends a pause, and returns the schedule's id. Iris starts no runs for times that
+        have passed.
+
+        Args:
+            name: `NAME` or `USER/NAME`.
 
         Raises:
             NotFound: there is no such schedule.
@@ -369,6 +388,9 @@ class SchedulesClient:
 
     async def trigger(self, name: str) -> str:
         """Starts a run now, also of a paused schedule, and returns the job's id.
+
+        Args:
+            name: `NAME` or `USER/NAME`.
 
         Raises:
             NotFound: there is no such schedule.
@@ -392,6 +414,9 @@ class SchedulesClient:
     async def delete(self, name: str) -> str:
         """Deletes a schedule with the secrets that it was given, and returns its id. A run that has
         started continues.
+
+        Args:
+            name: `NAME` or `USER/NAME`.
 
         Raises:
             NotFound: there is no such schedule.

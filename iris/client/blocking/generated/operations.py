@@ -1,53 +1,48 @@
-"""The operations on hosts, slices, the autoscaler, the cluster, schedules and secrets, for programs
-that are not asynchronous.
+"""The operations on hosts, slices, the autoscaler, the cluster, schedules and secrets.
+
+`scripts/make-blocking.py` writes this module. Change the asynchronous classes, and run it again.
 """
 
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+# mypy: disable-error-code=no-any-return
+from __future__ import annotations
+
+import builtins
 from typing import TYPE_CHECKING
 
-from iris.client.blocking.event_loop import BackgroundLoop
-from iris.client.client import AsyncIrisClient
-from iris.client.fleet.slices import SliceRow
-from iris.client.jobs.schedules import Overlap, ScheduleRow, ScheduleView, When
-from iris.messages.autoscaler import AutoscalerStatus
-from iris.messages.scheduler import HostView, Snapshot
-from iris.model.job.spec import JobSpec
-from iris.model.rules import Rules
-from iris.model.slice.status import SliceStatus
+from iris.client.blocking.event_loop import Blocking
+from iris.client.jobs.schedules import Overlap
 
 if TYPE_CHECKING:
-    from iris.client.secrets.named import NamedSecret
+    from collections.abc import Sequence
+    from datetime import datetime, timedelta
+
+    from iris.client.cluster import ClusterClient
+    from iris.client.fleet.autoscaler import AutoscalerClient
+    from iris.client.fleet.hosts import HostsClient
+    from iris.client.fleet.slices import SliceRow, SlicesClient
+    from iris.client.jobs.schedules import (
+        ScheduleRow,
+        SchedulesClient,
+        ScheduleView,
+        When,
+    )
+    from iris.client.secrets.named import NamedSecret, SecretsClient
     from iris.config import ClusterConfig
+    from iris.messages.autoscaler import AutoscalerStatus
+    from iris.messages.scheduler import (
+        HostView,
+        Snapshot,
+    )
+    from iris.model.job.spec import JobSpec
+    from iris.model.rules import Rules
+    from iris.model.slice.status import SliceStatus
     from iris.storage.garbage import UnusedFolder
 
 
-class Hosts:
-    """The hosts of a cluster, as `iris host`."""
+class Hosts(Blocking):
+    """The hosts of one cluster."""
 
-    def __init__(self, client: AsyncIrisClient, loop: BackgroundLoop) -> None:
-        self._hosts = client.hosts
-        self._loop = loop
-
-    def list(self) -> Sequence[HostView]:
-        """Lists the hosts by id, with their free resources and their tasks.
-
-        Raises:
-            Unreachable: no control plane answers.
-        """
-        return self._loop.run(self._hosts.list())
-
-    def show(self, host: str) -> HostView:
-        """Returns one host that takes work, or is closed to it.
-
-        Args:
-            host: its id.
-
-        Raises:
-            NotFound: there is no such host.
-            Unreachable: no control plane answers.
-        """
-        return self._loop.run(self._hosts.show(host))
+    _asynchronous: HostsClient
 
     def cordon(self, host: str, reason: str = "") -> None:
         """Closes a host to new work. Its running tasks continue.
@@ -60,7 +55,7 @@ class Hosts:
             NotFound: there is no such host.
             Unreachable: no control plane answers.
         """
-        self._loop.run(self._hosts.cordon(host, reason))
+        self._loop.run(self._asynchronous.cordon(host, reason))
 
     def uncordon(self, host: str) -> None:
         """Opens a host to new work, also after a drain or a quarantine.
@@ -76,7 +71,7 @@ class Hosts:
                 ends.
             Unreachable: no control plane answers.
         """
-        self._loop.run(self._hosts.uncordon(host))
+        self._loop.run(self._asynchronous.uncordon(host))
 
     def drain(self, host: str, reason: str = "", deadline: timedelta | None = None) -> str:
         """Closes a host to new work and evicts its tasks.
@@ -96,33 +91,33 @@ class Hosts:
             Rejected: the host takes no new tasks, but the service cannot delay the eviction.
             Unreachable: no control plane answers.
         """
-        return self._loop.run(self._hosts.drain(host, reason, deadline))
+        return self._loop.run(self._asynchronous.drain(host, reason, deadline))
 
+    def show(self, host: str) -> HostView:
+        """Returns one host that takes work, or is closed to it.
 
-class Slices:
-    """The slices of a cluster, as `iris slice`."""
+        Args:
+            host: its id.
 
-    def __init__(self, client: AsyncIrisClient, loop: BackgroundLoop) -> None:
-        self._slices = client.slices
-        self._loop = loop
+        Raises:
+            NotFound: there is no such host.
+            Unreachable: no control plane answers.
+        """
+        return self._loop.run(self._asynchronous.show(host))
 
-    def list(self) -> Sequence[SliceRow]:
-        """Lists all slices by id, those that joined by themselves, too.
+    def list(self) -> builtins.list[HostView]:
+        """Lists the hosts by id, with their free resources and their tasks.
 
         Raises:
             Unreachable: no control plane answers.
         """
-        return self._loop.run(self._slices.list())
+        return self._loop.run(self._asynchronous.list())
 
-    def listed(self) -> Sequence[SliceRow]:
-        """Lists all slices by id as the service has them, without zones and reasons.
 
-        Asks no control plane.
+class Slices(Blocking):
+    """The slices of one cluster."""
 
-        Raises:
-            Unreachable: the service does not answer.
-        """
-        return self._loop.run(self._slices.listed())
+    _asynchronous: SlicesClient
 
     def show(self, prefix: str) -> SliceStatus:
         """Returns a slice. Also finds ended slices that the service keeps.
@@ -134,7 +129,7 @@ class Slices:
             NotFound: no slice or several slices match.
             Unreachable: no control plane answers.
         """
-        return self._loop.run(self._slices.show(prefix))
+        return self._loop.run(self._asynchronous.show(prefix))
 
     def drain(
         self, prefix: str, reason: str = "", deadline: datetime | None = None
@@ -158,7 +153,7 @@ class Slices:
                 ended.
             Unreachable: no control plane answers.
         """
-        return self._loop.run(self._slices.drain(prefix, reason, deadline))
+        return self._loop.run(self._asynchronous.drain(prefix, reason, deadline))
 
     def delete(self, prefix: str, reason: str = "") -> tuple[str, str]:
         """Deletes a slice now, after the grace period of its tasks.
@@ -176,15 +171,31 @@ class Slices:
                 ended.
             Unreachable: no control plane answers.
         """
-        return self._loop.run(self._slices.delete(prefix, reason))
+        return self._loop.run(self._asynchronous.delete(prefix, reason))
+
+    def list(self) -> builtins.list[SliceRow]:
+        """Lists all slices by id, those that joined by themselves, too.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        return self._loop.run(self._asynchronous.list())
+
+    def listed(self) -> Sequence[SliceRow]:
+        """Lists all slices by id as the service has them, without zones and reasons.
+
+        Asks no control plane.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        return self._loop.run(self._asynchronous.listed())
 
 
-class Autoscaler:
-    """The autoscaler of a cluster, as `iris autoscaler`."""
+class Autoscaler(Blocking):
+    """The autoscaler of one cluster."""
 
-    def __init__(self, client: AsyncIrisClient, loop: BackgroundLoop) -> None:
-        self._autoscaler = client.autoscaler
-        self._loop = loop
+    _asynchronous: AutoscalerClient
 
     def status(self) -> AutoscalerStatus:
         """Returns what the autoscaler knows, has decided and is doing.
@@ -192,7 +203,7 @@ class Autoscaler:
         Raises:
             Unreachable: no control plane answers, or none has ever started.
         """
-        return self._loop.run(self._autoscaler.status())
+        return self._loop.run(self._asynchronous.status())
 
     def pause(self, reason: str = "") -> None:
         """Stops the autoscaler from requesting and deleting slices.
@@ -203,7 +214,7 @@ class Autoscaler:
         Raises:
             Unreachable: the service does not answer.
         """
-        self._loop.run(self._autoscaler.pause(reason))
+        self._loop.run(self._asynchronous.pause(reason))
 
     def resume(self) -> None:
         """Lets the autoscaler request and delete slices again.
@@ -211,22 +222,23 @@ class Autoscaler:
         Raises:
             Unreachable: the service does not answer.
         """
-        self._loop.run(self._autoscaler.resume())
+        self._loop.run(self._asynchronous.resume())
 
 
-class Cluster:
-    """A cluster as a whole, as `iris cluster`.
+class Cluster(Blocking):
+    """One cluster."""
 
-    Attributes:
-        name: the cluster's name.
-        address: of its Temporal service, `HOST:PORT`.
-    """
+    _asynchronous: ClusterClient
 
-    def __init__(self, client: AsyncIrisClient, loop: BackgroundLoop) -> None:
-        self._cluster = client.cluster
-        self._loop = loop
-        self.name = client.record.name
-        self.address = client.record.address
+    @property
+    def name(self) -> str:
+        """The name of the cluster."""
+        return self._asynchronous.name
+
+    @property
+    def address(self) -> str:
+        """The address of the cluster's Temporal service: `HOST:PORT`."""
+        return self._asynchronous.address
 
     def status(self) -> Snapshot:
         """Returns the scheduler's counts, pauses and rules. The result lists no hosts.
@@ -234,7 +246,7 @@ class Cluster:
         Raises:
             Unreachable: no control plane answers.
         """
-        return self._loop.run(self._cluster.status())
+        return self._loop.run(self._asynchronous.status())
 
     def pause(self, reason: str = "", group: str | None = None) -> None:
         """Stops new placements in the whole cluster or in one scale group. Running tasks continue.
@@ -247,7 +259,7 @@ class Cluster:
             NotFound: no host belongs to such a group.
             Unreachable: no control plane answers.
         """
-        self._loop.run(self._cluster.pause(reason, group))
+        self._loop.run(self._asynchronous.pause(reason, group))
 
     def resume(self, group: str | None = None) -> None:
         """Allows new placements again.
@@ -259,9 +271,9 @@ class Cluster:
             Rejected: that group is not paused.
             Unreachable: no control plane answers.
         """
-        self._loop.run(self._cluster.resume(group))
+        self._loop.run(self._asynchronous.resume(group))
 
-    def reload(self, config: "ClusterConfig") -> None:
+    def reload(self, config: ClusterConfig) -> None:
         """Applies another configuration to the scheduler and the autoscaler.
 
         Args:
@@ -270,7 +282,7 @@ class Cluster:
         Raises:
             Unreachable: the service does not answer.
         """
-        self._loop.run(self._cluster.reload(config))
+        self._loop.run(self._asynchronous.reload(config))
 
     def set_rules(self, rules: Rules) -> None:
         """Replaces the scheduling rules.
@@ -281,9 +293,9 @@ class Cluster:
         Raises:
             Unreachable: no control plane answers.
         """
-        self._loop.run(self._cluster.set_rules(rules))
+        self._loop.run(self._asynchronous.set_rules(rules))
 
-    def find_unused(self, older_than: timedelta) -> "list[UnusedFolder]":
+    def find_unused(self, older_than: timedelta) -> list[UnusedFolder]:
         """Returns what ended jobs have left in the store, such as logs and checkpoints.
 
         Args:
@@ -295,9 +307,9 @@ class Cluster:
             Unreachable: the service does not answer.
             IrisError: the store does not answer.
         """
-        return self._loop.run(self._cluster.find_unused(older_than))
+        return self._loop.run(self._asynchronous.find_unused(older_than))
 
-    def delete_unused(self, folders: "Sequence[UnusedFolder]") -> "list[UnusedFolder]":
+    def delete_unused(self, folders: Sequence[UnusedFolder]) -> list[UnusedFolder]:
         """Deletes what `find_unused` has found, and returns what was deleted.
 
         What is young or needed since then stays.
@@ -309,20 +321,18 @@ class Cluster:
             Unreachable: the service does not answer.
             IrisError: the store does not answer.
         """
-        return self._loop.run(self._cluster.delete_unused(folders))
+        return self._loop.run(self._asynchronous.delete_unused(folders))
 
 
-class Schedules:
-    """The schedules of a cluster, as `iris schedule`."""
+class Schedules(Blocking):
+    """Creates, lists, pauses, triggers and deletes the schedules of one cluster."""
 
-    def __init__(self, client: AsyncIrisClient, loop: BackgroundLoop) -> None:
-        self._schedules = client.schedules
-        self._loop = loop
+    _asynchronous: SchedulesClient
 
     def create(
         self, spec: JobSpec, when: When, *, overlap: Overlap = Overlap.SKIP, paused: bool = False
     ) -> ScheduleRow:
-        """Creates a schedule that starts the job, and is named as the job is.
+        """Creates a schedule that starts the job again and again. It has the name of the job.
 
         `IrisClient.schedule` also makes the job.
 
@@ -333,11 +343,12 @@ class Schedules:
             paused: starts no runs until `resume`.
 
         Raises:
-            InvalidValue: the service does not understand the times, or the job demands too much.
+            InvalidValue: the service does not understand the times, none of them is still to come,
+                or the job demands too much.
             Rejected: there is a schedule of this name.
             Unreachable: the service does not answer.
         """
-        return self._loop.run(self._schedules.create(spec, when, overlap=overlap, paused=paused))
+        return self._loop.run(self._asynchronous.create(spec, when, overlap=overlap, paused=paused))
 
     def list(self) -> Sequence[ScheduleRow]:
         """Returns the cluster's schedules by their ids.
@@ -345,7 +356,7 @@ class Schedules:
         Raises:
             Unreachable: the service does not answer.
         """
-        return self._loop.run(self._schedules.list())
+        return self._loop.run(self._asynchronous.list())
 
     def show(self, name: str) -> ScheduleView:
         """Returns a schedule with its last runs.
@@ -357,10 +368,11 @@ class Schedules:
             NotFound: there is no such schedule.
             Unreachable: the service does not answer.
         """
-        return self._loop.run(self._schedules.show(name))
+        return self._loop.run(self._asynchronous.show(name))
 
     def pause(self, name: str, note: str = "") -> str:
-        """Starts no more runs until `resume`, and returns the schedule's id.
+        """Starts no more runs until `resume`, and returns the schedule's id. A run that has started
+        continues.
 
         Args:
             name: `NAME` or `USER/NAME`.
@@ -370,10 +382,11 @@ class Schedules:
             NotFound: there is no such schedule.
             Unreachable: the service does not answer.
         """
-        return self._loop.run(self._schedules.pause(name, note))
+        return self._loop.run(self._asynchronous.pause(name, note))
 
     def resume(self, name: str) -> str:
-        """Ends a pause, and returns the schedule's id. Times that have passed stay left out.
+        """Ends a pause, and returns the schedule's id. Iris starts no runs for times that
+        have passed.
 
         Args:
             name: `NAME` or `USER/NAME`.
@@ -382,7 +395,7 @@ class Schedules:
             NotFound: there is no such schedule.
             Unreachable: the service does not answer.
         """
-        return self._loop.run(self._schedules.resume(name))
+        return self._loop.run(self._asynchronous.resume(name))
 
     def trigger(self, name: str) -> str:
         """Starts a run now, also of a paused schedule, and returns the job's id.
@@ -395,29 +408,29 @@ class Schedules:
             Rejected: the run before has not ended, and the schedule leaves such times out.
             Unreachable: the service does not answer.
         """
-        return self._loop.run(self._schedules.trigger(name))
+        return self._loop.run(self._asynchronous.trigger(name))
 
     def delete(self, name: str) -> str:
-        """Deletes a schedule, and returns its id. A run that has started continues.
+        """Deletes a schedule with the secrets that it was given, and returns its id. A run that has
+        started continues.
 
         Args:
             name: `NAME` or `USER/NAME`.
 
         Raises:
             NotFound: there is no such schedule.
+            IrisError: the store does not answer, and still has the secrets, sealed.
             Unreachable: the service does not answer.
         """
-        return self._loop.run(self._schedules.delete(name))
+        return self._loop.run(self._asynchronous.delete(name))
 
 
-class Secrets:
-    """The named secrets of the current user on a cluster, as `iris secret`."""
+class Secrets(Blocking):
+    """The named secrets of the current user on one cluster."""
 
-    def __init__(self, client: AsyncIrisClient, loop: BackgroundLoop) -> None:
-        self._secrets = client.secrets
-        self._loop = loop
+    _asynchronous: SecretsClient
 
-    def set(self, name: str, value: str | bytes) -> "NamedSecret":
+    def set(self, name: str, value: str | bytes) -> NamedSecret:
         """Sets a secret for jobs of the current user: `secret=["NAME"]`. It replaces the value that
         it had before.
 
@@ -431,22 +444,23 @@ class Secrets:
             Rejected: the cluster has no key for secrets.
             IrisError: the store does not answer.
         """
-        return self._loop.run(self._secrets.set(name, value))
+        return self._loop.run(self._asynchronous.set(name, value))
 
-    def list(self) -> "Sequence[NamedSecret]":
+    def list(self) -> builtins.list[NamedSecret]:
         """Returns the secrets of the current user by their names, without values.
 
         Raises:
             IrisError: the store does not answer.
         """
-        return self._loop.run(self._secrets.list())
+        return self._loop.run(self._asynchronous.list())
 
     def remove(self, name: str) -> None:
         """Deletes a secret of the current user. Programs that run keep its value; attempts that
         start later fail.
 
         Raises:
+            InvalidValue: no secret can have this name.
             NotFound: there is no such secret.
             IrisError: the store does not answer.
         """
-        self._loop.run(self._secrets.remove(name))
+        self._loop.run(self._asynchronous.remove(name))
