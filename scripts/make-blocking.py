@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
 """Writes `iris/client/blocking/generated` from the classes of the asynchronous client.
 
-Each public coroutine becomes a method that waits for the result, with the same signature and
-docstring. With `--check`, the script only compares, and exits with 1 if a module is not current.
+Each public coroutine becomes a method of the same signature and docstring that waits.
 """
 
 import ast
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,60 +13,40 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = "iris/client/blocking/generated"
 Method = ast.FunctionDef | ast.AsyncFunctionDef
-#: The blocking class that replaces an asynchronous class in annotations.
-TYPES = {
-    "AsyncJob": "Job", "HostsClient": "Hosts", "SlicesClient": "Slices",
-    "AutoscalerClient": "Autoscaler", "ClusterClient": "Cluster", "SchedulesClient": "Schedules",
-    "SecretsClient": "Secrets", "AsyncGenerator": "Iterator",
-    "AsyncIterator": "AbstractContextManager",
-}  # fmt: skip
+#: A line has the generated module, the blocking class, the module in `iris.client` and the name of
+#: the asynchronous class, and its methods that get no generated method.
+ROWS = """
+client IrisClient client AsyncIrisClient connect remote from_env exec endpoints enclosing_job
+job Job jobs.handle AsyncJob wait
+operations Hosts fleet.hosts HostsClient polls
+operations Slices fleet.slices SlicesClient delete_all was_requested has_workflow
+operations Autoscaler fleet.autoscaler AutoscalerClient close_down
+operations Cluster cluster ClusterClient check_exists
+operations Schedules jobs.schedules SchedulesClient
+operations Secrets secrets.named SecretsClient
+"""
+TABLE = [row.split() for row in ROWS.strip().splitlines()]
+#: The blocking type that replaces an asynchronous type in annotations.
+TYPES = {row[3]: row[1] for row in TABLE}
+TYPES |= {"AsyncGenerator": "Iterator", "AsyncIterator": "AbstractContextManager"}
 OPERATIONS = "from iris.client.blocking.generated.operations import"
-#: Each generated module: its docstring, the imports that it needs at run time, and its classes. A
-#: class has the module and the name of the asynchronous class, and the names of methods that
-#: programs do not need or that are written by hand.
-MODULES = {
-    "client": (
-        "Methods of `IrisClient`, one for each method of `AsyncIrisClient`.",
-        "from iris.client.blocking.job import Job\nfrom iris.client.client import T, Ts",
-        {"ClientMethods": ("iris.client.client", "AsyncIrisClient",
-                           "connect remote from_env exec endpoints enclosing_job")},
-    ),
-    "job": (
-        "Methods of `Job`, one for each method of `AsyncJob`.",
-        "from iris.client.jobs.handle import T",
-        {"JobMethods": ("iris.client.jobs.handle", "AsyncJob", "wait")},
-    ),
-    "operations": (
-        "The operations on hosts, slices, the autoscaler, the cluster, schedules and secrets.",
-        "from iris.client.jobs.schedules import Overlap",
-        {
-            "Hosts": ("iris.client.fleet.hosts", "HostsClient", "polls"),
-            "Slices": ("iris.client.fleet.slices", "SlicesClient",
-                       "delete_all was_requested has_workflow"),
-            "Autoscaler": ("iris.client.fleet.autoscaler", "AutoscalerClient", "close_down"),
-            "Cluster": ("iris.client.cluster", "ClusterClient", "check_exists"),
-            "Schedules": ("iris.client.jobs.schedules", "SchedulesClient", ""),
-            "Secrets": ("iris.client.secrets.named", "SecretsClient", ""),
-        },
-    ),
-}  # fmt: skip
-HEADER = """
+HEADER = '''"""{}
+
 `scripts/make-blocking.py` writes this module. Change the asynchronous classes, and run it again.
-\"""
+"""
 # mypy: disable-error-code=no-any-return
 from __future__ import annotations
-"""
-IMPORTS = """
 import builtins
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Self, cast, overload
+from typing import Self
+from collections.abc import Iterator
 from iris.client.blocking.event_loop import Blocking
-"""
+from iris.client.blocking.job import Job
+'''
 
 
-def type_of(annotation: ast.expr, asynchronous: str, *, has_list: bool) -> str:
+def type_of(annotation: ast.expr, asynchronous: str, has_list: bool) -> str:
     """Returns the blocking type of an annotation, without quotes."""
     text = ast.unparse(annotation).replace("'", "").replace(f"{asynchronous}[T]", "Self")
     for name, blocking in TYPES.items():
@@ -77,15 +55,14 @@ def type_of(annotation: ast.expr, asynchronous: str, *, has_list: bool) -> str:
     return text.removesuffix(", None]") + "]" if text.startswith("Iterator[") else text
 
 
-def call_of(method: Method, is_overloaded: bool) -> str:
+def call_of(method: Method) -> str:
     """Returns the expression that calls the asynchronous method with the same arguments."""
     given = method.args
     arguments = [each.arg for each in given.args[1:]]
     arguments += [f"*{given.vararg.arg}"] if given.vararg else []
     arguments += [f"{each.arg}={each.arg}" for each in given.kwonlyargs]
     arguments += [f"**{given.kwarg.arg}"] if given.kwarg else []
-    target = "cast(Any, self._asynchronous)" if is_overloaded else "self._asynchronous"
-    return f"{target}.{method.name}({', '.join(arguments)})"
+    return f"self._asynchronous.{method.name}({', '.join(arguments)})"
 
 
 def body_of(method: Method, decorators: set[str], call: str, returns: str) -> str:
@@ -107,19 +84,17 @@ def body_of(method: Method, decorators: set[str], call: str, returns: str) -> st
     return waited if returns == "None" else f"return {waited}"
 
 
-def methods_of(kind: ast.ClassDef, without: str, lines: list[str]) -> Iterator[str]:
+def methods_of(kind: ast.ClassDef, without: list[str], lines: list[str]) -> Iterator[str]:
     """Yields the source of each blocking method."""
     methods = [each for each in kind.body if isinstance(each, Method)]
-    names = [each.name for each in methods]
+    has_list = "list" in [each.name for each in methods]
     for method in methods:
-        if method.name.startswith("_") or method.name in without.split():
+        if method.name.startswith("_") or method.name in without:
             continue
-        for each in ast.walk(method.args):
-            if isinstance(each, ast.arg) and isinstance(each.annotation, ast.expr):
-                text = type_of(each.annotation, kind.name, has_list="list" in names)
-                each.annotation = ast.Name(text)
+        for each in [node for node in ast.walk(method.args) if getattr(node, "annotation", None)]:
+            each.annotation = ast.Name(type_of(each.annotation, kind.name, has_list))
         decorators = {ast.unparse(each) for each in method.decorator_list}
-        returns = type_of(method.returns, kind.name, has_list="list" in names)
+        returns = type_of(method.returns, kind.name, has_list)
         comment = lines[method.lineno - 1].partition("  # ")[2]  # such as `type: ignore`
         head = "".join(f"@{each}\n" for each in decorators - {"asynccontextmanager"})
         head += f"def {method.name}(" + f"  # {comment}\n" * bool(comment)
@@ -130,7 +105,7 @@ def methods_of(kind: ast.ClassDef, without: str, lines: list[str]) -> Iterator[s
         doc = ast.get_docstring(method) or ""
         doc = doc.replace("async with ", "with ").replace("await ", "").replace("Async", "")
         doc = f'"""{doc}\n"""' if "\n" in doc else f'"""{doc}"""'
-        body = body_of(method, decorators, call_of(method, names.count(method.name) > 1), returns)
+        body = body_of(method, decorators, call_of(method), returns)
         yield "\n    ".join([head, *doc.splitlines(), *body.splitlines()])
 
 
@@ -140,49 +115,36 @@ def imports_of(module: str, tree: ast.Module) -> dict[str, str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             found |= {each.name: f"from {node.module} import {each.name}" for each in node.names}
-        elif isinstance(node, ast.ClassDef):
-            found[node.name] = f"from {module} import {node.name}"
+    for node in tree.body:
+        names = {getattr(node, "name", None), *map(ast.unparse, getattr(node, "targets", []))}
+        found |= {name: f"from {module} import {name}" for name in names - {None}}
     return found
 
 
 def text_of(name: str) -> str:
-    """Returns the text of a generated module. The linter removes unused imports."""
-    summary, imports, classes = MODULES[name]
-    imports = IMPORTS + imports
-    code, types = "", {each: f"{OPERATIONS} {each}" for each in MODULES["operations"][2]}
-    for blocking, (module, asynchronous, without) in classes.items():
-        source = (ROOT / f"{module.replace('.', '/')}.py").read_text()
+    """Returns the text of a generated module. The linter removes and sorts imports."""
+    is_part = name != "operations"  # a part of a class whose other methods are written by hand
+    summary = "Operations on hosts, slices, the autoscaler, the cluster, schedules and secrets."
+    code, imports = "", {row[1]: f"{OPERATIONS} {row[1]}" for row in TABLE[2:] if is_part}
+    for _, blocking, path, asynchronous, *without in [row for row in TABLE if row[0] == name]:
+        source = (ROOT / "iris/client" / f"{path.replace('.', '/')}.py").read_text()
         tree = ast.parse(source)
         (kind,) = [each for each in tree.body if getattr(each, "name", "") == asynchronous]
-        is_generic = "Generic[T]" in map(ast.unparse, kind.bases)
-        doc = ast.get_docstring(kind) if name == "operations" else summary
-        code += f"class {blocking}(Blocking{', Generic[T]' * is_generic}):\n"
-        lines = [f'"""{doc}"""', f"_asynchronous: {asynchronous}{'[T]' * is_generic}"]
+        generic = ", Generic[T]" * ("Generic[T]" in map(ast.unparse, kind.bases))
+        doc = f"Methods of `{blocking}`, one for each method of `{asynchronous}`."
+        summary, doc = (doc, doc) if is_part else (summary, ast.get_docstring(kind))
+        code += f'class {blocking}{"Methods" * is_part}(Blocking{generic}):\n    """{doc}"""\n'
         for each in methods_of(kind, without, source.splitlines()):
-            lines += ["", *each.splitlines()]
-        code += "".join(f"    {line}\n" for line in lines)
-        types |= imports_of(module, tree)
-    known = {*re.findall(r"\w+", imports), *classes}
-    guarded = [f"    {line}" for each, line in types.items() if each not in known]
-    text = "\n".join([f'"""{summary}\n{HEADER}{imports}\nif TYPE_CHECKING:', *guarded, code])
-    for command in (["check", "--select=I,F401", "--fix"], ["format"]):
-        ruff = [str(Path(sys.executable).with_name("ruff")), *command, "--quiet"]
+            code += "\n" + "".join(f"    {line}\n" for line in each.splitlines())
+        imports |= imports_of(f"iris.client.{path}", tree)
+    text = "\n".join([HEADER.format(summary), *imports.values(), code])
+    for command in ("check --select=I,F401,F811,TC --fix --unsafe-fixes", "format"):
+        ruff = [str(Path(sys.executable).with_name("ruff")), *command.split(), "--quiet"]
         ruff += [f"--stdin-filename={FOLDER}/{name}.py", "-"]
         text = subprocess.run(ruff, input=text, text=True, cwd=ROOT, check=True, stdout=-1).stdout
     return text
 
 
-def main() -> int:
-    stale = 0
-    for name in MODULES:
-        path, text = ROOT / FOLDER / f"{name}.py", text_of(name)
-        if "--check" not in sys.argv:
-            path.write_text(text)
-        elif path.read_text() != text:
-            print(f"{path.relative_to(ROOT)} is not current: run {sys.argv[0]}", file=sys.stderr)
-            stale = 1
-    return stale
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    for name in {row[0] for row in TABLE}:
+        (ROOT / FOLDER / f"{name}.py").write_text(text_of(name))

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from iris.client.blocking.event_loop import BackgroundLoop
-from iris.client.blocking.generated.client import ClientMethods
+from iris.client.blocking.generated.client import IrisClientMethods
 from iris.client.client import AsyncIrisClient
 from iris.client.jobs.lists import JobFilter
 from iris.client.views import JobRow
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from iris.config import ClusterConfig
 
 
-class IrisClient(ClientMethods):
+class IrisClient(IrisClientMethods):
     """A connection to one cluster, which any thread may use.
 
     with IrisClient.local() as client:
         job = client.submit(train, 0.1, resources=Resources(cpu=2))
         print(job.result())
     """
+
+    _asynchronous: AsyncIrisClient
 
     def __init__(
         self, cluster: str | None = None, *, workspace: Path | str | bool | None = None

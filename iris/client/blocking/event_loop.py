@@ -117,9 +117,10 @@ class BackgroundLoop:
 
 
 class Blocking:
-    """Base of the blocking classes. Each has one object of the asynchronous client."""
+    """Base of the blocking classes: an object of the asynchronous client, and its event loop.
 
-    _asynchronous: Any
+    The object has no type here. `scripts/make-blocking.py` copies the signatures from its class.
+    """
 
     def __init__(self, asynchronous: Any, loop: BackgroundLoop) -> None:
         self._asynchronous = asynchronous

@@ -20,6 +20,8 @@ SHOW_TIMEOUT = 5.0
 class Job(JobMethods[T], Generic[T]):
     """A job of a cluster."""
 
+    _asynchronous: AsyncJob[T]
+
     def __init__(self, job: AsyncJob[T], loop: BackgroundLoop) -> None:
         """Creates the handle of a job. `IrisClient.submit` and `IrisClient.job` do this.
 

@@ -7,16 +7,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from iris.client.blocking.event_loop import Blocking
 from iris.client.blocking.job import Job
-from iris.client.client import T, Ts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
-    from typing import Unpack
 
     from iris.client.blocking.generated.operations import (
         Autoscaler,
@@ -29,19 +27,13 @@ if TYPE_CHECKING:
     from iris.client.build.entrypoint import Entrypoint
     from iris.client.build.job import Work
     from iris.client.build.options import CallOptions, JobOptions
-    from iris.client.client import AsyncIrisClient
-    from iris.client.jobs.schedules import (
-        Overlap,
-        ScheduleRow,
-        When,
-    )
+    from iris.client.client import T, Ts
+    from iris.client.jobs.schedules import Overlap, ScheduleRow, When
     from iris.scheduling.reasons.forecast import Forecast
 
 
-class ClientMethods(Blocking):
+class IrisClientMethods(Blocking):
     """Methods of `IrisClient`, one for each method of `AsyncIrisClient`."""
-
-    _asynchronous: AsyncIrisClient
 
     @cached_property
     def autoscaler(self) -> Autoscaler:
@@ -211,7 +203,7 @@ class ClientMethods(Blocking):
         """
         return Job(
             self._loop.run(
-                cast(Any, self._asynchronous).submit(
+                self._asynchronous.submit(
                     work,
                     *args,
                     kwargs=kwargs,
@@ -320,7 +312,7 @@ class ClientMethods(Blocking):
             Unreachable: the service does not answer.
         """
         return self._loop.run(
-            cast(Any, self._asynchronous).schedule(
+            self._asynchronous.schedule(
                 work,
                 *args,
                 when=when,

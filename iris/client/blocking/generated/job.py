@@ -6,22 +6,24 @@
 # mypy: disable-error-code=no-any-return
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Generic, Self, cast, overload
+from typing import TYPE_CHECKING, BinaryIO, Generic, Literal, Self, overload
 
 from iris.client.blocking.event_loop import Blocking
 from iris.client.jobs.handle import T
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import (
+        Collection,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
+    from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
-    from typing import BinaryIO, Literal
 
     from iris.client.build.options import Duration
     from iris.client.jobs.exec import ExecResult
-    from iris.client.jobs.handle import AsyncJob
     from iris.client.jobs.notifications import NotificationRow
     from iris.client.jobs.usage import InUse
     from iris.client.logs.entries import LogEntry
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
 class JobMethods(Blocking, Generic[T]):
     """Methods of `Job`, one for each method of `AsyncJob`."""
-
-    _asynchronous: AsyncJob[T]
 
     def status(self) -> JobStatus:
         """Returns the job's state, and that of each of its tasks.
@@ -186,7 +186,7 @@ class JobMethods(Blocking, Generic[T]):
             WaitTimeout, NotFound, Unreachable: as in `wait`.
         """
         return self._loop.run(
-            cast(Any, self._asynchronous).results(
+            self._asynchronous.results(
                 timeout, trusted=trusted, return_exceptions=return_exceptions
             )
         )
@@ -376,7 +376,5 @@ class JobMethods(Blocking, Generic[T]):
             IrisError: the store or the service does not answer, or, with `failed`, no control
                 plane.
         """
-        other = self._loop.run(
-            cast(Any, self._asynchronous).rerun(failed=failed, name=name, secret=secret)
-        )
+        other = self._loop.run(self._asynchronous.rerun(failed=failed, name=name, secret=secret))
         return None if other is None else type(self)(other, self._loop)

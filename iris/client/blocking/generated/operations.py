@@ -1,4 +1,4 @@
-"""The operations on hosts, slices, the autoscaler, the cluster, schedules and secrets.
+"""Operations on hosts, slices, the autoscaler, the cluster, schedules and secrets.
 
 `scripts/make-blocking.py` writes this module. Change the asynchronous classes, and run it again.
 """
@@ -6,27 +6,23 @@
 # mypy: disable-error-code=no-any-return
 from __future__ import annotations
 
-import builtins
 from typing import TYPE_CHECKING
 
 from iris.client.blocking.event_loop import Blocking
-from iris.client.jobs.schedules import Overlap
+from iris.client.jobs.schedules import (
+    Overlap,
+    ScheduleRow,
+    ScheduleView,
+    When,
+)
 
 if TYPE_CHECKING:
+    import builtins
     from collections.abc import Sequence
     from datetime import datetime, timedelta
 
-    from iris.client.cluster import ClusterClient
-    from iris.client.fleet.autoscaler import AutoscalerClient
-    from iris.client.fleet.hosts import HostsClient
-    from iris.client.fleet.slices import SliceRow, SlicesClient
-    from iris.client.jobs.schedules import (
-        ScheduleRow,
-        SchedulesClient,
-        ScheduleView,
-        When,
-    )
-    from iris.client.secrets.named import NamedSecret, SecretsClient
+    from iris.client.fleet.slices import SliceRow
+    from iris.client.secrets.named import NamedSecret
     from iris.config import ClusterConfig
     from iris.messages.autoscaler import AutoscalerStatus
     from iris.messages.scheduler import (
@@ -41,8 +37,6 @@ if TYPE_CHECKING:
 
 class Hosts(Blocking):
     """The hosts of one cluster."""
-
-    _asynchronous: HostsClient
 
     def cordon(self, host: str, reason: str = "") -> None:
         """Closes a host to new work. Its running tasks continue.
@@ -116,8 +110,6 @@ class Hosts(Blocking):
 
 class Slices(Blocking):
     """The slices of one cluster."""
-
-    _asynchronous: SlicesClient
 
     def show(self, prefix: str) -> SliceStatus:
         """Returns a slice. Also finds ended slices that the service keeps.
@@ -195,8 +187,6 @@ class Slices(Blocking):
 class Autoscaler(Blocking):
     """The autoscaler of one cluster."""
 
-    _asynchronous: AutoscalerClient
-
     def status(self) -> AutoscalerStatus:
         """Returns what the autoscaler knows, has decided and is doing.
 
@@ -227,8 +217,6 @@ class Autoscaler(Blocking):
 
 class Cluster(Blocking):
     """One cluster."""
-
-    _asynchronous: ClusterClient
 
     @property
     def name(self) -> str:
@@ -326,8 +314,6 @@ class Cluster(Blocking):
 
 class Schedules(Blocking):
     """Creates, lists, pauses, triggers and deletes the schedules of one cluster."""
-
-    _asynchronous: SchedulesClient
 
     def create(
         self, spec: JobSpec, when: When, *, overlap: Overlap = Overlap.SKIP, paused: bool = False
@@ -427,8 +413,6 @@ class Schedules(Blocking):
 
 class Secrets(Blocking):
     """The named secrets of the current user on one cluster."""
-
-    _asynchronous: SecretsClient
 
     def set(self, name: str, value: str | bytes) -> NamedSecret:
         """Sets a secret for jobs of the current user: `secret=["NAME"]`. It replaces the value that
