@@ -28,7 +28,7 @@ _PUBLIC = {
     "iris.client.jobs.schedules": ("Overlap", "When"),
     "iris.client.logs.entries": ("LogEntry",),
     "iris.client.operate.cluster_manager": ("ClusterManager",),
-    "iris.client.pool.messages": ("CallLost", "PoolBroken", "PoolClosed"),
+    "iris.client.pool.errors": ("CallLost", "PoolBroken", "PoolClosed"),
     "iris.client.pool.pool": ("AsyncWorkerPool",),
     "iris.config": ("ClusterConfig", "load_config", "make_local_config"),
     "iris.model.errors": (

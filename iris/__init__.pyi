@@ -32,7 +32,7 @@ from iris.client.jobs.lists import JobFilter as JobFilter
 from iris.client.jobs.schedules import Overlap as Overlap, When as When
 from iris.client.logs.entries import LogEntry as LogEntry
 from iris.client.operate.cluster_manager import ClusterManager as ClusterManager
-from iris.client.pool.messages import (
+from iris.client.pool.errors import (
     CallLost as CallLost,
     PoolBroken as PoolBroken,
     PoolClosed as PoolClosed,

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from iris.client.operate.local.controller import ControllerProtocol, Progress, create_controller
+from iris.client.operate.controller import ControllerProtocol, Progress
+from iris.client.operate.make_controller import create_controller
 from iris.config import ClusterConfig
 
 T = TypeVar("T")

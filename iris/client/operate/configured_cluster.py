@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.operate.controller import Progress
-from iris.client.operate.local.controller import create_controller, known_config
+from iris.client.operate.make_controller import create_controller, known_config
 from iris.config import ClusterConfig, load_config, load_written
 from iris.model.errors import IrisError, NotFound, Rejected
 

@@ -4,10 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from iris.client.connect.encryption import payload_keys
 from iris.client.connect.identity import known_uid
 from iris.config import ClusterConfig, is_mixed
-from iris.model import names
 from iris.model.errors import InvalidValue
 from iris.model.slice.scale_groups import is_gcp_zone
 from iris.platforms.base import Platform
@@ -116,35 +114,3 @@ async def machines_of(config: ClusterConfig, machines: Path) -> Platform:
         return create_platform(config, machines)
     uid = await known_uid(Store(config.controller.bundle_prefix), config.name)
     return create_platform(config, over_ssh=manual_settings(config, uid))
-
-
-_FIELD = "controller.payload_keys"
-
-
-def check_payload_keys(config: ClusterConfig) -> None:
-    """Checks the keys of a cluster on Google Cloud, before its machines cost anything.
-
-    Raises:
-        InvalidValue: one side would not read what the other one encrypts; or the file of this
-            process cannot be used.
-    """
-    keys, configured = payload_keys(), config.controller.payload_keys
-    if keys is not None and not configured:
-        problem = (
-            "is only on this machine, and the machines on Google Cloud could not read what it"
-            " encrypts"
-        )
-        remedy = (
-            f"store the file in Secret Manager and set {_FIELD}: gcp:SECRET, or unset the variable"
-        )
-        raise InvalidValue(names.ENV_PAYLOAD_KEYS, keys.source, problem, remedy)
-    if keys is None and configured:
-        problem = (
-            f"is empty, and this machine could not read what the cluster encrypts ({_FIELD} is set)"
-        )
-        raise InvalidValue(
-            names.ENV_PAYLOAD_KEYS,
-            "",
-            problem,
-            f"name the file with its keys: {names.ENV_PAYLOAD_KEYS}=FILE",
-        )

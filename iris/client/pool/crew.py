@@ -20,7 +20,8 @@ from iris.client.functions.call import library_files, python_file
 from iris.client.functions.interpreter import for_pickles, is_bare, own_interpreter
 from iris.client.jobs.client import JobsClient
 from iris.client.pool.child import SCRIPT
-from iris.client.pool.messages import FILE, Mail, PoolBroken, PoolFile
+from iris.client.pool.errors import PoolBroken
+from iris.client.pool.messages import FILE, Mail, PoolFile
 from iris.client.views import Submitted
 from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.pack import pack

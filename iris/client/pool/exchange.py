@@ -17,11 +17,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client.connect.rpc import Connection
 from iris.client.functions.result import NoResult, Raised, restore
 from iris.client.pool.batches import Call
+from iris.client.pool.errors import CallLost
 from iris.client.pool.messages import (
     RETIRE,
     RUN_CALLS,
     Address,
-    CallLost,
     Mail,
     MessageLost,
     Summary,

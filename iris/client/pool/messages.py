@@ -8,7 +8,6 @@ payload keys of the cluster.
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from temporalio.converter import DataConverter
 
 from iris.client.pool import frames
 from iris.model import names
-from iris.model.errors import IrisError, NotFound, Rejected, first_line
+from iris.model.errors import NotFound, Rejected
 from iris.storage.object_store import Store
 
 #: The names of the activities.
@@ -155,34 +154,3 @@ def plain(client: Client) -> Client:
     config = client.config()
     config["data_converter"], config["plugins"] = DataConverter.default, []
     return Client(**config)
-
-
-class PoolBroken(IrisError, BrokenExecutor):
-    """The pool has no workers and gets none: their job has failed or was cancelled. The message
-    says why.
-    """
-
-    @classmethod
-    def of(cls, error: Exception) -> IrisError:
-        """Returns an error of Iris as it is; any other one as the cause of one that a program
-        expects.
-        """
-        if isinstance(error, IrisError):
-            return error
-        broken = cls(
-            f"the workers of the pool are lost: {type(error).__name__}: {first_line(error)}"
-        )
-        broken.__cause__ = error
-        return broken
-
-
-class PoolClosed(IrisError, RuntimeError):
-    """The pool takes no calls any more: it was shut down, or its client was closed, or this process
-    was forked from its own. A `RuntimeError`, as that of every executor.
-    """
-
-
-class CallLost(IrisError):
-    """The call ended its process each time that it was run, its request was cancelled in Temporal,
-    or the store failed.
-    """

@@ -20,8 +20,8 @@ from iris.client.functions.modules import is_missing, module_of
 from iris.client.pool import frames
 from iris.client.pool.batches import MOST, Call, CallQueue
 from iris.client.pool.crew import COUNT_INTERVAL, Crew, Prepared, check_workers, prepare
+from iris.client.pool.errors import PoolBroken, PoolClosed
 from iris.client.pool.exchange import Exchange
-from iris.client.pool.messages import PoolBroken, PoolClosed
 from iris.model.errors import InvalidValue, IrisError
 from iris.model.units import MIB, format_bytes
 

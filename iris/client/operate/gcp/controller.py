@@ -35,10 +35,10 @@ from iris.client.operate.controller import (
     status_of,
     with_contents,
 )
-from iris.client.operate.delete_slices import delete_directly, slice_ops, timeout_of
+from iris.client.operate.gcp.deletion import delete_directly, slice_ops, timeout_of
 from iris.client.operate.gcp.dry_run import UNKNOWN, shown_requests
+from iris.client.operate.gcp.payload_keys import check_payload_keys
 from iris.client.operate.gcp.wait_ready import until_it_answers
-from iris.client.operate.platforms import check_payload_keys
 from iris.config import ClusterConfig, dump_config
 from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable
 from iris.platforms.base import SliceOps, Unavailable

@@ -1,28 +1,23 @@
-"""Creates the control plane that a configuration names, and implements the one on this machine."""
+"""The control plane of a cluster on this machine."""
 
 import asyncio
 import contextlib
 import os
 from collections.abc import Collection
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self, TypedDict
 
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import (
     CONFIG,
-    ClusterRecord,
     ProcessRef,
     check_is_free,
     cluster_dir,
-    read_config,
     read_record,
     write_config,
 )
 from iris.client.operate.controller import (
-    ControllerProtocol,
     ControllerStatus,
-    GivesUpMachines,
     Progress,
     StopPlan,
     answering_client,
@@ -41,7 +36,6 @@ from iris.config import (
     dump_config,
     load_config,
     local_config,
-    served_kind,
 )
 from iris.model.errors import IrisError, Rejected, Unreachable
 from iris.model.slice.provisioning import FleetListing
@@ -55,19 +49,6 @@ from iris.worker_agents.local.launch import (
     stop_local,
 )
 
-if TYPE_CHECKING:
-    from iris.client.operate.gcp.controller import GcpController
-
-__all__ = [
-    "ControllerProtocol",
-    "ControllerStatus",
-    "LocalController",
-    "Progress",
-    "StopPlan",
-    "controller_of",
-    "create_controller",
-]
-
 #: How long slices may take to disappear: their tasks get their grace period, and then their end is
 #: recorded.
 DELETE_THROUGH_TIMEOUT = timedelta(minutes=4)
@@ -79,127 +60,18 @@ RESTART_TIMEOUT = timedelta(seconds=30)
 POLL_INTERVAL = timedelta(seconds=0.2)
 
 
-def create_controller(
-    config: ClusterConfig,
-    *,
-    ephemeral: bool = False,
-    owned: bool = False,
-    agents: Agents | None = None,
-    text: str | None = None,
-    progress: Progress = no_progress,
-) -> ControllerProtocol:
-    """Creates the control plane that a configuration names.
+class LocalOptions(TypedDict, total=False):
+    """Options of a cluster on this machine.
 
     Args:
-        ephemeral: a local cluster deletes its data when it stops.
-        owned: a local cluster stops when this process ends, however it ends.
-        agents: the processes of a local cluster's hosts; None: as suits the size of each slice.
-        text: the configuration as it was written; a cluster elsewhere gets exactly this text.
-        progress: called with progress messages of long operations.
-
-    Raises:
-        InvalidValue: this version does not support the configuration.
+        ephemeral: the cluster deletes its data when it stops.
+        owned: the cluster stops when this process ends, however it ends.
+        agents: the processes of the hosts; None: the size of each slice decides.
     """
-    kind = served_kind(config)
-    if kind == "manual":
-        from iris.client.operate.manual.controller import (
-            ManualController,  # imports asyncssh, which is optional
-        )
 
-        return ManualController(config, text=text, progress=progress)
-    if kind == "gcp":
-        from iris.client.operate.gcp.controller import (
-            GcpController,  # imports Google's clients, which is slow
-        )
-
-        return GcpController(config, text=text, progress=progress)
-    return LocalController(
-        config, ephemeral=ephemeral, owned=owned, agents=agents, progress=progress
-    )
-
-
-def controller_of(cluster: ClusterRef, progress: Progress = no_progress) -> ControllerProtocol:
-    """Creates the control plane of a cluster, with the cluster's last configuration or with that of
-    `--config`.
-
-    Raises:
-        NotFound: the cluster is not known here, or its configuration is gone.
-        InvalidValue: this version does not support the configuration.
-    """
-    record = cluster.known().record
-    if record is not None and not record.remote:
-        return LocalController.of(record.name, progress)
-    text = cluster.text or read_config(cluster.name)
-    return create_controller(load_config(text), text=text, progress=progress)
-
-
-def give_up(controller: ControllerProtocol, machines: Collection[str]) -> None:
-    """Counts the slices of these machines as gone, because the machines will not come back.
-
-    Raises:
-        InvalidValue: the cluster does not have such a machine.
-        Rejected: it has no machines over SSH.
-    """
-    if not isinstance(controller, GivesUpMachines):
-        raise Rejected("--give-up is for clusters of machines over SSH; run the command without it")
-    controller.give_up(machines)
-
-
-def gcp_controller(
-    cluster: ClusterRef, refusal: str, progress: Progress = no_progress
-) -> "GcpController":
-    """Creates the control plane of a cluster on Google Cloud.
-
-    Args:
-        refusal: the end of the error message for any other cluster.
-
-    Raises:
-        Rejected: the cluster is not on Google Cloud.
-    """
-    from iris.client.operate.gcp.controller import (
-        GcpController,  # imports Google's clients, which is slow
-    )
-
-    return GcpController(cluster.gcp_config(refusal), text=cluster.text, progress=progress)
-
-
-def locate(cluster: ClusterRef) -> None:
-    """Finds a cluster elsewhere that has not been used from here, and writes its record. Does
-    nothing for other clusters.
-
-    Raises:
-        Unreachable: the cluster does not run.
-        Rejected: this version cannot reach it.
-    """
-    if cluster.text is None or cluster.record is not None:
-        return
-    start = "start it with: iris cluster start --config FILE"
-    if cluster.platform == "local":  # machines over SSH: a cluster of simulated hosts has no text
-        problem = (
-            "was never started from this machine"
-            if read_record(cluster.name) is None
-            else "does not run"
-        )
-        raise Unreachable(f"cluster {cluster.name} {problem}; {start}")
-    elsewhere = cluster.platform == "manual"
-    controller = (
-        controller_of(cluster) if elsewhere else gcp_controller(cluster, "it cannot be reached")
-    )
-    if controller.discover() is None:
-        raise Unreachable(f"cluster {cluster.name} does not run; {start}")
-
-
-def known_config(record: ClusterRecord) -> ClusterConfig:
-    """Returns the last configuration of a cluster that was started from here.
-
-    Raises:
-        NotFound: the configuration is gone.
-    """
-    return (
-        load_config(read_config(record.name))
-        if record.remote
-        else LocalController.of(record.name).config
-    )
+    ephemeral: bool
+    owned: bool
+    agents: Agents | None
 
 
 class LocalController:

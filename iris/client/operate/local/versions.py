@@ -12,7 +12,7 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.deployment import own_version, version_in
 from iris.client.connect.rpc import Connection
-from iris.client.operate.debugging import worker_reports
+from iris.client.operate.worker_reports import worker_reports
 from iris.model import names
 from iris.model.errors import IrisError
 from iris.model.frozen import Frozen
