@@ -29,6 +29,6 @@ def deployment() -> WorkerDeploymentConfig:
 
 
 def version_in(report: WorkerHeartbeat) -> str | None:
-    """Returns the version of the process that sent the report; None if the report has no version."""
+    """Returns the version of the process that sent the report; None if it has no version."""
     reported = report.deployment_version
     return reported.build_id if reported.deployment_name == _NAME else None

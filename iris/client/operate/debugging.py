@@ -16,9 +16,9 @@ from iris.model.frozen import Frozen
 from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 
-#: The most hosts that one check names.
+#: The most hosts that the message of one check names.
 NAMED = 5
-#: The parts of a local cluster that have a log of their own.
+#: The parts of a local cluster that have their own log.
 PARTS = ("controller", "supervisor", "temporal")
 
 
@@ -27,9 +27,9 @@ class Check(Frozen):
 
     name: str
     ok: bool
-    #: In seconds.
+    #: The duration of the check, in seconds.
     took: float
-    #: What was found, or what is wrong.
+    #: What the check found, or what is wrong.
     said: str
 
 
@@ -43,14 +43,16 @@ class WorkerState(StrEnum):
 
 
 class WorkerRow(Frozen):
-    """An agent or a host: the service's last report of it, and the scheduler's state of it."""
+    """A host and its agent: the last report that the service has of the agent, and the scheduler's
+    state of the host.
+    """
 
     host: str
-    #: Empty: the scheduler does not know the host.
+    #: The host's slice; empty if the scheduler does not know the host.
     slice: str = ""
     state: WorkerState
     reason: str = ""
-    #: The time of the agent's last report, by the agent's own clock; None: the service has no
+    #: The time of the agent's last report, by the agent's own clock; None if the service has no
     #: report.
     reported_at: datetime | None = None
     started_at: datetime | None = None
@@ -107,8 +109,8 @@ class Diagnostics:
     async def _row(self, view: HostView, report: AgentReport | None, now: datetime) -> WorkerRow:
         """Builds the row of a host that the scheduler knows.
 
-        An agent's first report takes ten seconds. Until then the host is alive if it polls its task
-        queue.
+        An agent's first report takes ten seconds. Until then, a host counts as alive if it polls
+        its task queue.
         """
         state, reason = (
             (WorkerState.CLOSED, view.closed) if view.closed else (WorkerState.TAKES_WORK, "")

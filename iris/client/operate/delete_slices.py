@@ -1,4 +1,6 @@
-"""Deletes slices without a control plane. It uses only `SliceOps`, which cannot create anything."""
+"""Deletes slices without a control plane. This module uses only `SliceOps`, which cannot create
+anything.
+"""
 
 import asyncio
 import time
@@ -55,7 +57,7 @@ async def delete_all(
         progress: called with the zones that could not be listed and are listed again.
 
     Raises:
-        IrisError: after `timeout` some slices still exist, or a zone still cannot be listed.
+        IrisError: some slices still exist after `timeout`, or a zone still cannot be listed.
     """
     give_up = time.monotonic() + timeout.total_seconds()
     gone: set[str] = set()
@@ -95,7 +97,7 @@ async def unowned(
     """Returns the machines of a running cluster that have no live slice workflow.
 
     Raises:
-        Unreachable: the server does not answer or does not have this cluster, so the answer is
+        Unreachable: the service does not answer or does not have this cluster, so the answer is
             unknown.
     """
     await client.cluster.check_exists()

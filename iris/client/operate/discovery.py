@@ -17,9 +17,9 @@ class MachineSeen(Frozen):
     name: str
     zone: str
     project: str
-    #: Google's status, such as RUNNING.
+    #: The status that Google reports, such as RUNNING.
     status: str
-    #: The address in its network.
+    #: The address in the machine's network.
     address: str = ""
 
 
@@ -28,21 +28,22 @@ class Discovery(Frozen):
 
     cluster: str
     platform: str
-    #: Whether the control plane's process or machine runs; None: unknown from here.
+    #: Whether the control plane's process or machine runs; None if this machine cannot know.
     running: bool | None = None
     #: Whether the scheduler and the autoscaler answer.
     healthy: bool = False
-    #: `host:port` of its Temporal service, as this machine reaches it; empty: it cannot be reached.
+    #: The address of its Temporal service as this machine reaches it, `host:port`; empty if it
+    #: cannot be reached.
     address: str = ""
     namespace: str = ""
     store: str = ""
     ui: str = ""
-    #: The control plane's machine on Google Cloud; None: there is none.
+    #: The control plane's machine on Google Cloud; None for a cluster elsewhere.
     machine: MachineSeen | None = None
 
 
 def discovery(cluster: ClusterRef) -> Discovery:
-    """Returns the cluster's location and whether it answers. Opens a tunnel to a running cluster
+    """Returns the cluster's location, and whether it answers. Opens the tunnel to a running cluster
     that needs one.
     """
     if cluster.platform == "address":

@@ -1,4 +1,4 @@
-"""Makes the control plane of a cluster: on this machine, on Google Cloud, or on a machine over SSH."""
+"""Makes the control plane of a cluster: on this machine, on Google Cloud or over SSH."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Unpack
@@ -29,9 +29,10 @@ def create_controller(
     """Creates the control plane that a configuration names.
 
     Args:
-        text: the configuration as it was written; a cluster elsewhere gets exactly this text.
+        text: the configuration as the user wrote it. A cluster on another machine gets exactly this
+            text.
         progress: called with progress messages of long operations.
-        options: of a cluster on this machine; they have no effect on others.
+        options: the options of a cluster on this machine. They have no effect on other clusters.
 
     Raises:
         InvalidValue: this version does not support the configuration.
@@ -49,8 +50,8 @@ def create_controller(
 
 
 def controller_of(cluster: ClusterRef, progress: Progress = no_progress) -> ControllerProtocol:
-    """Creates the control plane of a cluster, with the cluster's last configuration or with that of
-    `--config`.
+    """Creates the control plane of a cluster, with its last configuration or with the configuration
+    of `--config`.
 
     Raises:
         NotFound: the cluster is not known here, or its configuration is gone.
@@ -92,8 +93,8 @@ def gcp_controller(
 
 
 def locate(cluster: ClusterRef) -> None:
-    """Finds a cluster elsewhere that has not been used from here, and writes its record. Does
-    nothing for other clusters.
+    """Finds a cluster on another machine that has not been used from here, and writes its record.
+    Does nothing for other clusters.
 
     Raises:
         Unreachable: the cluster does not run.

@@ -1,4 +1,4 @@
-"""Reads the reports of workers: Temporal keeps the last heartbeat of each worker of a namespace."""
+"""Reads the last report that Temporal has of each worker of a namespace."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ async def agent_reports(connection: Connection) -> dict[tuple[str, str], AgentRe
     """Returns the last report of each agent, by (host, incarnation).
 
     Raises:
-        Rejected, Unreachable: as `worker_reports`.
+        Rejected: the service has no list of workers.
     """
     found: dict[tuple[str, str], AgentReport] = {}
     async for heartbeat in worker_reports(connection):
@@ -44,11 +44,11 @@ async def agent_reports(connection: Connection) -> dict[tuple[str, str], AgentRe
 
 
 async def worker_reports(connection: Connection) -> AsyncIterator[WorkerHeartbeat]:
-    """Yields the last report of each worker of the namespace. Those that ended without saying so
-    stay for some minutes.
+    """Yields the last report of each worker of the namespace. The report of a worker that was
+    killed stays for some minutes.
 
     Raises:
-        Rejected: the service has no such list.
+        Rejected: the service has no list of workers.
         Unreachable: the service does not answer.
     """
     request = ListWorkersRequest(namespace=connection.client.namespace, page_size=PAGE)

@@ -18,8 +18,8 @@ from iris.platforms.gcp.settings import GcpSettings
 #: How long slices may take to disappear: their tasks get their grace period, and Google takes
 #: minutes to delete a TPU.
 DELETE_TIMEOUT = timedelta(minutes=15)
-#: How long a machine over SSH may take. One that is down may not answer for days, and the stop then
-#: names it.
+#: How long a slice on a machine over SSH may take to disappear. A machine that is down may not
+#: answer for days; the stop then names it.
 MACHINE_TIMEOUT = timedelta(seconds=90)
 
 
@@ -39,11 +39,11 @@ async def delete_directly(
     """Deletes all slices without the control plane, and returns their ids.
 
     Args:
-        machines: also gives back the machines over SSH. A control plane that did so needs no
-            confirmation: this machine may not reach them.
+        machines: whether to give back the machines over SSH, too. This machine may not reach them,
+            and the control plane may have given them back already.
 
     Raises:
-        IrisError: some slices may still be there. All others are deleted.
+        IrisError: some slices may still exist. All others are deleted.
     """
     parts = [delete_all(create_platform(config, settings=settings), DELETE_TIMEOUT, progress)]
     lab = over_ssh(config, settings.uid)

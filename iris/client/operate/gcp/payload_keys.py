@@ -13,8 +13,8 @@ def check_payload_keys(config: ClusterConfig) -> None:
     """Checks the keys of a cluster on Google Cloud, before its machines cost anything.
 
     Raises:
-        InvalidValue: one side would not read what the other one encrypts; or the file of this
-            process cannot be used.
+        InvalidValue: the machines on Google Cloud or this machine could not decrypt what the other
+            side encrypts; or the file of keys cannot be used.
     """
     keys, configured = payload_keys(), config.controller.payload_keys
     if keys is not None and not configured:

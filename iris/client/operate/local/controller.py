@@ -49,14 +49,15 @@ from iris.worker_agents.local.launch import (
     stop_local,
 )
 
-#: How long slices may take to disappear: their tasks get their grace period, and then their end is
-#: recorded.
+#: How long slices may take to disappear: their tasks get their grace period, and the scheduler
+#: records their end.
 DELETE_THROUGH_TIMEOUT = timedelta(minutes=4)
-#: How long directly deleted machines may take to disappear: an agent gives its programs their grace
-#: period.
+#: How long machines may take to disappear after a direct deletion: an agent gives its programs
+#: their grace period.
 DELETE_TIMEOUT = timedelta(minutes=1)
-#: A restarted control plane answers within this time.
+#: How long a restarted control plane may take to answer.
 RESTART_TIMEOUT = timedelta(seconds=30)
+#: The pause between two checks of a restarted control plane.
 POLL_INTERVAL = timedelta(seconds=0.2)
 
 
@@ -75,8 +76,8 @@ class LocalOptions(TypedDict, total=False):
 
 
 class LocalController:
-    """Implements `ControllerProtocol` for a cluster on this machine. Its supervisor outlives the
-    process that started it.
+    """Implements `ControllerProtocol` for a cluster on this machine. The cluster's supervisor
+    outlives the process that started it.
     """
 
     def __init__(
@@ -107,19 +108,19 @@ class LocalController:
         return cls(config.model_copy(update={"name": name}), progress=progress)
 
     def start(self, *, new: bool = False) -> str:
-        """Implements `ControllerProtocol.start`. Waits until the groups' minimum number of hosts
-        takes work.
+        """Implements `ControllerProtocol.start`. Waits until the minimum number of hosts of each
+        group takes work.
 
-        Machines over SSH that cannot be used are reported, and the cluster starts with the others.
+        Reports each machine over SSH that cannot be used, and starts the cluster with the others.
 
         Args:
-            new: has no effect: a running cluster is always refused, and one that does not come up
-                is always ended.
+            new: has no effect. This method always refuses a cluster that runs, and always ends one
+                that does not come up.
 
         Raises:
-            Rejected: a cluster with this name runs already, or is known to be elsewhere.
-            IrisError: the cluster did not start; the message has the end of its log. Or no machine
-                over SSH can be used.
+            Rejected: a cluster with this name runs already, or is known to be on another machine.
+            IrisError: no machine over SSH can be used; or the cluster did not start, and the
+                message has the end of its log.
         """
         check_is_free(self.name, over_ssh=self._over_ssh)
         if self._over_ssh and self.discover() is None:
@@ -155,12 +156,12 @@ class LocalController:
             raise IrisError(left)
 
     def give_up(self, machines: Collection[str]) -> None:
-        """Removes machines that will not come back from the cluster's configuration, before a stop:
-        their slices count as gone.
+        """Removes lost machines from the cluster's configuration before a stop, so that their
+        slices count as gone.
 
         Raises:
             InvalidValue: the cluster does not have such a machine.
-            Rejected: it has no machines over SSH.
+            Rejected: the cluster has no machines over SSH.
         """
         if not self._over_ssh:
             raise Rejected(
@@ -198,8 +199,8 @@ class LocalController:
         return await with_contents(plan, client)
 
     def requests(self) -> dict[str, Any]:
-        """Implements `ControllerProtocol.requests`. Returns nothing: a local cluster makes no
-        platform requests.
+        """Implements `ControllerProtocol.requests`. Returns no requests: a local cluster sends none
+        to a platform.
         """
         return {}
 
@@ -219,8 +220,8 @@ class LocalController:
         return record.address
 
     def reload(self) -> str:
-        """Implements `ControllerProtocol.reload`. Also writes the file that the control plane reads
-        when it starts.
+        """Implements `ControllerProtocol.reload`. Also writes the configuration file that the
+        control plane reads when it starts.
 
         Raises:
             Unreachable: the cluster does not run.
@@ -261,7 +262,7 @@ class LocalController:
         """Returns the part of the platform that lists and deletes the cluster's machines.
 
         Raises:
-            Unreachable: as in `machines_of`.
+            Unreachable: the store cannot be read.
         """
         return await machines_of(self.config, machines_dir(cluster_dir(self.name)))
 
@@ -273,8 +274,8 @@ class LocalController:
         return self.config.platform.manual is not None
 
     async def _give_back(self, *, alive: bool) -> str:
-        """Deletes the slices on machines over SSH. Returns what may be left, and how to finish;
-        empty: nothing is.
+        """Deletes the slices on machines over SSH. Returns a message about slices that may be left,
+        and how to delete them; empty if no slices are left.
         """
         try:
             return await give_back(
@@ -297,8 +298,7 @@ class LocalController:
         try:
             deleted = await delete_all(await self.machines(), DELETE_TIMEOUT, self._progress)
             self._progress(f"deleted {', '.join(deleted)}" if deleted else "there are none")
-        # the supervisor's stop, or the cleanup after it, ends what is left on this machine
-        except IrisError as error:
+        except IrisError as error:  # the stop of the supervisor ends what is left
             self._progress(str(error))
 
     async def _answering_client(self) -> AsyncIrisClient | None:
