@@ -11,7 +11,7 @@ from iris.model.job.endpoints import Endpoint
 
 
 class AsyncActorClient:
-    """As `ActorClient`: each method is a coroutine.
+    """Calls the methods of one actor. It is an `ActorClient` whose methods are coroutines.
 
     async with AsyncActorClient(client, "replay") as replay:
         await replay.add(sample)
@@ -30,8 +30,9 @@ class AsyncActorClient:
 
         Args:
             client: of the job's cluster, such as `AsyncIrisClient.from_env()`.
-            name: under which the actor is registered.
-            job: a job of the family that has it; None: that of this program.
+            name: the name of the actor.
+            job: a job. The actor may be in this job, its parents and all of their child
+                jobs. None for this program's job.
             call_timeout: the most seconds of a call; None: no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
@@ -65,7 +66,8 @@ class AsyncActorClient:
 
 
 class AsyncActorPool:
-    """As `ActorPool`: each method is a coroutine, and `broadcast` needs no second wait.
+    """Calls the methods of all actors of a name. It is an `ActorPool` whose methods are coroutines;
+    `broadcast` returns the results directly.
 
     workers = AsyncActorPool(client, "worker")
     loss = await workers.call().train(batch)
@@ -81,12 +83,14 @@ class AsyncActorPool:
         call_timeout: float | None = None,
         find_timeout: float = 60.0,
     ) -> None:
-        """Connects at the first call. New actors are noticed after some seconds.
+        """Creates a client of these actors. It connects at the first call, and notices new actors
+        after some seconds.
 
         Args:
             client: of the job's cluster, such as `AsyncIrisClient.from_env()`.
-            name: under which the actors are registered.
-            job: a job of the family that has them; None: that of this program.
+            name: the name of the actors.
+            job: a job. The actors may be in this job, its parents and all of their child
+                jobs. None for this program's job.
             call_timeout: the most seconds of a call; None: no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
@@ -100,7 +104,7 @@ class AsyncActorPool:
         self._actors = Actors(client, name, job, call_timeout, find_timeout)
 
     async def endpoints(self) -> Sequence[Endpoint]:
-        """Returns the endpoints of the actors that there are now.
+        """Returns the endpoints of the present actors.
 
         Raises:
             NotFound: there is no such job.
@@ -117,7 +121,8 @@ class AsyncActorPool:
         return AsyncMethods(lambda method: _caller(self._actors, self._actors.any, method))
 
     def broadcast(self) -> "AsyncMethods":
-        """Returns an actor whose next method call goes to all, with an `ActorResult` of each.
+        """Returns an actor whose next method call goes to all actors, with an `ActorResult` from
+        each.
 
         Raises:
             Unreachable: at the method's call: no control plane tells which actors there are. What
@@ -159,7 +164,7 @@ class AsyncActorPool:
 
 
 class AsyncMethods:
-    """The methods of an actor, by their names."""
+    """The methods of an actor by their names."""
 
     def __init__(self, method: Callable[[str], Callable[..., Coroutine[Any, Any, Any]]]) -> None:
         self._method = method

@@ -1,6 +1,4 @@
-"""Calls the methods of actors, for programs that are not asynchronous: of one actor, or of all that
-have a name.
-"""
+"""Calls the methods of actors, for programs that are not asynchronous."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +12,7 @@ from iris.model.job.endpoints import Endpoint
 
 
 class _Calls:
-    """The calls of actors on the client's loop."""
+    """Calls actors on the client's event loop."""
 
     def __init__(
         self,
@@ -42,14 +40,15 @@ class _Calls:
 
 
 class ActorClient:
-    """Calls the methods of the actor of a name: of the first, by job and task, if several have it.
+    """Calls the methods of one actor. If several actors have the name, it is the first by job and
+    task.
 
     with ActorClient(iris.context().client, "replay") as replay:
         replay.add(sample)
 
-    If the actor's task is retried, calls wait for the new attempt, whose actor has a new state. The
-    end of the `with` block closes the connections. Without one, they are closed a minute after the
-    last call.
+    If the actor's task is retried, calls wait for the new attempt. Its actor has a new state. The
+    end of the `with` block closes the connections. Without such a block, a connection closes a
+    minute after its last call.
     """
 
     def __init__(
@@ -65,8 +64,9 @@ class ActorClient:
 
         Args:
             client: of the job's cluster, such as `iris.context().client`.
-            name: under which the actor is registered.
-            job: a job of the family that has it; None: that of this program.
+            name: the name of the actor.
+            job: a job. The actor may be in this job, its parents and all of their child
+                jobs. None for this program's job.
             call_timeout: the most seconds of a call; None: no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
@@ -100,7 +100,7 @@ class ActorClient:
 
 
 class Broadcast:
-    """Calls of one method of all actors, which run."""
+    """The running calls of one method of all actors."""
 
     def __init__(self, what: str, calls: Sequence[tuple[Endpoint, "Future[bytes]"]]) -> None:
         self._what = what
@@ -110,8 +110,8 @@ class Broadcast:
         """Returns the results, in the order of jobs and tasks.
 
         Args:
-            timeout: the seconds after which a call that has no result counts as failed, with a
-                `TimeoutError`.
+            timeout: how many seconds all calls may take; None for no limit. A call without a result
+                counts as failed, with a `TimeoutError`.
         """
         end = None if timeout is None else time.monotonic() + timeout
         results = []
@@ -129,7 +129,7 @@ class Broadcast:
 
 
 class ActorPool:
-    """All actors of a name, such as one in each task of a job.
+    """Calls the methods of all actors of a name, such as one actor in each task of a job.
 
     workers = ActorPool(iris.context().client, "worker")
     loss = workers.call().train(batch)                 # the next one, in turn
@@ -145,12 +145,14 @@ class ActorPool:
         call_timeout: float | None = None,
         find_timeout: float = 60.0,
     ) -> None:
-        """Connects at the first call. New actors are noticed after some seconds.
+        """Creates a client of these actors. It connects at the first call, and notices new actors
+        after some seconds.
 
         Args:
             client: of the job's cluster, such as `iris.context().client`.
-            name: under which the actors are registered.
-            job: a job of the family that has them; None: that of this program.
+            name: the name of the actors.
+            job: a job. The actors may be in this job, its parents and all of their child
+                jobs. None for this program's job.
             call_timeout: the most seconds of a call; None: no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
@@ -165,7 +167,7 @@ class ActorPool:
 
     @property
     def endpoints(self) -> Sequence[Endpoint]:
-        """The endpoints of the actors that there are now."""
+        """The endpoints of the present actors."""
         return self._calls.loop.run(self._calls.actors.find())
 
     def call(self) -> "Methods":
@@ -217,7 +219,7 @@ class ActorPool:
 
 
 class Methods:
-    """The methods of an actor, by their names."""
+    """The methods of an actor by their names."""
 
     def __init__(self, call: Callable[[str, Any, Any], Any]) -> None:
         self._call = call

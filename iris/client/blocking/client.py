@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class IrisClient(IrisClientMethods):
-    """A connection to one cluster, which any thread may use.
+    """A connection to one cluster. Any thread may use it.
 
     with IrisClient.local() as client:
         job = client.submit(train, 0.1, resources=Resources(cpu=2))
@@ -40,13 +40,13 @@ class IrisClient(IrisClientMethods):
 
         Args:
             cluster: its name or its address: `HOST:PORT`, or `HOST:PORT/NAME` where several
-                clusters share a service. None: the cluster that the environment names, else the
-                only one that is known here.
+                clusters share a service. None for the cluster that the environment names, or else
+                the only cluster that is known here.
             workspace: the default of `submit`.
 
         Raises:
             Unreachable: the cluster does not run or does not answer.
-            NotFound: there are several clusters and none was named, or the service has no such
+            NotFound: there are several clusters and `cluster` is None, or the service has no such
                 cluster.
         """
         self._start(AsyncIrisClient.connect(cluster, workspace=workspace))
@@ -95,16 +95,17 @@ class IrisClient(IrisClientMethods):
         tpu: str | None = None,
         workspace: Path | str | bool | None = None,
     ) -> Self:
-        """Starts a cluster on this machine. It ends with the client, and at last with the program.
+        """Starts a cluster on this machine. It ends with the client, at the latest at the end of
+        the program.
 
         Args:
-            config: the shapes of its groups; None: one host.
-            tpu: instead of `config`: the cluster also has one simulated slice of this type, such as
-                `"v5litepod-16"`.
+            config: a configuration whose scale groups the cluster gets; None for one host.
+            tpu: a TPU type, such as `"v5litepod-16"`, instead of `config`. The cluster gets one
+                simulated slice of this type.
             workspace: the default of `submit`.
 
         Raises:
-            InvalidValue: there is no such type, or `config` and `tpu` are both given.
+            InvalidValue: there is no such TPU type, or `config` and `tpu` are both given.
             IrisError: the cluster did not start.
         """
         from iris.client.operate.cluster_manager import ClusterManager
@@ -135,17 +136,15 @@ class IrisClient(IrisClientMethods):
 
     @property
     def parts(self) -> tuple[AsyncIrisClient, BackgroundLoop]:
-        """The asynchronous client, and the loop on which it runs: for what is built on both, such
-        as pools.
-        """
+        """The asynchronous client and its event loop, for code on top of both, such as pools."""
         return self._asynchronous, self._loop
 
     def jobs(self, wanted: JobFilter | None = None, *, limit: int = 50) -> Sequence[JobRow]:
-        """Lists jobs, the newest first, also while no control plane answers.
+        """Lists jobs, the newest first. Works also while no control plane answers.
 
         Args:
-            wanted: which ones; None: all, ended ones too.
-            limit: at most so many.
+            wanted: a filter for the jobs; None for all jobs, including jobs that have ended.
+            limit: the most jobs of the list.
 
         Raises:
             InvalidValue: no user can have the name in `wanted`.
@@ -154,11 +153,12 @@ class IrisClient(IrisClientMethods):
         return self._loop.run(self._asynchronous.jobs.list(wanted, limit=limit))
 
     def endpoints(self, prefix: str = "", job: str | None = None) -> Sequence[Endpoint]:
-        """Lists the addresses that tasks have made known, by job, task and name.
+        """Lists the addresses that tasks have registered, by job, task and name.
 
         Args:
-            prefix: only those whose names begin with it.
-            job: a job of the family; None: that of this program.
+            prefix: the beginning of the names to list.
+            job: a job. The list has the endpoints of this job, its parents and all of their child
+                jobs. None for this program's job.
 
         Raises:
             InvalidValue: the program does not run in a job, and `job` is None.
@@ -168,10 +168,10 @@ class IrisClient(IrisClientMethods):
         return self._loop.run(self._asynchronous.endpoints.list(prefix, job))
 
     def close(self) -> None:
-        """Ends the connection, and the cluster if `local` has started it. Jobs elsewhere continue.
+        """Ends the connection. Also ends a cluster that `local` has started. Other jobs continue.
 
-        Raises nothing. In a process that was forked, such as a worker of `multiprocessing`, it does
-        nothing: the connection is its parent's.
+        Raises no error. In a forked process, such as a worker of `multiprocessing`, it does
+        nothing, because the connection belongs to the parent process.
         """
         if not self._loop.forked:
             self._undo.close()

@@ -1,4 +1,4 @@
-"""One job, for programs that are not asynchronous: what is written by hand."""
+"""The handle of a job for programs that are not asynchronous: the hand-written parts."""
 
 import asyncio
 import html
@@ -33,32 +33,30 @@ class Job(JobMethods[T], Generic[T]):
 
     @property
     def id(self) -> str:
-        """`USER/NAME`."""
+        """The id of the job: `USER/NAME`, or `USER/PARENT/NAME` for a child job."""
         return self._asynchronous.id
 
     @property
     def run_id(self) -> str | None:
-        """The run of the job's workflow; None: the latest."""
+        """The id of the run of the job's workflow; None for the latest run."""
         return self._asynchronous.run_id
 
     @property
     def run_number(self) -> int | None:
-        """The run's number among those of the name, as in `NAME#2`; None: the job was not named by
-        it.
-        """
+        """The number of the run, as in `NAME#2`; None if the handle was made without a number."""
         return self._asynchronous.run_number
 
     @property
     def is_bare(self) -> bool:
-        """Whether the next question finds out which job is meant: it was named without its user by
-        a program in a job.
+        """Whether the next request finds out which job is meant: a program in a job named the job
+        without its user.
         """
         return self._asynchronous.is_bare
 
     @property
     def ui(self) -> str:
-        """The job's page in Temporal's Web UI; empty: there is none, or the run is not known
-        yet.
+        """The address of the job's page in Temporal's Web UI; empty if there is no such page, or
+        the run is not known yet.
         """
         return self._asynchronous.ui
 
@@ -68,11 +66,11 @@ class Job(JobMethods[T], Generic[T]):
         Ctrl-C ends the wait and not the job.
 
         Args:
-            timeout: in seconds if it is a number; None: no limit.
-            stream_logs: prints the job's output meanwhile.
+            timeout: the longest wait, in seconds if it is a number; None for no limit.
+            stream_logs: whether to print the job's output meanwhile.
 
         Raises:
-            WaitTimeout: the timeout has expired; the job continues. It is a `TimeoutError`.
+            WaitTimeout: the timeout has expired; the job continues. The error is a `TimeoutError`.
             NotFound: there is no such job.
             Unreachable: the service does not answer.
         """
@@ -93,7 +91,7 @@ class Job(JobMethods[T], Generic[T]):
         return repr(self._asynchronous)
 
     def _repr_html_(self) -> str:
-        """A notebook shows the job's current state."""
+        """Returns the job's current state as HTML for a notebook."""
         from iris.client.blocking.job_table import job_table
 
         try:

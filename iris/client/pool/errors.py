@@ -6,14 +6,14 @@ from iris.model.errors import IrisError, first_line
 
 
 class PoolBroken(IrisError, BrokenExecutor):
-    """The pool has no workers and gets none: their job has failed or was cancelled. The message
-    says why.
+    """The pool has no workers and gets no new ones, because their job has failed or was cancelled.
+    The message has the reason.
     """
 
     @classmethod
     def of(cls, error: Exception) -> IrisError:
-        """Returns an error of Iris as it is; any other one as the cause of one that a program
-        expects.
+        """Returns an error of Iris as it is. Returns a `PoolBroken` with any other error as its
+        cause.
         """
         if isinstance(error, IrisError):
             return error
@@ -25,12 +25,12 @@ class PoolBroken(IrisError, BrokenExecutor):
 
 
 class PoolClosed(IrisError, RuntimeError):
-    """The pool takes no calls any more: it was shut down, or its client was closed, or this process
-    was forked from its own. A `RuntimeError`, as that of every executor.
+    """The pool accepts no more calls: it was shut down, its client was closed, or this process was
+    forked from the pool's process. It is a `RuntimeError`, as for every executor.
     """
 
 
 class CallLost(IrisError):
-    """The call ended its process each time that it was run, its request was cancelled in Temporal,
-    or the store failed.
+    """The call is lost: it ended its process each time that it ran, its request was cancelled in
+    Temporal, or the store failed.
     """
