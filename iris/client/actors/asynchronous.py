@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from iris.client.actors.calls import ActorResult, Actors, Choose, first, request, same, value_of
@@ -26,22 +25,22 @@ class AsyncActorClient:
         call_timeout: float | None = None,
         find_timeout: float = 60.0,
     ) -> None:
-        """Connects at the first call.
+        """Creates a client of this actor. It connects at the first call.
 
         Args:
-            client: of the job's cluster, such as `AsyncIrisClient.from_env()`.
+            client: a client of the job's cluster, such as `AsyncIrisClient.from_env()`.
             name: the name of the actor.
             job: a job. The actor may be in this job, its parents and all of their child
                 jobs. None for this program's job.
-            call_timeout: the most seconds of a call; None: no limit.
+            call_timeout: how many seconds a call may take; None for no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
         Raises:
-            InvalidValue: at the first call: `job` is None, and the program does not run in a job.
+            InvalidValue: at the first call: `job` is None, but the program does not run in a job.
             ActorUnavailable: at a call: no actor answered in time. The call was not sent.
-            CallInterrupted: at a call: the actor went away, and the call may have run or not.
-            TimeoutError: at a call: it takes longer than `call_timeout`; it continues.
-            Exception: at a call: what the method has raised.
+            CallInterrupted: at a call: the actor has gone away. The call may have run or not.
+            TimeoutError: at a call: the call takes longer than `call_timeout`. It continues.
+            Exception: at a call: the error that the method has raised.
         """
         self._actors = Actors(client, name, job, call_timeout, find_timeout)
 
@@ -53,12 +52,7 @@ class AsyncActorClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._actors.close()
 
     def __repr__(self) -> str:
@@ -87,19 +81,19 @@ class AsyncActorPool:
         after some seconds.
 
         Args:
-            client: of the job's cluster, such as `AsyncIrisClient.from_env()`.
+            client: a client of the job's cluster, such as `AsyncIrisClient.from_env()`.
             name: the name of the actors.
             job: a job. The actors may be in this job, its parents and all of their child
                 jobs. None for this program's job.
-            call_timeout: the most seconds of a call; None: no limit.
+            call_timeout: how many seconds a call may take; None for no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
         Raises:
-            InvalidValue: at the first call: `job` is None, and the program does not run in a job.
+            InvalidValue: at the first call: `job` is None, but the program does not run in a job.
             ActorUnavailable: at a call: no actor answered in time. The call was not sent.
-            CallInterrupted: at a call: the actor went away, and the call may have run or not.
-            TimeoutError: at a call: it takes longer than `call_timeout`; it continues.
-            Exception: at a call: what the method has raised.
+            CallInterrupted: at a call: the actor has gone away. The call may have run or not.
+            TimeoutError: at a call: the call takes longer than `call_timeout`. It continues.
+            Exception: at a call: the error that the method has raised.
         """
         self._actors = Actors(client, name, job, call_timeout, find_timeout)
 
@@ -113,20 +107,20 @@ class AsyncActorPool:
         return await self._actors.find()
 
     def call(self) -> "AsyncMethods":
-        """Returns an actor whose next method call goes to the next actor in turn.
+        """Returns an object whose next method call goes to the next actor in turn.
 
         Raises:
-            ActorUnavailable, CallInterrupted, TimeoutError, Exception: at the method's call.
+            ActorUnavailable, CallInterrupted, TimeoutError, Exception: the method call fails.
         """
         return AsyncMethods(lambda method: _caller(self._actors, self._actors.any, method))
 
     def broadcast(self) -> "AsyncMethods":
-        """Returns an actor whose next method call goes to all actors, with an `ActorResult` from
+        """Returns an object whose next method call goes to all actors, with an `ActorResult` from
         each.
 
         Raises:
-            Unreachable: at the method's call: no control plane tells which actors there are. What
-                an actor raises is in its `ActorResult`.
+            Unreachable: at the method call: no control plane answers, so the actors are unknown. An
+                error of an actor is in its `ActorResult`.
         """
 
         def broadcast(method: str) -> Callable[..., Coroutine[Any, Any, list[ActorResult]]]:
@@ -145,21 +139,16 @@ class AsyncActorPool:
         return AsyncMethods(broadcast)
 
     def close(self) -> None:
-        """Closes the connections, those of running calls with the end of their calls.
+        """Closes the connections. The connection of a running call closes at the end of the call.
 
-        Further calls are refused with an `IrisError`.
+        A further call raises an `IrisError`.
         """
         self._actors.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
 

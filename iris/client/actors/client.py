@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, Self
 
 from iris.client.actors.calls import ActorResult, Actors, Choose, first, request, same, value_of
@@ -60,22 +59,22 @@ class ActorClient:
         call_timeout: float | None = None,
         find_timeout: float = 60.0,
     ) -> None:
-        """Connects at the first call.
+        """Creates a client of this actor. It connects at the first call.
 
         Args:
-            client: of the job's cluster, such as `iris.context().client`.
+            client: a client of the job's cluster, such as `iris.context().client`.
             name: the name of the actor.
             job: a job. The actor may be in this job, its parents and all of their child
                 jobs. None for this program's job.
-            call_timeout: the most seconds of a call; None: no limit.
+            call_timeout: how many seconds a call may take; None for no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
         Raises:
-            InvalidValue: at the first call: `job` is None, and the program does not run in a job.
+            InvalidValue: at the first call: `job` is None, but the program does not run in a job.
             ActorUnavailable: at a call: no actor answered in time. The call was not sent.
-            CallInterrupted: at a call: the actor went away, and the call may have run or not.
-            TimeoutError: at a call: it takes longer than `call_timeout`; it continues.
-            Exception: at a call: what the method has raised.
+            CallInterrupted: at a call: the actor has gone away. The call may have run or not.
+            TimeoutError: at a call: the call takes longer than `call_timeout`. It continues.
+            Exception: at a call: the error that the method has raised.
         """
         self._calls = _Calls(client, name, job, call_timeout, find_timeout)
 
@@ -87,12 +86,7 @@ class ActorClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._calls.close()
 
     def __repr__(self) -> str:
@@ -149,19 +143,19 @@ class ActorPool:
         after some seconds.
 
         Args:
-            client: of the job's cluster, such as `iris.context().client`.
+            client: a client of the job's cluster, such as `iris.context().client`.
             name: the name of the actors.
             job: a job. The actors may be in this job, its parents and all of their child
                 jobs. None for this program's job.
-            call_timeout: the most seconds of a call; None: no limit.
+            call_timeout: how many seconds a call may take; None for no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
         Raises:
-            InvalidValue: at the first call: `job` is None, and the program does not run in a job.
+            InvalidValue: at the first call: `job` is None, but the program does not run in a job.
             ActorUnavailable: at a call: no actor answered in time. The call was not sent.
-            CallInterrupted: at a call: the actor went away, and the call may have run or not.
-            TimeoutError: at a call: it takes longer than `call_timeout`; it continues.
-            Exception: at a call: what the method has raised.
+            CallInterrupted: at a call: the actor has gone away. The call may have run or not.
+            TimeoutError: at a call: the call takes longer than `call_timeout`. It continues.
+            Exception: at a call: the error that the method has raised.
         """
         self._calls = _Calls(client, name, job, call_timeout, find_timeout)
 
@@ -171,10 +165,10 @@ class ActorPool:
         return self._calls.loop.run(self._calls.actors.find())
 
     def call(self) -> "Methods":
-        """Returns an actor whose next method call goes to the next actor in turn.
+        """Returns an object whose next method call goes to the next actor in turn.
 
         Raises:
-            ActorUnavailable, CallInterrupted, TimeoutError, Exception: at the method's call.
+            ActorUnavailable, CallInterrupted, TimeoutError, Exception: the method call fails.
         """
         return Methods(
             lambda method, args, kwargs: self._calls.call(
@@ -183,30 +177,25 @@ class ActorPool:
         )
 
     def broadcast(self) -> "Methods":
-        """Returns an actor whose next method call goes to all actors, as a `Broadcast`.
+        """Returns an object whose next method call goes to all actors, as a `Broadcast`.
 
         Raises:
-            Unreachable: at the method's call: no control plane tells which actors there are. What
-                an actor raises is in its `ActorResult`.
+            Unreachable: at the method call: no control plane answers, so the actors are unknown. An
+                error of an actor is in its `ActorResult`.
         """
         return Methods(self._broadcast)
 
     def close(self) -> None:
-        """Closes the connections, those of running calls with the end of their calls.
+        """Closes the connections. The connection of a running call closes at the end of the call.
 
-        Further calls are refused with an `IrisError`.
+        A further call raises an `IrisError`.
         """
         self._calls.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _broadcast(self, method: str, args: Any, kwargs: Any) -> Broadcast:

@@ -7,7 +7,6 @@ import pickle
 import socket
 import threading
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import cloudpickle
@@ -60,7 +59,8 @@ class ActorServer:
         #: Connections of callers that have not proved yet that they know the token, the oldest
         #: first.
         self._unproved: dict[socket.socket, None] = {}
-        #: Connections of callers that have proved it. They stay open between calls.
+        #: Connections of callers that have proved that they know the token. They stay open between
+        #: calls.
         self._callers: set[socket.socket] = set()
 
     def register(
@@ -160,12 +160,7 @@ class ActorServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # -- in threads

@@ -23,8 +23,8 @@ from iris.storage.object_store import Store
 RUN = "iris.run"
 #: How long the other side may take to prove that it knows the token, in seconds.
 HANDSHAKE_TIMEOUT = 10.0
-#: When a vanished host counts as gone: after so many idle seconds, then attempts at this interval.
-#: By the names of socket options, because some systems lack some of them.
+#: The TCP keep-alive settings, in seconds and attempts, after which a vanished host counts as gone.
+#: The keys are names of socket options, because some systems lack some options.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 #: The sizes of a random number and of a proof, in bytes.
 _NONCE = _PROOF = 32

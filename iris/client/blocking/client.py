@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Coroutine, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from iris.client.blocking.event_loop import BackgroundLoop
@@ -179,12 +178,7 @@ class IrisClient(IrisClientMethods):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The field of a payload's metadata with the encoding of its data, and the encoding of encrypted
-#: payloads. Temporal's examples use the same names of fields.
+#: The field of a payload's metadata with the encoding of its data. Temporal's examples use the same
+#: names of fields.
 ENCODING = "encoding"
+#: The encoding of an encrypted payload.
 ENCRYPTED = b"binary/encrypted"
 #: The field of a payload's metadata with the name of the key.
 KEY_ID = "encryption-key-id"

@@ -64,7 +64,8 @@ class ClusterManager:
         Temporal service, `host:port`.
 
         Args:
-            new: refuses a cluster that exists already, and removes one that does not come up.
+            new: whether to refuse a cluster that exists already, and to remove a new one that does
+                not come up.
 
         Raises:
             InvalidValue: this version does not support the configuration.

@@ -31,8 +31,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 #: The number of functions that the process keeps, so that a later call need not unpickle its
 #: function again.
 KEPT = 32
-#: A batch ends early after so many seconds, or with so many bytes of answers. An empty answer
-#: reports that. The other calls of the batch then go to any idle worker.
+#: A batch ends early after LONGEST seconds, or with FULL bytes of answers. An empty answer reports
+#: that. The other calls of the batch then go to any idle worker.
 LONGEST = 1.0
 FULL = 48 * 1024
 

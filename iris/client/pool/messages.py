@@ -24,7 +24,7 @@ from iris.storage.object_store import Store
 
 #: The names of the activities that run a batch and retire a worker.
 RUN_CALLS, RETIRE = "run_calls", "retire"
-#: The failure type of `run_calls` that no other worker can avoid.
+#: The type of a failure of `run_calls` that would happen on every worker.
 REFUSED = "Refused"
 #: The largest message that travels in Temporal, in bytes. The store has larger messages.
 INLINE = 64 * 1024

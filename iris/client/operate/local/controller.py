@@ -67,7 +67,7 @@ class LocalOptions(TypedDict, total=False):
     Args:
         ephemeral: the cluster deletes its data when it stops.
         owned: the cluster stops when this process ends, however it ends.
-        agents: the processes of the hosts; None: the size of each slice decides.
+        agents: the processes of the hosts; None if the size of each slice decides.
     """
 
     ephemeral: bool
