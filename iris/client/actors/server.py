@@ -214,7 +214,8 @@ class ActorServer:
         """Calls the method of a request, and returns its pickled value or error."""
         out = io.BytesIO()
         try:
-            name, method, args, kwargs = pickle.loads(request)  # noqa: S301 the caller knows the token
+            call = pickle.loads(request)  # noqa: S301 the caller knows the token
+            name, method, args, kwargs = call
             actor, lock, _ = self._actors[name]
             if method.startswith("_"):
                 raise AttributeError(f"{method!r} of actor {name!r} is not public")

@@ -103,6 +103,33 @@ def read_keys(path: Path) -> PayloadKeys:
     return PayloadKeys(str(path), keys)
 
 
+def check_both_sides(configured: str) -> None:
+    """Checks that this machine and a cluster on Google Cloud both have payload keys, or neither.
+
+    Args:
+        configured: the secret in `controller.payload_keys`; empty if the cluster has no keys.
+
+    Raises:
+        InvalidValue: only one side has keys; or the file of this machine cannot be used.
+    """
+    keys = payload_keys()
+    if keys is not None and not configured:
+        problem = (
+            "is only on this machine, and the machines on Google Cloud could not read what it"
+            " encrypts"
+        )
+        remedy = f"store the file in Secret Manager and set controller.payload_keys: gcp:SECRET, or unset the variable"
+        raise InvalidValue(names.ENV_PAYLOAD_KEYS, keys.source, problem, remedy)
+    if keys is None and configured:
+        problem = f"is empty, and this machine could not read what the cluster encrypts (controller.payload_keys is set)"
+        raise InvalidValue(
+            names.ENV_PAYLOAD_KEYS,
+            "",
+            problem,
+            f"name the file with its keys: {names.ENV_PAYLOAD_KEYS}=FILE",
+        )
+
+
 class EncryptionCodec(PayloadCodec):
     """Encrypts each payload after another codec has encoded it. Also reads payloads that are not
     encrypted, so that a running cluster can change to encryption.

@@ -20,6 +20,7 @@ from iris.client.connect.clusters import (
     write_record,
 )
 from iris.client.connect.controller_vm import record_of
+from iris.client.connect.encryption import check_both_sides
 from iris.client.connect.identity import cluster_uid, known_uid
 from iris.client.connect.tunnel import check_gcloud, close_tunnel, open_tunnel
 from iris.client.operate.controller import (
@@ -37,7 +38,6 @@ from iris.client.operate.controller import (
 )
 from iris.client.operate.gcp.deletion import delete_directly, slice_ops, timeout_of
 from iris.client.operate.gcp.dry_run import UNKNOWN, shown_requests
-from iris.client.operate.gcp.payload_keys import check_payload_keys
 from iris.client.operate.gcp.wait_ready import until_it_answers
 from iris.config import ClusterConfig, dump_config
 from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable
@@ -259,7 +259,7 @@ class GcpController:
     async def _restart(self) -> str:
         self._check_name()
         self._check_reachable()
-        check_payload_keys(self.config)
+        check_both_sides(self.config.controller.payload_keys)
         settings = await self._settings()
         machine = self._machine(settings)
         seen, before = await self._reboot(settings, machine, await self._running(machine))
@@ -427,7 +427,7 @@ class GcpController:
         """
         self._check_name()
         self._check_reachable()
-        check_payload_keys(self.config)
+        check_both_sides(self.config.controller.payload_keys)
         uid = await cluster_uid(Store(self.config.controller.bundle_prefix, create=True), self.name)
         return gcp_settings(self.config, uid, text=self._text)
 

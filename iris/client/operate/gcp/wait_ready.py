@@ -71,21 +71,23 @@ async def until_it_answers(
         seen = there
         failed = len(lines) > before and FAILED in lines[-1]
         if failed or time.monotonic() > give_up:
-            why = (
-                "its machine could not be set up"
-                if failed
-                else f"not within {START_TIMEOUT.seconds // 60} minutes"
-            )
-            end, hint = (
-                last_lines(console, CONSOLE_LINES) or "(nothing)",
-                f"\n{_how_to_inspect(config, seen)}" if keep else "",
-            )
-            raise IrisError(
-                f"the control plane of cluster {config.name} did not come up: {why} (machine"
-                f" {seen.name} in {seen.zone}, {seen.status}). The end of its console"
-                f" output:\n{end}{hint}"
-            )
+            raise _not_up(config, seen, console, failed=failed, keep=keep)
         await asyncio.sleep(POLL_INTERVAL.total_seconds())
+
+
+def _not_up(
+    config: ClusterConfig, seen: SeenMachine, console: str, *, failed: bool, keep: bool
+) -> IrisError:
+    """Builds the error for a control plane that did not come up."""
+    minutes = START_TIMEOUT.seconds // 60
+    why = "its machine could not be set up" if failed else f"not within {minutes} minutes"
+    end = last_lines(console, CONSOLE_LINES) or "(nothing)"
+    hint = f"\n{_how_to_inspect(config, seen)}" if keep else ""
+    return IrisError(
+        f"the control plane of cluster {config.name} did not come up: {why} (machine"
+        f" {seen.name} in {seen.zone}, {seen.status}). The end of its console"
+        f" output:\n{end}{hint}"
+    )
 
 
 def _how_to_inspect(config: ClusterConfig, seen: SeenMachine) -> str:
