@@ -118,10 +118,16 @@ def check_both_sides(configured: str) -> None:
             "is only on this machine, and the machines on Google Cloud could not read what it"
             " encrypts"
         )
-        remedy = f"store the file in Secret Manager and set controller.payload_keys: gcp:SECRET, or unset the variable"
+        remedy = (
+            "store the file in Secret Manager and set controller.payload_keys: gcp:SECRET, or"
+            " unset the variable"
+        )
         raise InvalidValue(names.ENV_PAYLOAD_KEYS, keys.source, problem, remedy)
     if keys is None and configured:
-        problem = f"is empty, and this machine could not read what the cluster encrypts (controller.payload_keys is set)"
+        problem = (
+            "is empty, and this machine could not read what the cluster encrypts"
+            " (controller.payload_keys is set)"
+        )
         raise InvalidValue(
             names.ENV_PAYLOAD_KEYS,
             "",
