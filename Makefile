@@ -10,7 +10,7 @@ PYTEST ?= $(BIN)/pytest
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
 
-.PHONY: demo demo-recording docs files tour test test-long test-docker test-production env lint types check bench build lock clean
+.PHONY: demo demo-recording docs blocking files tour test test-long test-docker test-production env lint types check bench build lock clean
 
 demo: env ## run a job of two tasks on an ephemeral local cluster, and show its logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
@@ -58,6 +58,9 @@ bench: env ## measure the table of docs/performance.md on this machine
 
 build: env ## build the sdist and the wheel from it, and run the command from the wheel
 	scripts/build
+
+blocking: env ## write the generated methods of the blocking client
+	$(BIN)/python scripts/make-blocking.py
 
 env: .venv/.ready
 

@@ -188,9 +188,9 @@ async def locate(cluster: ClusterRef) -> None:
         Rejected: this version cannot reach it.
     """
     if cluster.text is not None and cluster.record is None:
-        from iris.client.operate.local import controller as controllers
+        from iris.client.operate.make_controller import locate
 
-        await asyncio.to_thread(controllers.locate, cluster)
+        await asyncio.to_thread(locate, cluster)
 
 
 class Known(NamedTuple):

@@ -155,7 +155,7 @@ def new_keys() -> None:
 
 def _over_ssh(cluster: ClusterRef) -> dict[str, Any]:
     """Rotates the keys of a cluster whose control plane is on a machine over SSH."""
-    from iris.client.operate.local.controller import controller_of
+    from iris.client.operate.make_controller import controller_of
     from iris.client.operate.manual.controller import ManualController
 
     controller = controller_of(cluster)

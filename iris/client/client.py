@@ -121,7 +121,9 @@ class AsyncIrisClient:
 
     @cached_property
     def cluster(self) -> "ClusterClient":
-        """The operations on the cluster as a whole, as `iris cluster` has them."""
+        """The cluster's name and address, and the operations on it as a whole, as `iris cluster`
+        has them.
+        """
         from iris.client.cluster import ClusterClient
 
         return ClusterClient(self.connection)

@@ -21,6 +21,16 @@ class ClusterClient:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
+    @property
+    def name(self) -> str:
+        """The name of the cluster."""
+        return self._connection.record.name
+
+    @property
+    def address(self) -> str:
+        """The address of the cluster's Temporal service: `HOST:PORT`."""
+        return self._connection.record.address
+
     async def status(self) -> Snapshot:
         """Returns the scheduler's counts, pauses and rules. The result lists no hosts.
 

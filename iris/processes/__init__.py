@@ -1,1 +1,1 @@
-"""Processes of this machine: children, ports, locks, signals."""
+"""Processes of this machine: child processes, ports, locks and signals."""

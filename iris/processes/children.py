@@ -1,5 +1,5 @@
-"""Child processes of a supervisor: restarted when they die, and ended when the supervisor is
-gone.
+"""Child processes of a supervisor. They start again after they die, and end when the supervisor has
+ended.
 """
 
 import asyncio
@@ -21,7 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 class Restarts(Frozen):
-    """The delay before a dead child is restarted. It doubles with each early death in a row."""
+    """The delay before a dead child process starts again. It doubles with each early death in a
+    row.
+    """
 
     delay: timedelta = timedelta(seconds=1)
     max_delay: timedelta = timedelta(seconds=30)
@@ -33,7 +35,7 @@ class Restarts(Frozen):
 
         Args:
             lived: how long the child ran.
-            before: the previous delay; zero: there was none.
+            before: the previous delay; zero if there was no delay before.
         """
         if lived >= self.soon or not before:
             return self.delay
@@ -44,10 +46,10 @@ class Child:
     """One child process.
 
     Args:
-        log: a file that its output is appended to. None: its output goes where the supervisor's
-            goes, as is usual in a container.
-        umask: its umask; -1: the supervisor's.
-        directory: its working directory; None: the supervisor's.
+        log: the file that gets its output. None to write to the output of the supervisor, as is
+            usual in a container.
+        umask: its umask; -1 for the supervisor's umask.
+        directory: its working directory; None for the supervisor's directory.
     """
 
     def __init__(
@@ -93,16 +95,16 @@ class Child:
         *,
         tries: int | None = None,
     ) -> None:
-        """Keeps the process running until `stop` is set: starts it, and restarts it after each
+        """Keeps the process running until `stop` is set: starts it, and starts it again after each
         death. Does not end it.
 
         Args:
             started: called after each start.
-            tries: how many early deaths are allowed from the first start on. A child that once ran
-                longer is always restarted.
+            tries: the early deaths in a row after which `keep` gives up; None for no limit. There
+                is no limit either after the child process has once run longer.
 
         Raises:
-            IrisError: the child died early that many times.
+            IrisError: the child process died early that many times.
         """
         delay = timedelta()
         while not stop.is_set():
@@ -144,7 +146,7 @@ class Child:
             await self.process.wait()
 
     def last_lines(self, count: int = 15) -> str:
-        """Returns the last lines of its log; empty when it has none."""
+        """Returns the last lines of its log; empty if it has no log."""
         with contextlib.suppress(OSError):
             log = self.log.read_text(errors="replace") if self.log is not None else ""
             return "\n".join(log.splitlines()[-count:])
@@ -163,10 +165,10 @@ async def _ended(process: asyncio.subprocess.Process, stop: asyncio.Event) -> bo
 
 
 def _die_with_parent() -> None:
-    """Makes the kernel send SIGTERM to this process when the supervisor dies; runs between fork and
+    """Makes the kernel send SIGTERM to this process when the supervisor dies. Runs between fork and
     exec.
 
-    Works on Linux only. On other systems the cluster's record names the processes that are left.
+    Works only on Linux. On other systems, the cluster's record names the remaining processes.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG, linux/prctl.h

@@ -1,4 +1,4 @@
-"""Helpers of Iris's long-running processes: signals, memory, locks and ports."""
+"""What long-running processes of Iris need: signals, memory, umask, locks and ports."""
 
 import asyncio
 import contextlib
@@ -25,8 +25,8 @@ def stop_event() -> asyncio.Event:
 
 
 def rest_memory() -> None:
-    """Excludes the present objects from garbage collection, which otherwise costs a tenth of a
-    control plane's CPU.
+    """Excludes the present objects from garbage collection, which would take a tenth of a control
+    plane's CPU time.
     """
     gc.collect()
     gc.freeze()
@@ -34,8 +34,8 @@ def rest_memory() -> None:
 
 
 def be_private() -> int:
-    """Makes this process and its children create files and directories that only their user can
-    access.
+    """Sets the umask of this process and its children: only their user can access the files that
+    they create.
 
     Returns:
         The previous umask, which the user's programs get.
@@ -44,8 +44,8 @@ def be_private() -> int:
 
 
 async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Runs work that cannot be undone to its end. A cancellation takes effect afterwards, when the
-    result can be found.
+    """Runs work that cannot be undone to its end. A cancellation takes effect after the work, when
+    its result can be found.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -60,7 +60,7 @@ def locked(directory: Path, refusal: str) -> Iterator[None]:
     private.
 
     Args:
-        refusal: the message of the error.
+        refusal: the message of the error if another process holds the lock.
 
     Raises:
         Rejected: another process holds the lock.
@@ -74,21 +74,20 @@ def locked(directory: Path, refusal: str) -> Iterator[None]:
         yield
 
 
-#: Where `free_ports` looks. They are below the ports that Linux (32768 and above) and macOS (49152
-#: and above) give to outgoing
-#: connections: a server that restarts on its port finds it free, and no connection takes the port
-#: before the server starts.
+#: The ports among which `free_ports` chooses. They are below the ports that Linux (from 32768) and
+#: macOS (from 49152) give to outgoing connections. So a server that starts again finds its port
+#: free.
 SERVER_PORTS = range(20_000, 32_000)
 
 
 def free_ports(wanted: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-    """Returns these two ports of this machine if both are free, else two free ports of
+    """Returns these two ports of this machine if both are free. Otherwise returns two free ports of
     `SERVER_PORTS`.
 
-    Another server can still take them first.
+    Another server can still take the ports before the caller uses them.
 
     Args:
-        wanted: the two ports to prefer; (0, 0): none.
+        wanted: the two ports to prefer; (0, 0) for any two.
     """
     draw = random.SystemRandom()
     ports = wanted

@@ -14,8 +14,15 @@ import pytest
 from iris.cli.main import cli
 from iris.cli.registry import ALIASES, JOB_COMMANDS
 from iris.client.blocking.client import IrisClient
+from iris.client.blocking.generated.operations import (
+    Autoscaler,
+    Cluster,
+    Hosts,
+    Schedules,
+    Secrets,
+    Slices,
+)
 from iris.client.blocking.job import Job
-from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Secrets, Slices
 from iris.client.operate.cluster_manager import ClusterManager
 from iris.config import load_config
 

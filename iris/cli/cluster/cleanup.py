@@ -86,7 +86,7 @@ def _clean_elsewhere(
     cluster: ClusterRef, *, with_controller: bool, really: bool, as_json: bool
 ) -> None:
     from iris.client.operate.cleanup import clean_elsewhere, left_elsewhere
-    from iris.client.operate.local.controller import gcp_controller
+    from iris.client.operate.make_controller import gcp_controller
 
     steps = Steps("looking for remains")
     controller = gcp_controller(cluster, "use its name instead: iris cluster cleanup NAME", steps)

@@ -169,7 +169,7 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **chos
         return
     if dry_run:
         raise click.UsageError("--dry-run shows the requests to a cloud; --local sends none")
-    from iris.client.operate.local.controller import create_controller
+    from iris.client.operate.make_controller import create_controller
     from iris.processes.process import be_private
     from iris.worker_agents.local.cluster import Agents, LocalClusterOptions, supervise
     from iris.worker_agents.local.launch import wait_until_ready

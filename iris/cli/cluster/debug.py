@@ -28,9 +28,10 @@ from iris.cli.show import fleet as render_fleet
 from iris.cli.show import jobs as render
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.operate.debugging import PARTS, Check, Diagnostics, discovery, local_log, run_check
+from iris.client.operate.debugging import PARTS, Check, Diagnostics, local_log, run_check
+from iris.client.operate.discovery import discovery
 from iris.client.operate.gcp.ssh import container_log, machine_status
-from iris.client.operate.local.controller import controller_of, gcp_controller
+from iris.client.operate.make_controller import controller_of, gcp_controller
 from iris.model.errors import NotFound, Rejected
 from iris.model.names import ENV_PAYLOAD_KEYS
 

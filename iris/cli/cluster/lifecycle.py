@@ -71,7 +71,7 @@ def stop(
         raise click.UsageError("--json needs --dry-run")
     if give_up and dry_run:
         raise click.UsageError("--dry-run has no effect with --give-up; remove one of the two")
-    from iris.client.operate.local import controller as controllers
+    from iris.client.operate.make_controller import give_up_machines
 
     steps = Steps("stopping the cluster")
     name, controller = _controller(ctx, name, file, steps)
@@ -88,7 +88,7 @@ def stop(
         _confirm(plan)
     with steps:
         if give_up:
-            controllers.give_up(controller, give_up)
+            give_up_machines(controller, give_up)
         controller.stop()
     if plan is None or plan.running:
         click.echo(f"cluster {name} is stopped")
@@ -131,7 +131,7 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
     running tasks continue.
     """
     from iris.cli.show.fleet import config_changes
-    from iris.client.operate.local.controller import create_controller, known_config
+    from iris.client.operate.make_controller import create_controller, known_config
 
     record = selected(ctx, name, none_known=NotFound).known().record
     if record is None:
@@ -216,7 +216,7 @@ def _controller(
         NotFound: there is no such cluster, or there are several.
         InvalidConfig, InvalidValue: the configuration cannot be used.
     """
-    from iris.client.operate.local.controller import controller_of
+    from iris.client.operate.make_controller import controller_of
 
     cluster = selected(ctx, name, file, none_known=NotFound)
     return cluster.name, controller_of(cluster, steps)

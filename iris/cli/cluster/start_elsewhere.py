@@ -37,7 +37,7 @@ def start(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord | None:
         InvalidValue: this version cannot start it from here.
         IrisError: it did not start.
     """
-    from iris.client.operate.local.controller import create_controller
+    from iris.client.operate.make_controller import create_controller
 
     file: Path | None = given["file"]
     if file is None:

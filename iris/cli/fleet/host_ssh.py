@@ -96,7 +96,7 @@ def _config_of(cluster: ClusterRef) -> "ClusterConfig | None":
     """Returns the cluster's configuration; None: it is not known here."""
     if cluster.config is not None or cluster.record is None:
         return cluster.config
-    from iris.client.operate.local.controller import known_config  # imports the local cluster
+    from iris.client.operate.make_controller import known_config  # imports the local cluster
 
     return known_config(cluster.record)
 

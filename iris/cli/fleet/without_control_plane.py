@@ -9,7 +9,7 @@ from iris.cli.show import fleet as render_fleet
 from iris.cli.show.columns import Column, Listing
 from iris.client.client import AsyncIrisClient
 from iris.client.fleet.slices import SliceRow
-from iris.client.operate.debugging import agent_reports
+from iris.client.operate.worker_reports import agent_reports
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.model.errors import IrisError
 
@@ -82,7 +82,7 @@ async def known_groups(client: AsyncIrisClient, *, of_autoscaler: bool = False) 
         of_autoscaler: they are a part of the autoscaler's state.
     """
     from iris.client.fleet.configure import scaling_settings
-    from iris.client.operate.local.controller import known_config
+    from iris.client.operate.make_controller import known_config
 
     try:
         groups = scaling_settings(known_config(client.record)).groups

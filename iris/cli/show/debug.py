@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from iris.cli.show.columns import Column, Listing
-from iris.client.operate.debugging import Check, Discovery, WorkerRow
+from iris.client.operate.debugging import Check, WorkerRow
+from iris.client.operate.discovery import Discovery
 
 CHECKS: Listing[Check] = Listing(
     Column("CHECK", "name"),

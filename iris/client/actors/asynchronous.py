@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from iris.client.actors.calls import ActorResult, Actors, Choose, first, request, same, value_of
@@ -11,7 +10,7 @@ from iris.model.job.endpoints import Endpoint
 
 
 class AsyncActorClient:
-    """As `ActorClient`: each method is a coroutine.
+    """Calls the methods of one actor. It is an `ActorClient` whose methods are coroutines.
 
     async with AsyncActorClient(client, "replay") as replay:
         await replay.add(sample)
@@ -26,21 +25,22 @@ class AsyncActorClient:
         call_timeout: float | None = None,
         find_timeout: float = 60.0,
     ) -> None:
-        """Connects at the first call.
+        """Creates a client of this actor. It connects at the first call.
 
         Args:
-            client: of the job's cluster, such as `AsyncIrisClient.from_env()`.
-            name: under which the actor is registered.
-            job: a job of the family that has it; None: that of this program.
-            call_timeout: the most seconds of a call; None: no limit.
+            client: a client of the job's cluster, such as `AsyncIrisClient.from_env()`.
+            name: the name of the actor.
+            job: a job. The actor may be in this job, its parents and all of their child
+                jobs. None for this program's job.
+            call_timeout: how many seconds a call may take; None for no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
         Raises:
-            InvalidValue: at the first call: `job` is None, and the program does not run in a job.
+            InvalidValue: at the first call: `job` is None, but the program does not run in a job.
             ActorUnavailable: at a call: no actor answered in time. The call was not sent.
-            CallInterrupted: at a call: the actor went away, and the call may have run or not.
-            TimeoutError: at a call: it takes longer than `call_timeout`; it continues.
-            Exception: at a call: what the method has raised.
+            CallInterrupted: at a call: the actor has gone away. The call may have run or not.
+            TimeoutError: at a call: the call takes longer than `call_timeout`. It continues.
+            Exception: at a call: the error that the method has raised.
         """
         self._actors = Actors(client, name, job, call_timeout, find_timeout)
 
@@ -52,12 +52,7 @@ class AsyncActorClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._actors.close()
 
     def __repr__(self) -> str:
@@ -65,7 +60,8 @@ class AsyncActorClient:
 
 
 class AsyncActorPool:
-    """As `ActorPool`: each method is a coroutine, and `broadcast` needs no second wait.
+    """Calls the methods of all actors of a name. It is an `ActorPool` whose methods are coroutines;
+    `broadcast` returns the results directly.
 
     workers = AsyncActorPool(client, "worker")
     loss = await workers.call().train(batch)
@@ -81,26 +77,28 @@ class AsyncActorPool:
         call_timeout: float | None = None,
         find_timeout: float = 60.0,
     ) -> None:
-        """Connects at the first call. New actors are noticed after some seconds.
+        """Creates a client of these actors. It connects at the first call, and notices new actors
+        after some seconds.
 
         Args:
-            client: of the job's cluster, such as `AsyncIrisClient.from_env()`.
-            name: under which the actors are registered.
-            job: a job of the family that has them; None: that of this program.
-            call_timeout: the most seconds of a call; None: no limit.
+            client: a client of the job's cluster, such as `AsyncIrisClient.from_env()`.
+            name: the name of the actors.
+            job: a job. The actors may be in this job, its parents and all of their child
+                jobs. None for this program's job.
+            call_timeout: how many seconds a call may take; None for no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
         Raises:
-            InvalidValue: at the first call: `job` is None, and the program does not run in a job.
+            InvalidValue: at the first call: `job` is None, but the program does not run in a job.
             ActorUnavailable: at a call: no actor answered in time. The call was not sent.
-            CallInterrupted: at a call: the actor went away, and the call may have run or not.
-            TimeoutError: at a call: it takes longer than `call_timeout`; it continues.
-            Exception: at a call: what the method has raised.
+            CallInterrupted: at a call: the actor has gone away. The call may have run or not.
+            TimeoutError: at a call: the call takes longer than `call_timeout`. It continues.
+            Exception: at a call: the error that the method has raised.
         """
         self._actors = Actors(client, name, job, call_timeout, find_timeout)
 
     async def endpoints(self) -> Sequence[Endpoint]:
-        """Returns the endpoints of the actors that there are now.
+        """Returns the endpoints of the present actors.
 
         Raises:
             NotFound: there is no such job.
@@ -109,19 +107,20 @@ class AsyncActorPool:
         return await self._actors.find()
 
     def call(self) -> "AsyncMethods":
-        """Returns an actor whose next method call goes to the next actor in turn.
+        """Returns an object whose next method call goes to the next actor in turn.
 
         Raises:
-            ActorUnavailable, CallInterrupted, TimeoutError, Exception: at the method's call.
+            ActorUnavailable, CallInterrupted, TimeoutError, Exception: the method call fails.
         """
         return AsyncMethods(lambda method: _caller(self._actors, self._actors.any, method))
 
     def broadcast(self) -> "AsyncMethods":
-        """Returns an actor whose next method call goes to all, with an `ActorResult` of each.
+        """Returns an object whose next method call goes to all actors, with an `ActorResult` from
+        each.
 
         Raises:
-            Unreachable: at the method's call: no control plane tells which actors there are. What
-                an actor raises is in its `ActorResult`.
+            Unreachable: at the method call: no control plane answers, so the actors are unknown. An
+                error of an actor is in its `ActorResult`.
         """
 
         def broadcast(method: str) -> Callable[..., Coroutine[Any, Any, list[ActorResult]]]:
@@ -140,26 +139,21 @@ class AsyncActorPool:
         return AsyncMethods(broadcast)
 
     def close(self) -> None:
-        """Closes the connections, those of running calls with the end of their calls.
+        """Closes the connections. The connection of a running call closes at the end of the call.
 
-        Further calls are refused with an `IrisError`.
+        A further call raises an `IrisError`.
         """
         self._actors.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
 
 class AsyncMethods:
-    """The methods of an actor, by their names."""
+    """The methods of an actor by their names."""
 
     def __init__(self, method: Callable[[str], Callable[..., Coroutine[Any, Any, Any]]]) -> None:
         self._method = method

@@ -1,6 +1,4 @@
-"""Calls of the actors that have one name, on an event loop: finds them, and keeps connections
-between calls.
-"""
+"""Calls actors on an event loop: finds the actors of a name, and keeps connections to them."""
 
 import asyncio
 import io
@@ -18,18 +16,18 @@ from iris.model.errors import IrisError, Unreachable
 from iris.model.job.endpoints import Endpoint
 from iris.storage.object_store import Store
 
-#: The seconds between two questions for the endpoints of actors that do not answer.
+#: The time between two queries for the endpoints of actors that do not answer, in seconds.
 _FIND_EVERY = 0.5
-#: How long the known endpoints are used without another question, in seconds.
+#: How long known endpoints are used without another query, in seconds.
 _KNOWN_FOR = 5.0
-#: How long a connection that no call uses is kept, in seconds.
+#: How long an unused connection is kept, in seconds.
 _KEPT_FOR = 60.0
-#: The most connections that are made at the same time: a server closes some if there are too many
-#: of them.
+#: The most connections that are opened at the same time. A server closes connections if it has too
+#: many new ones.
 _CONNECTING = 16
-#: An actor of an attempt of a task: its job, task, attempt and address.
+#: Identifies an actor in one attempt of a task: job, task, attempt and address.
 _Key = tuple[str, int, int, str]
-#: Chooses one of the endpoints, of which there is at least one.
+#: Chooses one endpoint of a list that is not empty.
 Choose = Callable[[Sequence[Endpoint]], Endpoint]
 
 
@@ -38,20 +36,21 @@ class _NoConnection(Exception):
 
 
 class ActorResult(NamedTuple):
-    """What one actor of a broadcast answered."""
+    """The answer of one actor to a broadcast."""
 
     endpoint: Endpoint
     success: bool
-    #: The value, or the exception.
+    #: The value that the method returned, or the exception that it raised.
     value: Any
 
 
 class Actors:
-    """The actors of one name. For the loop of the client; any thread may make one.
+    """The actors of one name. Its methods run on the client's event loop; any thread may create it.
 
     Args:
-        job: a job of the family that has them; None: that of this program.
-        call_timeout: the most seconds of a call; None: no limit.
+        job: a job. The actors may be in this job, its parents and all of their child
+            jobs. None for this program's job.
+        call_timeout: how many seconds a call may take; None for no limit.
         find_timeout: how many seconds a call waits for an actor that answers.
     """
 
@@ -68,7 +67,7 @@ class Actors:
         self._job = job
         self._call_timeout = call_timeout
         self._find_timeout = find_timeout
-        #: Connections that no call uses, and what closes them.
+        #: The unused connections of each actor, with the timers that close them.
         self._free: dict[_Key, list[tuple[Calling, asyncio.TimerHandle]]] = {}
         self._found: tuple[float, Sequence[Endpoint]] = (float("-inf"), ())
         self._turn = itertools.count()
@@ -76,7 +75,7 @@ class Actors:
         self._closed = False
 
     async def find(self, known_for: float = 0.0) -> Sequence[Endpoint]:
-        """Returns the endpoints, which may be known from some seconds before."""
+        """Returns the endpoints. The answer may be this many seconds old."""
         at, found = self._found
         if not found or time.monotonic() - at > known_for:
             listed = await self._client.endpoints.list(self.name, self._job)
@@ -88,13 +87,13 @@ class Actors:
         return found
 
     async def call(self, choose: Choose, method: str, request: bytes) -> bytes:
-        """Calls a method of an actor, and returns its packed answer. Waits for an actor that
+        """Calls a method of an actor, and returns its pickled answer. Waits for an actor that
         answers.
 
         Raises:
-            ActorUnavailable: no actor answered in time.
+            ActorUnavailable: no actor answered in time. The call was not sent.
             CallInterrupted: the actor went away during the call.
-            TimeoutError: the call takes longer than the call's timeout; it continues.
+            TimeoutError: the call takes longer than `call_timeout`; it continues.
         """
         end = time.monotonic() + self._find_timeout
         while True:
@@ -119,12 +118,12 @@ class Actors:
             await asyncio.sleep(_FIND_EVERY)
 
     def any(self, found: Sequence[Endpoint]) -> Endpoint:
-        """Chooses each in turn."""
+        """Chooses each endpoint in turn."""
         return found[next(self._turn) % len(found)]
 
     def close(self) -> None:
-        """Closes the connections, those of running calls with the end of their calls. Further calls
-        are refused.
+        """Closes the connections. Refuses further calls. The connection of a running call closes at
+        the end of the call.
         """
         self._closed = True
         free, self._free = self._free, {}
@@ -159,7 +158,7 @@ class Actors:
                 raise TimeoutError(
                     f"{what} takes longer than {self._call_timeout:g} s; it continues"
                 ) from None
-            # Also a TimeoutError of the system: the actor's host has vanished.
+            # The operating system also raises a TimeoutError: the actor's host has vanished.
             problem = (
                 f"the actor at {endpoint.address} went away during {what}, which may have run or"
                 f" not: {error}"
@@ -184,7 +183,7 @@ class Actors:
 
 
 def first(found: Sequence[Endpoint]) -> Endpoint:
-    """Chooses the first, by job and task."""
+    """Chooses the first endpoint, by job and task."""
     return found[0]
 
 
@@ -196,16 +195,16 @@ def same(endpoint: Endpoint) -> Choose:
 
 
 def request(name: str, method: str, args: Any, kwargs: Any) -> bytes:
-    """Packs a call."""
+    """Pickles a call."""
     packed: bytes = cloudpickle.dumps((name, method, args, kwargs))
     return packed
 
 
 def value_of(answer: bytes, what: str) -> Any:
-    """Returns what a method has returned.
+    """Returns the value that a method has returned.
 
     Raises:
-        Exception: what it has raised.
+        Exception: the error that the method has raised.
     """
     value = restore(io.BytesIO(answer), what)
     if isinstance(value, Raised):

@@ -1,11 +1,8 @@
-"""Calls the methods of actors, for programs that are not asynchronous: of one actor, or of all that
-have a name.
-"""
+"""Calls the methods of actors, for programs that are not asynchronous."""
 
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, Self
 
 from iris.client.actors.calls import ActorResult, Actors, Choose, first, request, same, value_of
@@ -14,7 +11,7 @@ from iris.model.job.endpoints import Endpoint
 
 
 class _Calls:
-    """The calls of actors on the client's loop."""
+    """Calls actors on the client's event loop."""
 
     def __init__(
         self,
@@ -42,14 +39,15 @@ class _Calls:
 
 
 class ActorClient:
-    """Calls the methods of the actor of a name: of the first, by job and task, if several have it.
+    """Calls the methods of one actor. If several actors have the name, it is the first by job and
+    task.
 
     with ActorClient(iris.context().client, "replay") as replay:
         replay.add(sample)
 
-    If the actor's task is retried, calls wait for the new attempt, whose actor has a new state. The
-    end of the `with` block closes the connections. Without one, they are closed a minute after the
-    last call.
+    If the actor's task is retried, calls wait for the new attempt. Its actor has a new state. The
+    end of the `with` block closes the connections. Without such a block, a connection closes a
+    minute after its last call.
     """
 
     def __init__(
@@ -61,21 +59,22 @@ class ActorClient:
         call_timeout: float | None = None,
         find_timeout: float = 60.0,
     ) -> None:
-        """Connects at the first call.
+        """Creates a client of this actor. It connects at the first call.
 
         Args:
-            client: of the job's cluster, such as `iris.context().client`.
-            name: under which the actor is registered.
-            job: a job of the family that has it; None: that of this program.
-            call_timeout: the most seconds of a call; None: no limit.
+            client: a client of the job's cluster, such as `iris.context().client`.
+            name: the name of the actor.
+            job: a job. The actor may be in this job, its parents and all of their child
+                jobs. None for this program's job.
+            call_timeout: how many seconds a call may take; None for no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
         Raises:
-            InvalidValue: at the first call: `job` is None, and the program does not run in a job.
+            InvalidValue: at the first call: `job` is None, but the program does not run in a job.
             ActorUnavailable: at a call: no actor answered in time. The call was not sent.
-            CallInterrupted: at a call: the actor went away, and the call may have run or not.
-            TimeoutError: at a call: it takes longer than `call_timeout`; it continues.
-            Exception: at a call: what the method has raised.
+            CallInterrupted: at a call: the actor has gone away. The call may have run or not.
+            TimeoutError: at a call: the call takes longer than `call_timeout`. It continues.
+            Exception: at a call: the error that the method has raised.
         """
         self._calls = _Calls(client, name, job, call_timeout, find_timeout)
 
@@ -87,12 +86,7 @@ class ActorClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._calls.close()
 
     def __repr__(self) -> str:
@@ -100,7 +94,7 @@ class ActorClient:
 
 
 class Broadcast:
-    """Calls of one method of all actors, which run."""
+    """The running calls of one method of all actors."""
 
     def __init__(self, what: str, calls: Sequence[tuple[Endpoint, "Future[bytes]"]]) -> None:
         self._what = what
@@ -110,8 +104,8 @@ class Broadcast:
         """Returns the results, in the order of jobs and tasks.
 
         Args:
-            timeout: the seconds after which a call that has no result counts as failed, with a
-                `TimeoutError`.
+            timeout: how many seconds all calls may take; None for no limit. A call without a result
+                counts as failed, with a `TimeoutError`.
         """
         end = None if timeout is None else time.monotonic() + timeout
         results = []
@@ -129,7 +123,7 @@ class Broadcast:
 
 
 class ActorPool:
-    """All actors of a name, such as one in each task of a job.
+    """Calls the methods of all actors of a name, such as one actor in each task of a job.
 
     workers = ActorPool(iris.context().client, "worker")
     loss = workers.call().train(batch)                 # the next one, in turn
@@ -145,34 +139,36 @@ class ActorPool:
         call_timeout: float | None = None,
         find_timeout: float = 60.0,
     ) -> None:
-        """Connects at the first call. New actors are noticed after some seconds.
+        """Creates a client of these actors. It connects at the first call, and notices new actors
+        after some seconds.
 
         Args:
-            client: of the job's cluster, such as `iris.context().client`.
-            name: under which the actors are registered.
-            job: a job of the family that has them; None: that of this program.
-            call_timeout: the most seconds of a call; None: no limit.
+            client: a client of the job's cluster, such as `iris.context().client`.
+            name: the name of the actors.
+            job: a job. The actors may be in this job, its parents and all of their child
+                jobs. None for this program's job.
+            call_timeout: how many seconds a call may take; None for no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
         Raises:
-            InvalidValue: at the first call: `job` is None, and the program does not run in a job.
+            InvalidValue: at the first call: `job` is None, but the program does not run in a job.
             ActorUnavailable: at a call: no actor answered in time. The call was not sent.
-            CallInterrupted: at a call: the actor went away, and the call may have run or not.
-            TimeoutError: at a call: it takes longer than `call_timeout`; it continues.
-            Exception: at a call: what the method has raised.
+            CallInterrupted: at a call: the actor has gone away. The call may have run or not.
+            TimeoutError: at a call: the call takes longer than `call_timeout`. It continues.
+            Exception: at a call: the error that the method has raised.
         """
         self._calls = _Calls(client, name, job, call_timeout, find_timeout)
 
     @property
     def endpoints(self) -> Sequence[Endpoint]:
-        """The endpoints of the actors that there are now."""
+        """The endpoints of the present actors."""
         return self._calls.loop.run(self._calls.actors.find())
 
     def call(self) -> "Methods":
-        """Returns an actor whose next method call goes to the next actor in turn.
+        """Returns an object whose next method call goes to the next actor in turn.
 
         Raises:
-            ActorUnavailable, CallInterrupted, TimeoutError, Exception: at the method's call.
+            ActorUnavailable, CallInterrupted, TimeoutError, Exception: the method call fails.
         """
         return Methods(
             lambda method, args, kwargs: self._calls.call(
@@ -181,30 +177,25 @@ class ActorPool:
         )
 
     def broadcast(self) -> "Methods":
-        """Returns an actor whose next method call goes to all actors, as a `Broadcast`.
+        """Returns an object whose next method call goes to all actors, as a `Broadcast`.
 
         Raises:
-            Unreachable: at the method's call: no control plane tells which actors there are. What
-                an actor raises is in its `ActorResult`.
+            Unreachable: at the method call: no control plane answers, so the actors are unknown. An
+                error of an actor is in its `ActorResult`.
         """
         return Methods(self._broadcast)
 
     def close(self) -> None:
-        """Closes the connections, those of running calls with the end of their calls.
+        """Closes the connections. The connection of a running call closes at the end of the call.
 
-        Further calls are refused with an `IrisError`.
+        A further call raises an `IrisError`.
         """
         self._calls.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _broadcast(self, method: str, args: Any, kwargs: Any) -> Broadcast:
@@ -217,7 +208,7 @@ class ActorPool:
 
 
 class Methods:
-    """The methods of an actor, by their names."""
+    """The methods of an actor by their names."""
 
     def __init__(self, call: Callable[[str, Any, Any], Any]) -> None:
         self._call = call

@@ -1,4 +1,4 @@
-"""Serves the methods of objects in a task to other programs of its job."""
+"""Serves the methods of objects in a task to other programs of the task's job."""
 
 import contextlib
 import io
@@ -7,7 +7,6 @@ import pickle
 import socket
 import threading
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import cloudpickle
@@ -19,10 +18,10 @@ from iris.model import names
 from iris.model.errors import InvalidValue, IrisError
 from iris.storage.object_store import Store
 
-#: Connections that wait to be accepted.
+#: The most connections that wait to be accepted.
 _BACKLOG = 1024
-#: Connections whose other side has not proved yet that it knows the token. One more closes the
-#: oldest of them.
+#: The most connections of callers that have not proved yet that they know the token. One more
+#: connection closes the oldest of them.
 MOST_UNPROVED = 256
 
 
@@ -39,8 +38,9 @@ class ActorServer:
         """Creates a server in a task.
 
         Args:
-            host: the address to listen at; empty: that at which other hosts reach this one.
-            port: such as that of `--port`; 0: any free one.
+            host: the address to listen at; empty for the address at which other hosts reach this
+                one.
+            port: the port to listen at, such as one of `--port`; 0 for any free port.
 
         Raises:
             IrisError: the program does not run in a job.
@@ -56,9 +56,11 @@ class ActorServer:
         self._token = b""
         self._address = ""
         self._lock = threading.Lock()
-        #: The oldest one first.
+        #: Connections of callers that have not proved yet that they know the token, the oldest
+        #: first.
         self._unproved: dict[socket.socket, None] = {}
-        #: The other callers. They keep their connections between calls.
+        #: Connections of callers that have proved that they know the token. They stay open between
+        #: calls.
         self._callers: set[socket.socket] = set()
 
     def register(
@@ -69,17 +71,17 @@ class ActorServer:
         *,
         concurrent: bool = False,
     ) -> None:
-        """Adds an actor, before the server is started. Several tasks may have one of a name.
+        """Adds an actor before the server starts. Actors in several tasks may have the same name.
 
         Args:
-            name: by which other programs find it.
+            name: the name by which other programs find the actor.
             actor: any object; its public methods can be called.
-            metadata: for the programs that look for it.
-            concurrent: calls of several callers run at the same time; otherwise one after the
-                other.
+            metadata: facts for the programs that look for the actor.
+            concurrent: whether calls of several callers run at the same time. Otherwise they run
+                one after the other.
 
         Raises:
-            RuntimeError: the server was started.
+            RuntimeError: the server was started already.
             InvalidValue: the server has an actor of this name.
         """
         if self._listening is not None:
@@ -100,7 +102,7 @@ class ActorServer:
         Raises:
             RuntimeError: the server was started before.
             OSError: the port is in use.
-            Rejected: a name is not one that an endpoint may have.
+            Rejected: a name cannot be the name of an endpoint.
             Unreachable: the cluster does not answer.
         """
         if self._listening is not None:
@@ -131,15 +133,15 @@ class ActorServer:
         """Serves the actors until `stop` is called, by default until the task ends.
 
         Raises:
-            OSError, Rejected, Unreachable: as in `serve_background`.
+            OSError, Rejected, Unreachable: the server cannot be started, as in `serve_background`.
         """
         if self._listening is None:
             self.serve_background()
         self._stopped.wait()
 
     def stop(self) -> None:
-        """Withdraws the endpoints and ends the server. Calls that run finish and are answered; none
-        begins.
+        """Withdraws the endpoints and ends the server. Running calls finish and are answered; no
+        new call begins.
         """
         if self._listening is None or self._stopped.is_set():
             return
@@ -152,18 +154,13 @@ class ActorServer:
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         for name in self._actors:
-            with contextlib.suppress(IrisError):  # it goes with the attempt at the latest
+            with contextlib.suppress(IrisError):  # it ends with the attempt at the latest
                 self._context.withdraw_endpoint(name)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # -- in threads
@@ -214,9 +211,11 @@ class ActorServer:
             self._unproved.pop(caller, None)
 
     def _answer(self, request: bytes) -> bytes:
+        """Calls the method of a request, and returns its pickled value or error."""
         out = io.BytesIO()
         try:
-            name, method, args, kwargs = pickle.loads(request)  # noqa: S301 the caller has proved that it knows the token
+            call = pickle.loads(request)  # noqa: S301 the caller knows the token
+            name, method, args, kwargs = call
             actor, lock, _ = self._actors[name]
             if method.startswith("_"):
                 raise AttributeError(f"{method!r} of actor {name!r} is not public")

@@ -1,9 +1,9 @@
-"""What passes between actors and their callers: both sides prove that they know the token of the
-actor's job, and each message is sealed with a key of this connection, its direction and its number.
-The token is in the object store.
+"""The connection between an actor and its caller. Both sides prove that they know the token of the
+actor's job. Each message is sealed with a key of this connection, its direction and its number. The
+token is in the object store.
 
-No side unpickles anything before it has checked the seal. A message that was changed, repeated or
-left out ends the connection.
+Neither side unpickles anything before it has checked the seal. A message that was changed, repeated
+or left out ends the connection.
 """
 
 import asyncio
@@ -18,17 +18,19 @@ from iris.model.errors import IrisError, Rejected
 from iris.model.job.endpoints import Endpoint
 from iris.storage.object_store import Store
 
-#: The metadata of an actor's endpoint: the unique id of its job's run, which names the token.
+#: The key in the metadata of an actor's endpoint. Its value is the unique id of the run of its job,
+#: which names the token.
 RUN = "iris.run"
 #: How long the other side may take to prove that it knows the token, in seconds.
 HANDSHAKE_TIMEOUT = 10.0
-#: When a host that has vanished counts as gone: after so many idle seconds, then tries at this
-#: interval. By names, because not every system has them all.
+#: The TCP keep-alive settings, in seconds and attempts, after which a vanished host counts as gone.
+#: The keys are names of socket options, because some systems lack some options.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+#: The sizes of a random number and of a proof, in bytes.
 _NONCE = _PROOF = 32
-#: Before each message: its length and its seal.
+#: The format of the length and the seal before each message.
 _HEAD = struct.Struct("!Q32s")
-#: The most bytes of a message that are sent or received at once.
+#: The most bytes of a message that are sent or received in one step.
 _BLOCK = 1024 * 1024
 
 
@@ -41,11 +43,13 @@ class CallInterrupted(IrisError, ConnectionError):
 
 
 class BrokenSeal(ConnectionError):
-    """The other side does not know the token, or a message is not the next one that it has sent."""
+    """The other side does not know the token, or a message is not the next message that it has
+    sent.
+    """
 
 
 async def make_token(store: Store, run: str) -> bytes:
-    """Returns the token of a job's actors; the first of its tasks makes it."""
+    """Returns the token of a job's actors. The first task that asks for the token creates it."""
     path = names.actor_token(run)
     await store.put_new(path, secrets.token_bytes(32))
     return await _token(store, path)
@@ -55,7 +59,7 @@ async def token_of(store: Store, endpoint: Endpoint) -> bytes:
     """Returns the token for an actor's endpoint.
 
     Raises:
-        Rejected: the endpoint is not that of an actor.
+        Rejected: the endpoint is not an actor's endpoint.
     """
     run = endpoint.metadata.get(RUN, "")
     if not names.is_job_uid(run, endpoint.job):
@@ -77,10 +81,11 @@ class Session:
     """The seals of one connection.
 
     Args:
-        address: the actor's, so that a caller that is led to another actor notices it.
-        nonces: a random number of the server, then one of the caller: no two connections have the
-            same seals.
-        server: whether this side is the actor's.
+        address: the address of the actor. A caller that was led to another actor notices the
+            difference.
+        nonces: a random number of the server, then a random number of the caller. They make the
+            seals of each connection different.
+        server: whether this side is the actor's side.
     """
 
     def __init__(self, token: bytes, address: str, nonces: bytes, *, server: bool) -> None:
@@ -93,22 +98,24 @@ class Session:
         self._sent = self._received = 0
 
     def check_proof(self, proof: bytes) -> None:
-        """Raises:
-        BrokenSeal: the other side does not know the token.
+        """Checks that the other side knows the token.
+
+        Raises:
+            BrokenSeal: it does not know the token.
         """
         if not hmac.compare_digest(proof, self._other_proof):
             raise BrokenSeal("the other side does not know the token")
 
     def head(self, message: bytes) -> bytes:
-        """Returns what has to be sent before the next message."""
+        """Returns the bytes that are sent before the next message."""
         self._sent += 1
         return _HEAD.pack(len(message), _seal(self._sending, self._sent, message))
 
     def check(self, seal: bytes, message: bytes) -> bytes:
-        """Returns the next message that the other side has sent.
+        """Checks the next message of the other side, and returns it.
 
         Raises:
-            BrokenSeal: this is another one.
+            BrokenSeal: this is not the next message of the other side.
         """
         self._received += 1
         if not hmac.compare_digest(seal, _seal(self._receiving, self._received, message)):
@@ -123,10 +130,11 @@ def _seal(key: bytes, number: int, message: bytes) -> bytes:
 
 
 class Served:
-    """The connection of a caller, for a thread of the server.
+    """The server's side of a connection, for a thread of the server.
 
     Raises:
-        BrokenSeal, OSError, EOFError: the caller does not know the token, or went away. Its socket
+        BrokenSeal, OSError, EOFError: the caller does not know the token, or has gone away. Its
+            socket is still open.
         is still open.
     """
 
@@ -146,14 +154,16 @@ class Served:
         """Returns the caller's next message.
 
         Raises:
-            BrokenSeal, OSError, EOFError: there is none.
+            BrokenSeal, OSError, EOFError: no valid message arrives any more.
         """
         length, seal = _HEAD.unpack(self._exactly(_HEAD.size))
         return self._session.check(seal, self._exactly(length))
 
     def send(self, message: bytes) -> None:
-        """Raises:
-        OSError: the caller went away.
+        """Sends a message.
+
+        Raises:
+            OSError: the caller has gone away.
         """
         self._socket.sendall(self._session.head(message))
         self._socket.sendall(message)
@@ -170,7 +180,7 @@ class Served:
 
 
 class Calling:
-    """A connection to an actor. One call uses it at a time. `connect` makes one."""
+    """The caller's side of a connection. One call uses it at a time. `connect` creates it."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, session: Session
@@ -181,11 +191,11 @@ class Calling:
 
     @classmethod
     async def connect(cls, address: str, token: bytes) -> "Calling":
-        """Connects to an actor that knows the token.
+        """Connects to an actor, which must prove that it knows the token.
 
         Raises:
-            Rejected: it does not know it.
-            OSError: it does not answer.
+            Rejected: the other side does not know the token.
+            OSError: the actor does not answer.
         """
         host, _, port = address.rpartition(":")
         async with asyncio.timeout(HANDSHAKE_TIMEOUT):
@@ -214,7 +224,7 @@ class Calling:
 
     @property
     def is_open(self) -> bool:
-        """Whether the actor has not closed the connection, as far as is known."""
+        """Whether the connection is open, as far as this side knows."""
         return (
             not self._reader.at_eof()
             and self._reader.exception() is None
@@ -228,9 +238,8 @@ class Calling:
             OSError, EOFError: the connection is lost.
         """
         self._writer.write(self._session.head(request) + request[:_BLOCK])
-        for at in range(
-            _BLOCK, len(request), _BLOCK
-        ):  # asyncio copies all that is left after each part that was sent
+        # In parts, because asyncio copies the whole rest after each part that it has sent.
+        for at in range(_BLOCK, len(request), _BLOCK):
             await self._writer.drain()
             self._writer.write(request[at : at + _BLOCK])
         await self._writer.drain()
@@ -242,7 +251,7 @@ class Calling:
 
 
 def keep_alive(connected: socket.socket) -> None:
-    """Sends small messages at once, and notices that the other side has vanished."""
+    """Makes the socket send small messages at once, and notice that the other side has vanished."""
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE.items():

@@ -1,5 +1,6 @@
 """The client for programs that are not asynchronous: scripts, threads, notebooks, and programs in a
-job. Open `client.py` first; `event_loop.py` runs the asynchronous client in a thread; `context.py`
-tells a program in a job who it is. Must decide nothing: every call is one of the asynchronous
+job. `client.py` and `job.py` are written by hand, and `scripts/make-blocking.py` writes the folder
+`generated`. `event_loop.py` runs the asynchronous client in a thread. `context.py` describes the
+task of a program that runs in a job. Must decide nothing: every call is a call of the asynchronous
 client.
 """

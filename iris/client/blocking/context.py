@@ -1,4 +1,4 @@
-"""What a program that runs in a job can know of its job."""
+"""The facts that a program in a job can read about its job and its task."""
 
 import functools
 import os
@@ -17,24 +17,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JobContext:
-    """The task that this program is.
+    """The task that this program runs as, and its job.
 
     Attributes:
-        job: `USER/NAME`, or `USER/PARENT/NAME` of a job that belongs to another job.
-        task: the task's number, from 0: the rank in a gang.
+        job: the id of the job: `USER/NAME`, or `USER/PARENT/NAME` for a child job.
+        task: the task's number, from 0. In a gang it is the rank.
         attempt: the number of this run of the task, from 1.
         slice: the id of the host's slice.
-        slice_index: the number of this slice among those of the gang; 0 without one.
-        num_slices: how many slices the gang has; 1 without one.
-        tasks_per_slice: how many tasks of the gang share a slice; `num_tasks` without one.
-        address: at which other hosts reach this one; empty: unknown.
-        coordinator: `HOST:PORT` on the host of task 0, where the gang meets; empty: a single task.
-        ports: the task's ports by their variables; `port` finds one by its name.
-        outputs: what the program leaves in this directory is kept.
-        checkpoint_dir: what the program leaves in this directory is saved, and is there for the
-            task's next attempt.
-        checkpoint_url: a folder of the object store, the same for all tasks and attempts of the
-            job; empty: the program does not reach the store.
+        slice_index: the number of this slice among the slices of the gang; 0 without a gang.
+        num_slices: the number of the gang's slices; 1 without a gang.
+        tasks_per_slice: the number of the gang's tasks on each slice; `num_tasks` without a gang.
+        address: the address at which other hosts reach this one; empty if it is unknown.
+        coordinator: the address on the host of task 0 where the gang meets, `HOST:PORT`; empty for
+            a single task.
+        ports: the task's ports by their environment variables; `port` finds one by its name.
+        outputs: the directory for the results of the program. Iris keeps its files.
+        checkpoint_dir: the directory for checkpoints. Iris saves its files, and restores them for
+            the task's next attempt.
+        checkpoint_url: a folder of the object store that all tasks and attempts of the job share;
+            empty if the program cannot reach the store.
     """
 
     cluster: str
@@ -57,13 +58,13 @@ class JobContext:
 
     @property
     def parent(self) -> str | None:
-        """The id of the job that this job belongs to; None: it belongs to none."""
+        """The id of the parent job; None if this job is not a child job."""
         return names.parent_id(self.job)
 
     @property
     def client(self) -> "IrisClient":
-        """A client of the job's cluster, the same one each time. Jobs that it submits belong to
-        this job.
+        """A client of the job's cluster, the same object each time. Jobs that it submits are
+        children of this job.
 
         Asynchronous programs use `await iris.AsyncIrisClient.from_env()`.
 
@@ -76,18 +77,19 @@ class JobContext:
     def register_endpoint(
         self, name: str, address: str | int, metadata: Mapping[str, str] = {}
     ) -> "Endpoint":
-        """Makes an address of this task known to its job, until the attempt ends.
+        """Registers an address of this task, so that other programs of the job find it. The address
+        is known until the attempt ends.
 
-        Replaces an address that has this name.
+        Replaces an address with the same name.
 
         Args:
-            name: by which other programs find it.
+            name: the name by which other programs find the address.
             address: `HOST:PORT`, or a port of this host.
-            metadata: for the programs that look for it.
+            metadata: facts for the programs that look for the address.
 
         Raises:
-            Rejected: the name or the address is invalid, or the job has too many endpoints, or has
-                had.
+            Rejected: the name or the address is invalid, or the job has registered too many
+                endpoints.
             Unreachable: the cluster does not answer.
         """
         client, loop = self.client.parts
@@ -97,7 +99,7 @@ class JobContext:
         """Withdraws an address of this task before its attempt ends.
 
         Args:
-            name: with which it was registered.
+            name: the name of the address.
 
         Raises:
             Unreachable: the cluster does not answer.
@@ -109,7 +111,7 @@ class JobContext:
         """Returns the task's port of this name.
 
         Args:
-            name: as the job was submitted with it.
+            name: the name of the port in the options of the job.
 
         Raises:
             NotFound: the job has no port of this name.
@@ -121,8 +123,8 @@ class JobContext:
 
 @functools.cache
 def _client(process: int) -> "IrisClient":
-    """Returns the client of this process. A forked process cannot use the connection of the one
-    that it comes from.
+    """Returns the client of this process. A forked process cannot use the connection of its parent
+    process.
     """
     from iris import IrisClient  # most programs in a job read the context alone
 
@@ -130,8 +132,8 @@ def _client(process: int) -> "IrisClient":
 
 
 def get_job_info(env: Mapping[str, str] = os.environ) -> JobContext | None:
-    """Returns the context of the task that this program runs as; None if it does not run in a
-    job.
+    """Returns the context of the task that this program runs as; None if the program does not run
+    in a job.
     """
     return context(env) if names.ENV_JOB_ID in env else None
 
@@ -140,7 +142,7 @@ def context(env: Mapping[str, str] = os.environ) -> JobContext:
     """Returns the context of the task that this program runs as.
 
     Raises:
-        IrisError: it does not run in a job.
+        IrisError: the program does not run in a job.
     """
     if names.ENV_JOB_ID not in env:
         raise IrisError(
@@ -172,5 +174,5 @@ def context(env: Mapping[str, str] = os.environ) -> JobContext:
 
 
 def iris_ctx(env: Mapping[str, str] = os.environ) -> JobContext:
-    """As `context`, under its name in the original Iris."""
+    """Returns `context()`. The original Iris has this name."""
     return context(env)

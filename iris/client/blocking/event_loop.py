@@ -1,5 +1,5 @@
 """An event loop in a thread of its own, for programs that are not asynchronous, and for notebooks,
-whose own loop is busy.
+whose own event loop is busy.
 """
 
 import asyncio
@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
 from iris.model.errors import IrisError
 
 T = TypeVar("T")
 
-#: How long the end of the program waits for the loop's thread, in seconds.
+#: How long the end of the program waits for the event loop's thread, in seconds.
 STOP_TIMEOUT = 5.0
 _CLOSED = "this client is closed; make another one"
 _FORKED = "this client belongs to the process that this one was forked from; make another one here"
@@ -26,7 +27,7 @@ class BackgroundLoop:
     """Runs coroutines for callers in any thread."""
 
     def __init__(self) -> None:
-        """Starts the thread. It ends with `close`, at the latest at the end of the program."""
+        """Starts the thread. The thread ends with `close`, or at the end of the program."""
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -37,15 +38,15 @@ class BackgroundLoop:
 
     @property
     def forked(self) -> bool:
-        """Whether this process was forked from the one that has the thread."""
+        """Whether this process was forked from the process that has the thread."""
         return self._pid != os.getpid()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Returns the coroutine's result. An exception in the caller meanwhile, such as Ctrl-C,
-        cancels the coroutine.
+        """Returns the coroutine's result. If an exception interrupts the caller meanwhile, such as
+        Ctrl-C, it cancels the coroutine.
 
         Raises:
-            IrisError: the loop is closed, or belongs to the process that this one was forked from.
+            IrisError: the loop is closed, or belongs to the process from which this one was forked.
         """
         future = self.start(coroutine)
         try:
@@ -57,7 +58,7 @@ class BackgroundLoop:
         """Returns the future of the coroutine's result.
 
         Raises:
-            IrisError: as in `run`.
+            IrisError: the loop is closed, or belongs to another process, as in `run`.
         """
         if self.is_closed or self.forked:
             coroutine.close()
@@ -66,16 +67,17 @@ class BackgroundLoop:
 
     @property
     def is_closed(self) -> bool:
+        """Whether the loop was closed."""
         return self._loop.is_closed()
 
     def iterate(self, values: AsyncIterator[T], end: float | None = None) -> Iterator[T]:
-        """Yields the values. Ends the asynchronous generator when the caller stops early.
+        """Yields the values. Ends the asynchronous generator if the caller stops early.
 
         Args:
-            end: when to give up, by `time.monotonic`; None: never.
+            end: the time of `time.monotonic` at which to give up; None for no limit.
 
         Raises:
-            TimeoutError: there was no further value in time.
+            TimeoutError: the next value did not arrive in time.
         """
 
         async def following() -> tuple[T, ...]:
@@ -91,19 +93,38 @@ class BackgroundLoop:
             if (close := getattr(values, "aclose", None)) is not None:
                 self.run(close())
 
+    @contextmanager
+    def entered(self, block: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """Enters the asynchronous context manager for a block, and yields its value."""
+        value = self.run(block.__aenter__())
+        try:
+            yield value
+        finally:
+            self.run(block.__aexit__(None, None, None))
+
     def close(self) -> None:
-        """Cancels what still runs, and ends the thread. Further calls have no effect."""
+        """Cancels the running coroutines, and ends the thread. Further calls have no effect."""
         atexit.unregister(self.close)
         if self._loop.is_closed() or self.forked:
             return
-        with contextlib.suppress(
-            TimeoutError
-        ):  # a call that does not end is left behind with its thread
+        # A call that does not end stays behind with its thread.
+        with contextlib.suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result(STOP_TIMEOUT)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_TIMEOUT)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+class Blocking:
+    """Base of the blocking classes: an object of the asynchronous client, and its event loop.
+
+    The object has no type here. `scripts/make-blocking.py` copies the signatures from its class.
+    """
+
+    def __init__(self, asynchronous: Any, loop: BackgroundLoop) -> None:
+        self._asynchronous = asynchronous
+        self._loop = loop
 
 
 async def _cancel_all() -> None:

@@ -1,4 +1,4 @@
-"""How a notebook shows a job. Pure."""
+"""Formats a job as HTML for a notebook. Pure."""
 
 from html import escape
 
@@ -6,7 +6,7 @@ from iris.client.jobs.explanation import reason_of
 from iris.model.job.cancelling import state_text
 from iris.model.job.status import JobStatus
 
-#: The most tasks that are shown. A job can have thousands.
+#: The most tasks in the table. A job can have thousands of tasks.
 MAX_TASKS = 20
 
 
@@ -14,13 +14,19 @@ def job_table(status: JobStatus, ui: str = "") -> str:
     """Returns the job's state, its reason and its tasks as HTML.
 
     Args:
-        ui: the address of the job's page in Temporal's Web UI; empty: none.
+        ui: the address of the job's page in Temporal's Web UI; empty for no link.
     """
     name = f'<a href="{escape(ui)}">{escape(status.id)}</a>' if ui else escape(status.id)
     head = f"<b>{name}</b> {escape(state_text(status))}: {escape(reason_of(status))}"
     rows = [
-        f"<tr><td>{task.index}</td><td>{escape(state_text(task))}</td><td>{escape(task.host or '')}</td><td>{task.attempt}</td>"
-        f"<td>{'' if task.exit_code is None else task.exit_code}</td><td>{escape(task.reason)}</td></tr>"
+        _row(
+            str(task.index),
+            state_text(task),
+            task.host or "",
+            str(task.attempt),
+            "" if task.exit_code is None else str(task.exit_code),
+            task.reason,
+        )
         for task in status.tasks[:MAX_TASKS]
     ]
     if len(status.tasks) > MAX_TASKS:
@@ -30,3 +36,7 @@ def job_table(status: JobStatus, ui: str = "") -> str:
         for column in ("task", "state", "host", "attempt", "exit code", "reason")
     )
     return f"<div>{head}<table><tr>{columns}</tr>{''.join(rows)}</table></div>"
+
+
+def _row(*cells: str) -> str:
+    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"

@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 class WorkerPool(Executor):
-    """Workers on the cluster that run calls of functions: an executor as those of
+    """Workers on the cluster that run calls of functions. It is an executor, as in
     `concurrent.futures`.
 
     with WorkerPool(client, 4, resources=Resources(cpu=1)) as pool:
         losses = list(pool.map(train, rates))
 
-    A call is run at least once: again, if its worker is lost before its result has arrived. It has
+    A call runs at least once. It runs again if its worker is lost before the result arrives. It has
     one result.
     """
 
@@ -39,15 +39,15 @@ class WorkerPool(Executor):
         """Starts the workers, which are tasks of a job. Calls wait for them.
 
         Args:
-            client: of the cluster.
+            client: the client of the cluster.
             num_workers: how many calls run at the same time.
-            idle_timeout: workers that have no calls for so long end, and others are started for
-                later calls. So the workers of a program that has crashed end, too.
+            idle_timeout: how long a worker may have no calls before it ends. The pool starts other
+                workers for later calls. The workers of a crashed program end in this way, too.
             workspace: as for `IrisClient.submit`.
-            options: as for `IrisClient.submit`; `resources` are those of each worker.
+            options: as for `IrisClient.submit`; `resources` are the resources of each worker.
 
         Raises:
-            InvalidValue, InvalidJob: an option is wrong, or `num_workers` is no number of workers.
+            InvalidValue, InvalidJob: an option is wrong, or `num_workers` is not a valid number.
             NameTaken: a live job has the pool's name.
             IrisError: the store does not accept the pool's files.
             Unreachable: the service does not answer.
@@ -72,17 +72,17 @@ class WorkerPool(Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]": ...
 
     def submit(self, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> "Future[Any]":
-        """Returns the future of a call, one of `concurrent.futures`.
+        """Returns the future of a call, which is a `concurrent.futures.Future`.
 
         Args:
             fn: the function. It is passed by cloudpickle, as for `IrisClient.submit`.
             args: its arguments, which type checkers compare with its parameters.
-            kwargs: its keyword arguments, likewise.
+            kwargs: its keyword arguments, which type checkers compare, too.
 
         Raises:
             InvalidValue: the function or an argument cannot be pickled.
             PoolBroken: the workers' job has ended.
-            PoolClosed: the pool was shut down. It is a `RuntimeError`, as of every executor.
+            PoolClosed: the pool was shut down. It is a `RuntimeError`, as for every executor.
         """
         return self._pool.call(fn, args, kwargs)
 
@@ -116,20 +116,22 @@ class WorkerPool(Executor):
     ) -> Generator[Any, None, None]:
         """Yields the results of the function's calls, in the order of the arguments.
 
-        The first calls are submitted at once.
+        Submits the first calls at once.
 
         Args:
             fn: the function, as for `submit`.
-            iterables: one for each parameter; the shortest ends the calls.
-            timeout: the seconds from now in which each result has to be there; None: no limit.
-            chunksize: how many calls travel together; None: as many as take a fraction of a second.
-            buffersize: how many calls may be ahead of the result that is awaited; None: some
-                hundreds for each worker.
+            iterables: the arguments, one iterable for each parameter. The shortest iterable ends
+                the calls.
+            timeout: how many seconds from now each result may take; None for no limit.
+            chunksize: how many calls travel together; None for as many as take a fraction of a
+                second.
+            buffersize: how many calls may be ahead of the next result; None for some hundreds for
+                each worker.
 
         Raises:
-            Exception: what a call has raised.
-            TimeoutError: a result was not there in time. The calls continue that were sent to a
-                worker.
+            Exception: the error that a call has raised.
+            TimeoutError: a result did not arrive in time. Calls that were sent to a worker
+                continue.
             InvalidValue, PoolBroken, PoolClosed: as in `submit`.
         """
         end = None if timeout is None else time.monotonic() + timeout
@@ -139,23 +141,22 @@ class WorkerPool(Executor):
         """Changes the number of workers. Workers that run a call finish it first.
 
         Args:
-            num_workers: 1 or more.
+            num_workers: the new number, 1 or more.
 
         Raises:
-            InvalidValue: it is no number of workers.
+            InvalidValue: the number is not valid.
             PoolClosed: the pool was shut down.
             Unreachable: no control plane answers.
         """
         self._loop.run(self._pool.resize(num_workers))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Ends the pool and its workers. Further calls of functions are refused.
+        """Ends the pool and its workers. The pool refuses further calls. Waits for the service
+        while it does not answer.
 
         Args:
-            wait: first waits for the calls that were submitted; otherwise they are lost.
-            cancel_futures: cancels the calls that have not been sent to a worker.
-
-        While the service does not answer, it waits for it.
+            wait: whether to wait for the submitted calls first; otherwise they are lost.
+            cancel_futures: whether to cancel the calls that have not been sent to a worker.
         """
         self._loop.run(self._pool.shutdown(wait, cancel_futures=cancel_futures))
 

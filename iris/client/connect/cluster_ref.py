@@ -29,10 +29,10 @@ class ClusterRef(NamedTuple):
 
     #: The cluster's name, or the address of its service: `HOST:PORT` or `HOST:PORT/NAME`.
     name: str
-    #: None: only the name or the address is known, or the cluster of the configuration has not been
-    #: used from here.
+    #: The record of the cluster on this machine. It is None if only the name or the address is
+    #: known, or if the configuration's cluster has not been used from here.
     record: ClusterRecord | None = None
-    #: The configuration text of a cluster elsewhere.
+    #: The configuration text of a cluster that is not on this machine.
     text: str | None = None
 
     @property
@@ -42,12 +42,14 @@ class ClusterRef(NamedTuple):
 
     @property
     def config(self) -> "ClusterConfig | None":
-        """The configuration of a cluster elsewhere."""
+        """The configuration of a cluster that is not on this machine."""
         return _load(self.text) if self.text is not None else None
 
     @property
     def platform(self) -> str:
-        """`local`, `gcp` or `manual`; `address`: only the service's address is known."""
+        """Where the control plane runs: `local`, `gcp` or `manual`. `address` if only the address
+        of the service is known.
+        """
         config = self.config
         if config is not None:
             return config.controller.kind or config.platform.kind
@@ -92,16 +94,12 @@ class ClusterRef(NamedTuple):
         Raises:
             Rejected: as in `gcp_config`.
         """
-        from iris.client.connect.controller_vm import (
-            controller_vm_of,  # only these clusters need Google's settings
-        )
+        from iris.client.connect.controller_vm import controller_vm_of  # needs Google's settings
 
         config = self.gcp_config(refusal)
-        return (
-            self.record.vm
-            if self.record is not None and self.record.vm is not None
-            else controller_vm_of(config)
-        )
+        if self.record is not None and self.record.vm is not None:
+            return self.record.vm
+        return controller_vm_of(config)
 
 
 @functools.cache
@@ -122,65 +120,61 @@ def resolve_cluster(
 ) -> ClusterRef:
     """Decides which cluster a command acts on. Makes no request.
 
-    The first of these decides: `config`; `cluster`; the environment variable `IRIS_CLUSTER`; the
-    only cluster that is known here.
+    The first of these that is set decides: `config`; `cluster`; the environment variable
+    `IRIS_CLUSTER`. Otherwise it is the only cluster that is known here.
 
     Args:
         cluster: the cluster's name, or its address.
         config: the cluster's configuration file.
-        none_known: the error if none is named and none is known here.
+        none_known: the error if no cluster is named and no cluster is known here.
 
     Raises:
-        NotFound: none is named and several are known; or the configuration is that of a local
-            cluster that was never started.
-        Unreachable: none is named and none is known here.
+        NotFound: no cluster is named and several are known; or the local cluster of the
+            configuration was never started.
+        Unreachable: no cluster is named and no cluster is known here.
         InvalidConfig: the configuration is invalid.
-        InvalidValue: the name is not a name, or another cluster with the configuration's name is
+        InvalidValue: the name is invalid, or another cluster with the configuration's name is
             known here.
     """
     if config is not None:
         return _of_file(config)
-    if (
-        cluster is None
-    ):  # an empty name is an error: a script whose variable is unset must not stop the only cluster
+    # An empty name is an error: a script with an unset variable must not stop the only cluster.
+    if cluster is None:
         cluster = os.environ.get(names.ENV_CLUSTER) or None
-    if cluster is not None:
-        if ":" in cluster:
-            return ClusterRef(cluster)
-        record = read_record(names.check_name("cluster", cluster))
-        in_use = record is not None and record.in_use()
-        if (
-            not in_use
-            and cluster == os.environ.get(names.ENV_CLUSTER)
-            and (address := os.environ.get(names.ENV_ADDRESS))
-        ):
-            return ClusterRef(
-                address
-                # in a program of the cluster; what is kept here of a stopped one is of another
-                # cluster
-            )
-        return ClusterRef(cluster) if record is None else _of_record(record)
+    return _only_known(none_known) if cluster is None else _named(cluster)
+
+
+def _named(cluster: str) -> ClusterRef:
+    """Returns the cluster with this name or address."""
+    if ":" in cluster:
+        return ClusterRef(cluster)
+    record = read_record(names.check_name("cluster", cluster))
+    address = os.environ.get(names.ENV_ADDRESS)
+    in_its_job = cluster == os.environ.get(names.ENV_CLUSTER) and bool(address)
+    if address and in_its_job and (record is None or not record.in_use()):
+        return ClusterRef(address)  # a record of a stopped cluster here is of another cluster
+    return ClusterRef(cluster) if record is None else _of_record(record)
+
+
+def _only_known(none_known: type[NotFound | Unreachable]) -> ClusterRef:
+    """Returns the only cluster that is known here. A cluster that a program owns counts only if
+    there is no other.
+    """
     known = known_clusters()
     known = [record for record in known if not record.owned] or known
     if not known:
         problem = f"no local cluster runs, and neither --cluster nor {names.ENV_CLUSTER} names one"
         raise none_known(f"no cluster: {problem}; {START_HINT}")
     if len(known) > 1:
-        what = (
-            "several clusters are known here"
-            if any(record.remote for record in known)
-            else "several local clusters run"
-        )
-        raise NotFound(
-            f"{what} ({', '.join(record.name for record in known)}); name one with --cluster NAME"
-        )
+        any_remote = any(record.remote for record in known)
+        several = "several clusters are known here" if any_remote else "several local clusters run"
+        found = ", ".join(record.name for record in known)
+        raise NotFound(f"{several} ({found}); name one with --cluster NAME")
     return _of_record(known[0])
 
 
 def _of_record(record: ClusterRecord) -> ClusterRef:
-    """Returns a known cluster with the configuration text that was kept when it was last used from
-    here.
-    """
+    """Returns a known cluster with the configuration text of its last use from here."""
     text = None
     if record.remote:
         with contextlib.suppress(NotFound):
@@ -189,6 +183,7 @@ def _of_record(record: ClusterRecord) -> ClusterRef:
 
 
 def _of_file(file: Path) -> ClusterRef:
+    """Returns the cluster of a configuration file, with its record if that is of this cluster."""
     from iris.config import load_written  # most commands need no configuration
 
     config, text = load_written(file)
@@ -222,7 +217,7 @@ def _of_file(file: Path) -> ClusterRef:
 
 
 def _leads(record: ClusterRecord, config: "ClusterConfig") -> bool:
-    """Returns whether the record leads to the configuration's cluster. The machine's zone may
+    """Returns whether the record is of the configuration's cluster. The zone of the machine may
     differ.
     """
     from iris.client.connect.controller_vm import controller_vm_of

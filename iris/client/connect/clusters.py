@@ -20,8 +20,9 @@ from iris.model.errors import InvalidValue, NotFound, Unreachable
 from iris.model.frozen import Frozen
 from iris.storage.files import make_private, make_private_tree, private_file, writing
 
-#: The file in a cluster's directory that holds its configuration.
+#: The name of the configuration file in a cluster's directory.
 CONFIG = "config.yaml"
+#: The remedy in errors that no cluster runs.
 START_HINT = "start one with: iris cluster start --local -d"
 
 
@@ -35,7 +36,7 @@ class ProcessRef(Frozen):
 
     @classmethod
     def of(cls, pid: int) -> Self | None:
-        """Returns the process with this pid, or None when there is none."""
+        """Returns the process with this pid; None if there is no such process."""
         return None if (found := _look_up(pid)) is None else cls(pid=pid, created=found[0])
 
     def alive(self) -> bool:
@@ -43,26 +44,23 @@ class ProcessRef(Frozen):
 
 
 def _look_up(pid: int) -> tuple[float, bool] | None:
-    """Returns when the process was created, and whether it lives rather than being a zombie; None:
-    there is no such process.
+    """Returns when the process was created, and whether it is not a zombie. Returns None if there
+    is no such process.
 
-    On Linux, the result is that of psutil, whose import costs a tenth of a command.
+    On Linux it computes the values of psutil itself, because psutil's import takes a tenth of the
+    time of a command.
     """
     if sys.platform == "linux":
         try:
-            # See proc_pid_stat(5): the state is field 3, the time of the start field 22. Field 2 is
-            # a name that may have blanks.
+            # See proc_pid_stat(5): the state is field 3, and the time of the start is field 22.
+            # Field 2 is a name that may have blanks.
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-            booted = next(
-                line
-                for line in Path("/proc/stat").read_bytes().splitlines()
-                if line.startswith(b"btime")
-            )
+            lines = Path("/proc/stat").read_bytes().splitlines()
         except (FileNotFoundError, ProcessLookupError):
             return None
-        return float(fields[19]) / os.sysconf("SC_CLK_TCK") + float(booted.split()[1]), fields[
-            0
-        ] != b"Z"
+        booted = next(line for line in lines if line.startswith(b"btime")).split()[1]
+        started = float(fields[19]) / os.sysconf("SC_CLK_TCK")
+        return started + float(booted), fields[0] != b"Z"
     import psutil
 
     try:
@@ -88,7 +86,7 @@ class ControllerVm(Frozen):
 class SshController(Frozen):
     """The machine of a control plane over SSH, which clients reach through a tunnel."""
 
-    #: As `controller.manual.host`, and how to log in.
+    #: The name or address of the machine, as in the configuration key `controller.manual.host`.
     machine: str
     user: str
     ssh_port: int
@@ -98,7 +96,7 @@ class SshController(Frozen):
     connect_timeout: timedelta
     #: The port of the Temporal service on that machine.
     port: int
-    #: The port of its Web UI; 0: there is none.
+    #: The port of the Web UI on that machine; 0 if there is no Web UI.
     ui_port: int = 0
 
 
@@ -115,24 +113,23 @@ class ClusterRecord(Frozen):
     supervisor: ProcessRef | None = None
     processes: tuple[ProcessRef, ...] = ()
     ephemeral: bool = False
-    #: It belongs to a program, with which it ends. Commands use it only if it is named, or the only
-    #: one.
+    #: Whether the cluster belongs to a program and ends with it. A command uses such a cluster only
+    #: if it is named or is the only one.
     owned: bool = False
-    #: The hosts of a cluster whose control plane is on this machine are other machines, which Iris
-    #: reaches over SSH.
+    #: Whether the control plane is on this machine and its hosts are machines over SSH.
     over_ssh: bool = False
-    #: The cluster was started from here and is elsewhere.
+    #: Whether the cluster was started from here and is not on this machine.
     remote: bool = False
-    #: The project of a cluster on Google Cloud; empty: `vm` names it.
+    #: The project of a cluster on Google Cloud; empty if `vm` names the project.
     project: str = ""
-    #: The machine of a control plane over SSH; empty: it is elsewhere.
+    #: The machine of a control plane over SSH; empty if the control plane is elsewhere.
     machine: str = ""
     #: The machine on Google Cloud at the end of its tunnel; None: there is no such tunnel.
     vm: ControllerVm | None = None
     #: The machine at the end of a tunnel that needs no `gcloud`; None: there is no such tunnel.
     ssh: SshController | None = None
-    #: The process that keeps the tunnel open, at `address` on this machine. It may have ended: the
-    #: next client starts another.
+    #: The process that keeps the tunnel open, at `address` on this machine. If it has ended, the
+    #: next client starts another one.
     tunnel: ProcessRef | None = None
 
     def alive(self) -> bool:
@@ -141,7 +138,7 @@ class ClusterRecord(Frozen):
 
     @property
     def end(self) -> ControllerVm | SshController | None:
-        """The machine at the end of its tunnel; None: the cluster needs no tunnel."""
+        """The machine at the end of the cluster's tunnel; None if the cluster needs no tunnel."""
         return self.vm or self.ssh
 
     def location(self) -> str:
@@ -175,7 +172,7 @@ def make_cluster_dir(name: str) -> Path:
 
 
 def read_record(name: str) -> ClusterRecord | None:
-    """Returns the record of a cluster that was started from here, running or not; None when no
+    """Returns the record of a cluster that was started from here, running or not; None if no
     readable record exists.
     """
     try:
@@ -213,7 +210,7 @@ def write_config(name: str, text: str) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes the file completely or not at all. Several processes may write it at the same time."""
+    """Writes the file completely or not at all, also if several processes write it at once."""
     draft = path.with_name(f"{path.name}.new-{os.getpid()}")
     with writing(path):
         private_file(draft).write_bytes(text.encode())
@@ -226,10 +223,11 @@ def check_is_free(
     """Raises when another cluster has this name here: records and directories are found by name.
 
     Args:
-        project, store: of the cluster that is to use the name, if it is elsewhere; empty: that
-        cluster is on this machine.
-        machine: of a control plane over SSH, instead of `project`.
-        over_ssh: as in `ClusterRecord`.
+        project: the project of the cluster that is to use the name; empty if it is not on Google
+            Cloud.
+        store: the store of that cluster, if it is not on this machine.
+        machine: the machine of its control plane over SSH, instead of `project`.
+        over_ssh: whether its hosts are machines over SSH, as in `ClusterRecord`.
 
     Raises:
         InvalidValue: a different cluster with this name is known here.
@@ -237,47 +235,23 @@ def check_is_free(
     known = read_record(name)
     if known is None:
         return
-    remote = bool(project or machine)
-    here = ClusterRecord(
+    asked = ClusterRecord(
         name=name,
         address="",
         store=store,
         project=project,
         machine=machine,
-        remote=remote,
+        remote=bool(project or machine),
         over_ssh=over_ssh,
     )
-    alike = (known.remote, known.over_ssh) == (here.remote, here.over_ssh)
-    if alike and (not here.remote or known.location() == here.location()):
+    alike = (known.remote, known.over_ssh) == (asked.remote, asked.over_ssh)
+    if alike and (not asked.remote or known.location() == asked.location()):
         return
-    if here.remote:
-        this = f"this one is in {here.location()}"
+    if asked.remote:
+        this = f"this one is in {asked.location()}"
     else:
         this = "this one has its hosts over SSH" if over_ssh else "this one is on this machine"
-    stop, forget = f"iris cluster stop {name}", f"rm -r {shlex.quote(str(cluster_dir(name)))}"
-    if known.remote:
-        there, remedy = (
-            f"a cluster elsewhere ({known.location()})",
-            f"stop the other cluster with: {stop}",
-        )
-    elif known.over_ssh:
-        # Also if it does not run: its machines are leased until it is stopped.
-        there, remedy = (
-            "a cluster whose hosts are reached over SSH",
-            f"stop the other cluster and delete its jobs with: {stop} && {forget}",
-        )
-    elif known.ephemeral:
-        there, remedy = "a cluster on this machine", f"stop the other cluster with: {stop}"
-    elif known.alive():
-        there, remedy = (
-            "a cluster that runs on this machine",
-            f"stop the other cluster and delete its jobs with: {stop} && {forget}",
-        )
-    else:
-        there, remedy = (
-            "a cluster on this machine that was stopped",
-            f"delete the other cluster and its jobs with: {forget}",
-        )
+    there, remedy = _other_cluster(known)
     raise InvalidValue(
         "name",
         name,
@@ -286,9 +260,29 @@ def check_is_free(
     )
 
 
+def _other_cluster(known: ClusterRecord) -> tuple[str, str]:
+    """Describes the known cluster that has a name already, and how to free the name."""
+    stop = f"iris cluster stop {known.name}"
+    forget = f"rm -r {shlex.quote(str(cluster_dir(known.name)))}"
+    stop_it = f"stop the other cluster with: {stop}"
+    delete_it = f"stop the other cluster and delete its jobs with: {stop} && {forget}"
+    if known.remote:
+        return f"a cluster elsewhere ({known.location()})", stop_it
+    if known.over_ssh:  # it leases its machines until it is stopped, also if it does not run
+        return "a cluster whose hosts are reached over SSH", delete_it
+    if known.ephemeral:
+        return "a cluster on this machine", stop_it
+    if known.alive():
+        return "a cluster that runs on this machine", delete_it
+    return (
+        "a cluster on this machine that was stopped",
+        f"delete the other cluster and its jobs with: {forget}",
+    )
+
+
 def forget(name: str) -> None:
-    """Removes the files kept here for a cluster elsewhere. Keeps the files of a local cluster with
-    the same name.
+    """Removes the files that this machine keeps for a cluster elsewhere. Keeps the files of a local
+    cluster with the same name.
     """
     directory = cluster_dir(name)
     for path in ("cluster.json", CONFIG, "logs/tunnel.log", "tunnel/lock"):
@@ -299,15 +293,15 @@ def forget(name: str) -> None:
 
 
 def known_clusters() -> list[ClusterRecord]:
-    """Lists by name the clusters that run on this machine, and the clusters elsewhere that were
-    started from here.
+    """Lists the clusters that run on this machine, and the clusters elsewhere that were started
+    from here, by name.
     """
     return [record for record in kept_records() if record.in_use()]
 
 
 def kept_records() -> list[ClusterRecord]:
-    """Lists by name the clusters that were started from here, also those on this machine that do
-    not run.
+    """Lists all clusters that were started from here by name, including clusters on this machine
+    that do not run.
     """
     found = (
         read_record(path.parent.name)
@@ -320,7 +314,7 @@ def not_running(name: str, beside: str = "") -> Unreachable:
     """Builds the error for a local cluster that does not run.
 
     Args:
-        beside: the clusters that do run; empty: the message does not mention them.
+        beside: a description of the clusters that do run; empty to leave it out.
     """
     beside = f" ({beside})" if beside else ""
     record = read_record(name)

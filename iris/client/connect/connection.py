@@ -27,24 +27,24 @@ from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, Toleran
 from iris.model.errors import IrisError, Unreachable
 from iris.model.units import MIB, format_bytes
 
-#: Payloads in bytes. Smaller ones stay readable in the Web UI; only the scheduler's state is ever
-#: larger.
+#: Payloads above this size, in bytes, are compressed. Smaller payloads stay readable in the Web UI.
+#: In practice only the scheduler's state is larger.
 COMPRESS_ABOVE = 32 * 1024
 #: The zlib level. The state of 10,000 hosts and 100,000 waiting gangs takes 2.23 MiB with level 1
 #: and 1.91 MiB with level 6.
 LEVEL = 6
 #: How long a query or an update may take before the control plane counts as unreachable.
 RPC_TIMEOUT = timedelta(seconds=10)
-#: Compressed payloads in bytes. Larger ones are compressed with bzip2, which takes a fifth less
-#: space and five times as long: that state then takes 1.58 MiB.
+#: Payloads that zlib compresses to more than this size, in bytes, are compressed with bzip2
+#: instead. It needs a fifth less space and five times the time: the state above takes 1.58 MiB.
 LARGE = 1024 * 1024
-#: The most bytes that the payloads of one message may decompress to. A full ledger of 1.75 MiB,
-#: with names of jobs that compress as well as names can, has about 100 MiB.
+#: The most bytes that the payloads of one message may decompress to. A full ledger of 1.75 MiB
+#: decompresses to about 100 MiB if the names of its jobs compress extremely well.
 MOST_DECODED = 256 * MIB
 
 
 class _Decompressor(Protocol):
-    """The part of zlib's and bz2's objects that they have in common."""
+    """The interface that the decompressors of zlib and bz2 share."""
 
     @property
     def eof(self) -> bool: ...
@@ -52,6 +52,7 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
 
+#: The decompressor for each encoding of a payload.
 _DECOMPRESSORS: dict[bytes, Callable[[], _Decompressor]] = {
     b"binary/zlib": zlib.decompressobj,
     b"binary/bzip2": bz2.BZ2Decompressor,
@@ -59,7 +60,7 @@ _DECOMPRESSORS: dict[bytes, Callable[[], _Decompressor]] = {
 
 
 class TooLarge(IrisError):
-    """A message decompresses to more than any message of Iris has. Iris did not write it."""
+    """A message decompresses to more bytes than Iris writes, so Iris did not write it."""
 
 
 class CompressionCodec(PayloadCodec):
@@ -75,7 +76,7 @@ class CompressionCodec(PayloadCodec):
         """Returns the payloads as they were before `encode`.
 
         Raises:
-            TooLarge: together they decompress to more than `MOST_DECODED`.
+            TooLarge: the payloads together decompress to more than `MOST_DECODED`.
             ValueError: the compressed data is incomplete or damaged.
         """
         decoded, left = [], MOST_DECODED
@@ -99,12 +100,7 @@ def _compress(payload: Payload) -> Payload:
 
 
 def _decompress(encoding: bytes, data: bytes, most: int) -> bytes:
-    """Returns the decompressed data.
-
-    Raises:
-        TooLarge: it has more than this many bytes. No more than this are decompressed.
-        ValueError: the data is incomplete or damaged.
-    """
+    """Returns the decompressed data, which has at most this many bytes."""
     name = encoding.decode()
     decompressor = _DECOMPRESSORS[encoding]()
     try:
@@ -143,8 +139,8 @@ class SharedConverter(PydanticPayloadConverter):
 
 
 class FailureConverter(DefaultFailureConverter):
-    """Leaves out the traceback of a verdict, such as the end of a job. Temporal's Web UI would show
-    where Iris raised it.
+    """Leaves out the traceback of an error that must not be retried, such as the end of a job.
+    Temporal's Web UI would show the line of Iris that raised it.
     """
 
     def to_failure(
@@ -161,15 +157,15 @@ class FailureConverter(DefaultFailureConverter):
 
 
 class EncodedFailureConverter(FailureConverter, DefaultFailureConverterWithEncodedAttributes):
-    """The same, with the texts in a payload, which the codec encrypts."""
+    """Also moves the texts of a failure into a payload, so that the codec encrypts them."""
 
 
 def data_converter(keys: PayloadKeys | None = None, *, tolerant: bool = False) -> DataConverter:
     """Returns the converter and codec that every client, worker and replayer of Iris uses.
 
     Args:
-        keys: encrypt payloads and the texts of failures.
-        tolerant: what cannot be decoded fails its own message only, as a control plane needs it.
+        keys: the keys that encrypt payloads and the texts of failures; None to encrypt nothing.
+        tolerant: whether a message that cannot be decoded fails alone, as a control plane needs.
     """
     codec = EncryptionCodec(CompressionCodec(), keys)
     return DataConverter(
@@ -180,8 +176,8 @@ def data_converter(keys: PayloadKeys | None = None, *, tolerant: bool = False) -
 
 
 def cause_of(message: str) -> str:
-    """Returns the cause in a message of the SDK, which wraps the system's message in the types of
-    its layers.
+    """Returns the cause in an error message of the SDK. The SDK wraps the message of the system in
+    the names of its internal types.
     """
     if quoted := re.search(r'(?:message|error): "([^"]+)"', message):
         return quoted[1].lower()
@@ -203,17 +199,17 @@ async def connect(
     plugins: Sequence[Plugin] = (),
 ) -> Client:
     """Connects to the Temporal service at `host:port`. Temporal's environment variables and profile
-    supply TLS, API key and the like, if they are for this address.
+    supply TLS settings and an API key, if they are for this address.
 
     Args:
-        quiet: the SDK's core logs nothing. It logs to standard output, which a command needs for
-            its own output.
-        plugins: those of the workers that use the client. One may replace the converter.
+        quiet: whether to switch off the log of the SDK's core. It goes to standard output, which a
+            command needs for its own output.
+        plugins: the plugins of the workers that use the client. A plugin may replace the converter.
 
     Raises:
-        Unreachable: no service answers there within the timeout, or the service refuses the
-            connection.
-        InvalidValue: the file with the cluster's keys cannot be used.
+        Unreachable: no service answers at the address within the timeout, or the service refuses
+            the connection.
+        InvalidValue: the file with the cluster's payload keys cannot be used.
     """
     credentials = credentials_for(address)
     settings: dict[str, Any] = {

@@ -36,7 +36,8 @@ def record_of(config: ClusterConfig, machine: str, zone: str) -> ClusterRecord:
     no tunnel.
 
     Raises:
-        InvalidValue: as in `controller_vm_of`.
+        InvalidValue: the configuration is not for Google Cloud, or names no zone for the control
+            plane.
     """
     temporal = config.controller.temporal
     vm = controller_vm_of(config).model_copy(update={"machine": machine, "zone": zone})

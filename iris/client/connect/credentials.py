@@ -1,10 +1,10 @@
-"""Selects the Temporal credentials of a connection: those that the user has for its address, and no
-others.
+"""Selects the Temporal credentials of a connection: only credentials for the address of the
+service.
 
 Temporal's variables and profiles hold the credentials of one service: an API key, TLS settings and
 headers. A command may talk to another service, which must not receive them. The credentials of a
-profile belong to the profile's address. Those of variables belong to `TEMPORAL_ADDRESS`, else to
-the profile's address.
+profile belong to the profile's address. The credentials in variables belong to `TEMPORAL_ADDRESS`,
+or to the profile's address if that variable is not set.
 """
 
 import os
@@ -16,7 +16,8 @@ from temporalio.envconfig import ClientConfigProfile
 from iris.model.errors import Unreachable
 
 ADDRESS, CONFIG_FILE, PROFILE = "TEMPORAL_ADDRESS", "TEMPORAL_CONFIG_FILE", "TEMPORAL_PROFILE"
-#: Variables that are credentials or select some. An empty one counts as unset.
+#: The beginnings of the names of variables that hold credentials. An empty variable counts as
+#: unset.
 SECRETS = ("TEMPORAL_API_KEY", "TEMPORAL_TLS", "TEMPORAL_GRPC_META_")
 
 
@@ -25,8 +26,8 @@ class Credentials(NamedTuple):
 
     #: Arguments of `Client.connect`.
     settings: Mapping[str, Any]
-    #: Why there are others that the service does not get, and what to do if it should; empty: there
-    #: are no others.
+    #: Which credentials the service does not get, why, and what to do if it should get them. Empty
+    #: if it gets all.
     withheld: str = ""
 
 
@@ -34,7 +35,7 @@ def credentials_for(address: str, environment: Mapping[str, str] | None = None) 
     """Returns the credentials for the service at this address.
 
     Args:
-        environment: None: that of this process.
+        environment: the environment variables; None for the variables of this process.
 
     Raises:
         Unreachable: a file that the credentials name cannot be read.
@@ -80,8 +81,8 @@ def credentials_for(address: str, environment: Mapping[str, str] | None = None) 
 
 
 def _profile_in_file(environment: dict[str, str]) -> tuple[ClientConfigProfile, str]:
-    """Returns the profile as the user's file has it, without variables; and why it cannot be read,
-    or an empty text.
+    """Returns the profile in the user's file, without variables, and an error message. The message
+    is empty if the file can be read.
     """
     selection = (CONFIG_FILE, PROFILE)
     kept = {

@@ -1,4 +1,4 @@
-"""The version by which Temporal's lists know the processes of a cluster."""
+"""The version of Iris that a worker reports to Temporal."""
 
 from functools import cache
 from importlib.metadata import version
@@ -7,7 +7,8 @@ from temporalio.api.worker.v1 import WorkerHeartbeat
 from temporalio.common import WorkerDeploymentVersion
 from temporalio.worker import WorkerDeploymentConfig
 
-#: Reports of other workers have other names, or none.
+#: The name of the deployment in the reports of Iris. Reports of other workers have other names, or
+#: no name.
 _NAME = "iris"
 
 
@@ -18,8 +19,8 @@ def own_version() -> str:
 
 
 def deployment() -> WorkerDeploymentConfig:
-    """Returns what a worker reports as its version. Tasks are not routed by it: any version may
-    continue a workflow.
+    """Returns the version that a worker reports. Temporal does not route tasks by it: a worker of
+    any version may continue a workflow.
     """
     return WorkerDeploymentConfig(
         version=WorkerDeploymentVersion(deployment_name=_NAME, build_id=own_version()),
@@ -28,6 +29,6 @@ def deployment() -> WorkerDeploymentConfig:
 
 
 def version_in(report: WorkerHeartbeat) -> str | None:
-    """Returns the version of the process that sent the report; None: it reports none."""
+    """Returns the version of the process that sent the report; None if it has no version."""
     reported = report.deployment_version
     return reported.build_id if reported.deployment_name == _NAME else None

@@ -16,14 +16,14 @@ logger = logging.getLogger(__name__)
 
 
 async def discover(client: Client, address: str, name: str | None) -> ClusterRecord:
-    """Finds the cluster at this address. Each cluster has a scheduler, whose memo gives the store
-    and the Web UI.
+    """Finds the cluster at this address. The memo of the cluster's scheduler has the store and the
+    Web UI.
 
     Raises:
-        NotFound: the service has no such cluster, or has several and none was named.
+        NotFound: the service has no such cluster; or it has several clusters, and `name` is None.
         Unreachable: the service does not answer.
         Rejected: the service refuses this client, or the cluster's payloads are encrypted with a
-            key that is not here.
+            key that is not known here.
     """
     found: dict[str, ClusterRecord] = {}
     unreadable: dict[str, Rejected] = {}
@@ -42,10 +42,10 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
                 continue
             try:
                 memo: Mapping[str, Any] = await execution.memo()
-            except Rejected as error:  # it is encrypted
+            except Rejected as error:  # the memo is encrypted with an unknown key
                 unreadable[cluster] = error
                 continue
-            except Exception as error:  # not one of ours: a codec may raise anything
+            except Exception as error:  # another program wrote it: a codec may raise anything
                 logger.debug("the memo of workflow %s cannot be read: %s", execution.id, error)
                 continue
             if names.MEMO_STORE in memo:
@@ -59,9 +59,8 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
     except RPCError as error:
         if (refusal := refused(error, address)) is not None:
             raise refusal from None
-        if (
-            error.status is not RPCStatusCode.INVALID_ARGUMENT
-        ):  # the search attributes are not registered: no Iris cluster here
+        # INVALID_ARGUMENT: the search attributes are not registered, so no cluster of Iris is here.
+        if error.status is not RPCStatusCode.INVALID_ARGUMENT:
             raise Unreachable(f"the service at {address} does not answer: {error}") from None
     if name is not None and name in found:
         return found[name]

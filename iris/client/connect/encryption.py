@@ -1,8 +1,8 @@
-"""Encrypts what Temporal stores of a cluster: requests, states, results and the texts of failures.
+"""Encrypts the data of a cluster in Temporal: requests, states, results and the texts of failures.
 
-The service, its database and whoever reads its pages see ids, states, users and times, but no
-command, environment or reason. Every process of the cluster (client, control plane, agent) reads
-the keys from a file that `IRIS_PAYLOAD_KEYS` names.
+The Temporal service, its database and the readers of its Web UI see ids, states, users and times.
+They see no command, environment or reason. Every process of the cluster (client, control plane,
+agent) reads the keys from the file that `IRIS_PAYLOAD_KEYS` names.
 """
 
 import base64
@@ -26,26 +26,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The field of a payload's metadata with the kind of its content, and the kind that encrypted ones
-#: have.
+#: The field of a payload's metadata with the encoding of its data. Temporal's examples use the same
+#: names of fields.
 ENCODING = "encoding"
+#: The encoding of an encrypted payload.
 ENCRYPTED = b"binary/encrypted"
-#: The field with the name of the key. The two are those of Temporal's own examples.
+#: The field of a payload's metadata with the name of the key.
 KEY_ID = "encryption-key-id"
-#: Of a key, in bytes: AES-256.
+#: The size of an AES-256 key, in bytes.
 KEY_SIZE = 32
-#: Of the random number before each encrypted payload, in bytes. Source: NIST SP 800-38D, section
-#: 8.2.
+#: The size of the random number before each encrypted payload, in bytes. Source: NIST SP 800-38D,
+#: section 8.2.
 NONCE_SIZE = 12
-#: Makes a file with one key.
+#: The shell command that makes a file with one key.
 NEW_KEY = 'echo "$(date +%F) $(openssl rand -base64 32)" > FILE; chmod 600 FILE'
 
 
 @dataclass(frozen=True)
 class PayloadKeys:
-    """The keys of a cluster by their names. The first encrypts; all decrypt."""
+    """The keys of a cluster by their names. The first key encrypts, and all keys decrypt."""
 
-    #: Where they were read, for messages.
+    #: The file of the keys, for messages.
     source: str
     keys: Mapping[str, bytes] = field(repr=False)
 
@@ -62,7 +63,7 @@ class PayloadKeys:
 
 
 def payload_keys() -> PayloadKeys | None:
-    """Returns the keys in the file that the environment names, or None when it names none.
+    """Returns the keys in the file that `IRIS_PAYLOAD_KEYS` names; None if it names no file.
 
     Raises:
         InvalidValue: the file cannot be used.
@@ -72,11 +73,11 @@ def payload_keys() -> PayloadKeys | None:
 
 
 def read_keys(path: Path) -> PayloadKeys:
-    """Reads a file of keys: on each line a name and a key in base64.
+    """Reads a file of keys. Each line has a name and a key in base64.
 
     Raises:
-        InvalidValue: the file is missing, is readable for other users, or has no keys or malformed
-            ones.
+        InvalidValue: the file is missing, is readable for other users, has no keys, or has a
+            malformed key.
     """
 
     def wrong(problem: str, remedy: str = f"make one: {NEW_KEY}") -> InvalidValue:
@@ -102,11 +103,44 @@ def read_keys(path: Path) -> PayloadKeys:
     return PayloadKeys(str(path), keys)
 
 
-class EncryptionCodec(PayloadCodec):
-    """Encrypts each payload after another codec. It reads plain payloads too, so a running cluster
-    can be given keys.
+def check_both_sides(configured: str) -> None:
+    """Checks that this machine and a cluster on Google Cloud both have payload keys, or neither.
 
-    Without keys it encrypts nothing, and says what is missing to read what others have encrypted.
+    Args:
+        configured: the secret in `controller.payload_keys`; empty if the cluster has no keys.
+
+    Raises:
+        InvalidValue: only one side has keys; or the file of this machine cannot be used.
+    """
+    keys = payload_keys()
+    if keys is not None and not configured:
+        problem = (
+            "is only on this machine, and the machines on Google Cloud could not read what it"
+            " encrypts"
+        )
+        remedy = (
+            "store the file in Secret Manager and set controller.payload_keys: gcp:SECRET, or"
+            " unset the variable"
+        )
+        raise InvalidValue(names.ENV_PAYLOAD_KEYS, keys.source, problem, remedy)
+    if keys is None and configured:
+        problem = (
+            "is empty, and this machine could not read what the cluster encrypts"
+            " (controller.payload_keys is set)"
+        )
+        raise InvalidValue(
+            names.ENV_PAYLOAD_KEYS,
+            "",
+            problem,
+            f"name the file with its keys: {names.ENV_PAYLOAD_KEYS}=FILE",
+        )
+
+
+class EncryptionCodec(PayloadCodec):
+    """Encrypts each payload after another codec has encoded it. Also reads payloads that are not
+    encrypted, so that a running cluster can change to encryption.
+
+    Without keys it encrypts nothing, and an encrypted payload raises an error that names the key.
     """
 
     def __init__(self, inner: PayloadCodec, keys: PayloadKeys | None) -> None:
@@ -123,12 +157,11 @@ class EncryptionCodec(PayloadCodec):
 
 
 class TolerantCodec(PayloadCodec):
-    """For the control plane: what cannot be decoded stays as it is.
+    """A codec for the control plane, which leaves messages encoded that it cannot decode.
 
-    The SDK decodes all that has happened to a workflow at once, so one unreadable signal would fail
-    all of its tasks for ever. Left encoded, it fails its conversion alone: the SDK drops the
-    signal, refuses the update or fails the query. A workflow whose own input is unreadable waits
-    for the key.
+    The SDK decodes all events of a workflow together, so one unreadable signal would fail all of
+    the workflow's tasks for ever. An encoded message fails alone: the SDK drops the signal, refuses
+    the update or fails the query. A workflow with unreadable input waits for the key.
     """
 
     def __init__(self, inner: PayloadCodec) -> None:
@@ -146,7 +179,7 @@ class TolerantCodec(PayloadCodec):
 
 
 def encrypt(payload: Payload, keys: PayloadKeys) -> Payload:
-    """Returns the payload, its metadata included, encrypted with the current key (AES-GCM)."""
+    """Returns the payload and its metadata, encrypted with the current key (AES-GCM)."""
     name = keys.current.encode()
     nonce = os.urandom(NONCE_SIZE)
     data = nonce + _cipher(keys.keys[keys.current]).encrypt(
@@ -156,10 +189,10 @@ def encrypt(payload: Payload, keys: PayloadKeys) -> Payload:
 
 
 def decrypt(payload: Payload, keys: PayloadKeys | None) -> Payload:
-    """Returns the payload that was encrypted, or this one if it is not encrypted.
+    """Returns the decrypted payload. Returns a payload unchanged that is not encrypted.
 
     Raises:
-        Rejected: its key is not there, or it was changed after its encryption.
+        Rejected: the key is not known here, or the payload was changed after its encryption.
     """
     if payload.metadata.get(ENCODING) != ENCRYPTED:
         return payload
@@ -187,6 +220,6 @@ def decrypt(payload: Payload, keys: PayloadKeys | None) -> Payload:
 
 
 def _cipher(key: bytes) -> "AESGCM":
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # only who encrypts needs it
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # few clusters encrypt
 
     return AESGCM(key)

@@ -1,6 +1,4 @@
-"""Identifies the current user, the cluster among others with its name, and the job that a user
-names.
-"""
+"""Identifies the current user, a cluster by its uid, and the job that a user names."""
 
 import contextlib
 import getpass
@@ -16,13 +14,13 @@ from iris.model.errors import InvalidValue, Unreachable, first_line
 if TYPE_CHECKING:
     from iris.storage.object_store import Store
 
-#: Enough that two clusters never get the same uid.
+#: The random bytes of a cluster's uid. Eight are enough that two clusters never get the same uid.
 UID_BYTES = 8
 
 
 def current_user() -> str:
-    """Returns the user that new jobs belong to: `IRIS_USER`, else the login name, changed to fit
-    into an id.
+    """Returns the user of new jobs: `IRIS_USER`, or else the login name, without the characters
+    that an id cannot have.
     """
     if explicit := os.environ.get(names.ENV_USER):
         return names.check_name(names.ENV_USER, explicit)
@@ -34,7 +32,7 @@ def current_user() -> str:
 
 
 def signed(reason: str) -> str:
-    """Adds the current user to an operator's reason."""
+    """Returns the reason of an operator with the name of the current user."""
     return f"{reason} (by {current_user()})" if reason else f"by {current_user()}"
 
 
@@ -56,11 +54,11 @@ def full_job_id(job: str) -> str:
 
 
 def job_and_run(job: str) -> tuple[str, int | None]:
-    """Returns the text without the number of a run, and that number: `train#2:3` gives `train:3`
-    and 2.
+    """Splits off the number of a run: `train#2:3` gives `train:3` and 2. The number is None if the
+    text has no number.
 
     Raises:
-        InvalidValue: the text after the mark is not the number of a run.
+        InvalidValue: the text after `#` is not the number of a run.
     """
     name, mark, rest = job.partition("#")
     number, colon, task = rest.partition(":")
@@ -72,11 +70,11 @@ def job_and_run(job: str) -> tuple[str, int | None]:
 
 
 async def cluster_uid(store: "Store", cluster: str) -> str:
-    """Returns the cluster's uid, and creates it if the store has none. Use this to start a cluster;
-    otherwise use `known_uid`.
+    """Returns the cluster's uid, and creates it if the store has none. Only the start of a cluster
+    uses this function; everything else uses `known_uid`.
 
-    The uid distinguishes the cluster's machines from those of another cluster with the same name.
-    It is random, chosen once, and the same for everyone who uses the cluster's store.
+    The uid distinguishes the cluster's machines from the machines of another cluster with the same
+    name. It is a random number, created once and kept in the cluster's store.
 
     Raises:
         Unreachable: the store cannot be read or written, so the cluster's machines cannot be
@@ -98,8 +96,8 @@ async def known_uid(store: "Store", cluster: str) -> str:
     """Returns the uid of a cluster that was started before. Changes nothing.
 
     Raises:
-        Unreachable: this store has no uid of the cluster, which was then never started with it; or
-            the store cannot be read.
+        Unreachable: the store has no uid of the cluster, so the cluster was never started with this
+            store; or the store cannot be read.
     """
     found = await find_uid(store, cluster)
     if found is None:
@@ -111,7 +109,7 @@ async def known_uid(store: "Store", cluster: str) -> str:
 
 
 async def find_uid(store: "Store", cluster: str) -> str | None:
-    """Returns the uid of a cluster; None: it was never started with this store. Changes nothing.
+    """Returns the uid of a cluster; None if the cluster was never started with this store.
 
     Raises:
         Unreachable: the store cannot be read.
@@ -123,6 +121,7 @@ async def find_uid(store: "Store", cluster: str) -> str | None:
 
 @contextlib.contextmanager
 def _using(store: "Store") -> Iterator[None]:
+    """Converts errors of the store to `Unreachable`."""
     from obstore.exceptions import BaseError  # most commands use no store
 
     try:

@@ -11,7 +11,7 @@ def read_key_file(variable: str, path: Path, remedy: str) -> str:
 
     Args:
         variable: the variable that names the file, for errors.
-        remedy: what makes such a file.
+        remedy: how to make such a file, for errors.
 
     Raises:
         InvalidValue: the file cannot be read, or is readable for other users.

@@ -1,5 +1,5 @@
-"""Where this machine keeps the state of Iris. Apart from `clusters`, because a shell asks for names
-at each press of a key.
+"""Where this machine keeps the state of Iris. The module has no large imports, because shell
+completion uses it at each press of the Tab key.
 """
 
 import os
@@ -9,8 +9,8 @@ from iris.model import names
 
 
 def state_dir() -> Path:
-    """Returns the directory for state that outlives a process: `IRIS_STATE_DIR`, else the XDG state
-    directory.
+    """Returns the directory for state that outlives a process: `IRIS_STATE_DIR`, or else `iris` in
+    the XDG state directory.
     """
     if explicit := os.environ.get(names.ENV_STATE_DIR):
         return Path(explicit).expanduser().absolute()

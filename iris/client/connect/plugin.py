@@ -1,5 +1,5 @@
-"""Configures the workers that run workflows. Clients do without it: `temporalio.worker` costs a
-tenth of a second to import.
+"""Configures the workers that run workflows. Clients do not import this module, because
+`temporalio.worker` takes a tenth of a second to import.
 """
 
 from temporalio.plugin import SimplePlugin
@@ -10,15 +10,15 @@ from iris.client.connect.encryption import PayloadKeys
 
 
 class IrisPlugin(SimplePlugin):
-    """The workflow runner of all workers and replayers of Iris, with the converter that clients
-    have, too.
+    """Gives all workers and replayers of Iris the same workflow runner, and the converter of the
+    clients.
 
     Workflows run outside the SDK's sandbox, because it re-imports their modules for every run. The
     layering test (no clock, no randomness and no network in workflows and pure packages) and the
     replay of recorded histories guard against the same faults.
 
     Args:
-        keys, tolerant: as in `data_converter`.
+        keys, tolerant: the arguments of `data_converter`.
     """
 
     def __init__(self, keys: PayloadKeys | None = None, *, tolerant: bool = False) -> None:

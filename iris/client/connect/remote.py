@@ -1,5 +1,5 @@
-"""Connects to the Temporal service of a cluster. Opens the tunnel to a cluster elsewhere if none is
-open.
+"""Connects to the Temporal service of a cluster. Opens the tunnel to a cluster on another machine
+if the tunnel is not open.
 """
 
 import asyncio
@@ -16,9 +16,10 @@ from iris.model import names
 from iris.model.errors import Unreachable
 from iris.retrying import retry
 
-#: A connection takes seconds, and the tunnel soon replaces a broken one.
+#: How long to wait for an answer through a tunnel. A tunnel takes seconds to connect, and connects
+#: again soon after a break.
 TUNNEL_TIMEOUT = timedelta(seconds=30)
-#: The timeout of one attempt.
+#: How long one attempt to connect through a tunnel may take.
 ATTEMPT_TIMEOUT = timedelta(seconds=5)
 POLL_INTERVAL = timedelta(seconds=0.2)
 
@@ -32,7 +33,8 @@ async def open_connection(cluster: ClusterRef) -> tuple[Client, ClusterRecord]:
 
     Raises:
         Unreachable: the cluster does not run or does not answer.
-        NotFound: the service at the address has no such cluster, or has several and none was named.
+        NotFound: the service at the address has no such cluster; or it has several clusters, and
+            the address names none.
     """
     if cluster.is_address:
         address, _, name = cluster.name.partition("/")
@@ -55,16 +57,14 @@ async def open_connection(cluster: ClusterRef) -> tuple[Client, ClusterRecord]:
 async def connect_remote(
     name: str, timeout: timedelta = TUNNEL_TIMEOUT
 ) -> tuple[Client, ClusterRecord]:
-    """Connects to a cluster elsewhere that was started from here.
+    """Connects to a cluster on another machine that was started from here.
 
     Raises:
         Unreachable: the cluster is not known here, no tunnel can be opened, or no service answers
             through it in time.
     """
-    from iris.client.connect.tunnel import (  # with the supervision of processes
-        last_output,
-        open_tunnel,
-    )
+    # Imported here, because it imports the supervision of processes.
+    from iris.client.connect.tunnel import last_output, open_tunnel
 
     @retry(_NoAnswer, every=POLL_INTERVAL, timeout=timeout)
     async def attempt() -> tuple[Client, ClusterRecord]:

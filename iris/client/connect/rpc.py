@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-#: RESOURCE_EXHAUSTED: too many requests, or a second query of a workflow whose worker has not
-#: answered the first.
+#: The status codes of a service that does not answer. RESOURCE_EXHAUSTED means too many requests,
+#: or a second query of a workflow before its worker has answered the first.
 _GONE = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.DEADLINE_EXCEEDED,
@@ -48,12 +48,13 @@ _GONE = (
     RPCStatusCode.FAILED_PRECONDITION,
     RPCStatusCode.RESOURCE_EXHAUSTED,
 )
+#: The status codes of a service that does not accept this client.
 _REFUSED = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
 
 
 def outdated(error: RPCError, record: ClusterRecord) -> Rejected | None:
-    """Returns the user's error if the cluster does not know a search attribute of this version;
-    None if it is another one.
+    """Returns the error for the user if the cluster does not know a search attribute of this
+    version; None for any other RPC error.
     """
     if (
         error.status is not RPCStatusCode.INVALID_ARGUMENT
@@ -71,29 +72,29 @@ def outdated(error: RPCError, record: ClusterRecord) -> Rejected | None:
 
 
 def refused(error: RPCError, address: str) -> Rejected | None:
-    """Returns the user's error if the service at this address refuses the client; None if the RPC
-    error is another one.
+    """Returns the error for the user if the service at this address refuses the client; None for
+    any other RPC error.
     """
     if error.status not in _REFUSED:
         return None
     withheld = credentials_for(address).withheld
-    remedy = (
-        withheld
-        or f"set TEMPORAL_ADDRESS={address} and Temporal's variables for its credentials, such as TEMPORAL_API_KEY"
+    remedy = withheld or (
+        f"set TEMPORAL_ADDRESS={address} and Temporal's variables for its credentials, such as"
+        " TEMPORAL_API_KEY"
     )
     return Rejected(
         f"the Temporal service at {address} refuses this client: {error.message}; {remedy}"
     )
 
 
-#: The memo of a workflow that this client cannot read: it is encrypted with a key that is not known
-#: here, or a foreign one.
+#: Stands for a memo that this client cannot read: it is encrypted with a key that is not known
+#: here, or another program wrote it.
 UNREADABLE_MEMO: Mapping[str, Any] = MappingProxyType({})
 
 
 async def memo_of(execution: WorkflowExecution) -> Mapping[str, Any]:
-    """Returns the workflow's memo; `UNREADABLE_MEMO` if this client cannot read it, so that one
-    workflow does not end a list.
+    """Returns the workflow's memo. Returns `UNREADABLE_MEMO` if this client cannot read it, so that
+    a list continues with the next workflow.
     """
     try:
         return await execution.memo()
@@ -103,13 +104,11 @@ async def memo_of(execution: WorkflowExecution) -> Mapping[str, Any]:
 
 
 class NotStarted(Unreachable):
-    """A workflow that is asked or signalled does not exist."""
+    """The workflow of a query, update or signal does not exist."""
 
 
 class Connection:
-    """A Temporal client and the cluster that it is used for. All parts of an `AsyncIrisClient`
-    share one connection.
-    """
+    """A Temporal client and its cluster. All parts of an `AsyncIrisClient` share one connection."""
 
     def __init__(self, client: Client, record: ClusterRecord) -> None:
         self.client = client
@@ -133,15 +132,15 @@ class Connection:
         return self.client.get_workflow_handle(workflow_id, run_id=run_id)
 
     def list_query(self, kind: str) -> str:
-        """Returns the visibility query that lists the cluster's workflows of this kind, and no
-        others with its attributes.
+        """Returns the visibility query that lists the cluster's own workflows of this kind. Other
+        workflows may have the same search attributes.
         """
         return names.own_workflows(self.record.name, kind)
 
     @contextlib.contextmanager
     def rpc_errors(self) -> Iterator[None]:
-        """Converts RPC errors of a service that does not answer to `Unreachable`, and of one that
-        refuses us to `Rejected`.
+        """Converts RPC errors: to `Unreachable` if the service does not answer, and to `Rejected`
+        if it refuses this client.
         """
         try:
             yield
@@ -161,7 +160,7 @@ class Connection:
         """Converts RPC errors of a signal to a workflow that ran a moment ago.
 
         Raises:
-            Rejected: it has ended meanwhile.
+            Rejected: the workflow has ended meanwhile.
             Unreachable: the service does not answer.
         """
         return self._rejected(RPCStatusCode.NOT_FOUND, f"{receiver} has just ended")
@@ -170,7 +169,7 @@ class Connection:
         """Converts RPC errors of the start of an activity without a workflow.
 
         Raises:
-            Rejected: the service starts no such activities.
+            Rejected: the service cannot start activities without a workflow.
             Unreachable: the service does not answer.
         """
         return self._rejected(
@@ -182,8 +181,8 @@ class Connection:
 
     @contextlib.contextmanager
     def _rejected(self, status: RPCStatusCode, reason: str) -> Iterator[None]:
-        """Converts RPC errors as `rpc_errors`, and those with this status to `Rejected` with the
-        reason.
+        """Converts RPC errors with this status to `Rejected` with the reason, and other RPC errors
+        as `rpc_errors` does.
         """
         with self.rpc_errors():
             try:
@@ -194,11 +193,12 @@ class Connection:
                 raise Rejected(reason) from None
 
     async def check_keys(self) -> None:
-        """Does nothing without payload keys. With keys, asks the control plane something that it
-        has to decrypt.
+        """Checks that the control plane can decrypt what this client encrypts. Does nothing without
+        payload keys.
 
-        For use before a workflow is started or signalled: the control plane ignores what it cannot
-        read, and a signal has no answer. If no control plane answers, what is sent waits for it.
+        Clients call it before they start or signal a workflow, because the control plane ignores
+        unreadable messages, and a signal has no answer. If no control plane answers, the check
+        passes: messages then wait for the control plane.
 
         Raises:
             Rejected: the control plane cannot read what this client encrypts.
@@ -245,13 +245,13 @@ class Connection:
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
                 raise self._silent("could not answer", str(error)) from None
             except RPCError as error:
-                # The service answers, and has waited for it. Either side may notice first; the
-                # client's gRPC calls it cancelled.
+                # The service answers, but the control plane has not answered in time. The service
+                # reports DEADLINE_EXCEEDED, and the client's own gRPC reports CANCELLED.
                 if error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
                     raise self._silent(
                         f"has not answered within {RPC_TIMEOUT.total_seconds():.0f} s"
                     ) from None
-                # It has not polled lately, or it fails; or too many questions wait for it.
+                # The control plane has not polled lately or fails, or too many queries wait for it.
                 if error.status in (
                     RPCStatusCode.FAILED_PRECONDITION,
                     RPCStatusCode.RESOURCE_EXHAUSTED,
@@ -279,11 +279,8 @@ class Connection:
             Rejected: the scheduler refuses the message; the error has its reason.
             Unreachable: no control plane answers.
         """
-        # with the scheduler's state, which most commands do not need
-        from iris.messages.scheduler import (
-            Answers,
-            Batch,
-        )
+        # Imported here, because it imports the scheduler's state, which few commands need.
+        from iris.messages.scheduler import Answers, Batch
 
         update = self.workflow(self.scheduler).execute_update(
             "exchange", Batch(messages=(message,)), result_type=Answers
@@ -303,8 +300,8 @@ class Connection:
             raise Rejected(reply.answers[0].problem)
 
     async def is_running(self, workflow_id: str) -> bool:
-        """Returns whether the workflow exists and has not ended. This is current, while the
-        service's lists lag behind.
+        """Returns whether the workflow exists and has not ended. The answer is current; lists of
+        the service are some seconds old.
 
         Raises:
             Unreachable: the service does not answer.
@@ -351,7 +348,7 @@ class Connection:
         return Unreachable(self._silence(problem, details))
 
     def _silence(self, problem: str, details: str) -> str:
-        """Says what the control plane does not do, with the command that starts it again."""
+        """Returns the message that the control plane does not answer, with the remedy."""
         record = self.record
         remedy = f"try again, and if this lasts, run `iris cluster restart {record.name}`"
         remedy += "" if record.in_use() else " where the cluster was started"

@@ -1,9 +1,9 @@
-"""The keys with which users' secrets are sealed for a cluster: the public one is in the store, the
-private ones are in a file.
+"""The keys that seal users' secrets for a cluster. The public key is in the store, and the private
+keys are in a file.
 
-Control planes and agents read the file that `IRIS_SECRET_KEYS` names. Only agents open secrets; a
-control plane publishes the public key, and passes the file on to agents that it starts over SSH.
-Clients need the store only.
+Control planes and agents read the file that `IRIS_SECRET_KEYS` names. Only agents open secrets. A
+control plane publishes the public key, and passes the file to agents that it starts over SSH.
+Clients need only the store.
 """
 
 import os
@@ -24,7 +24,7 @@ FILE = "secret.keys"
 
 
 class SecretKeys(NamedTuple):
-    """A file of private keys. Its content does not show when it is printed."""
+    """A file of private keys. Its `repr` does not show the keys."""
 
     path: Path
     private: "PrivateKeys"
@@ -35,7 +35,7 @@ class SecretKeys(NamedTuple):
 
 
 def secret_keys() -> SecretKeys | None:
-    """Returns the keys in the file that the environment names, or None when it names none.
+    """Returns the keys in the file that `IRIS_SECRET_KEYS` names; None if it names no file.
 
     Raises:
         InvalidValue: the file cannot be used.
@@ -48,8 +48,8 @@ def read_secret_keys(path: Path) -> SecretKeys:
     """Reads a file of private keys.
 
     Raises:
-        InvalidValue: the file is missing, is readable for other users, or has no keys or malformed
-            ones.
+        InvalidValue: the file is missing, is readable for other users, has no keys, or has a
+            malformed key.
     """
     from iris.model.sealed import parse_keys  # most commands use no keys
 
@@ -58,13 +58,13 @@ def read_secret_keys(path: Path) -> SecretKeys:
 
 
 def today() -> str:
-    """Returns the date that new keys have in their file."""
+    """Returns the date that marks new keys in their file."""
     return datetime.now(UTC).date().isoformat()
 
 
 def new_keys() -> str:
-    """Returns the content of a new file of keys: the current one, and the one after the next
-    rotation.
+    """Returns the content of a new file of keys: the current key, and the key that is current after
+    the next rotation.
     """
     from iris.model.sealed import KEY_BYTES, keys_text
 
@@ -72,7 +72,7 @@ def new_keys() -> str:
 
 
 def ensure_keys(directory: Path) -> Path:
-    """Returns the file of keys in the directory of a cluster, and makes it if there is none."""
+    """Returns the file of keys in a cluster's directory. Makes the file if it is missing."""
     path = directory / FILE
     if not path.exists():
         write_keys(path, new_keys())
@@ -80,15 +80,15 @@ def ensure_keys(directory: Path) -> Path:
 
 
 def use_keys_of(directory: Path) -> None:
-    """Names the file of keys in the directory of a cluster to this process, if there is one and the
-    environment names none.
+    """Sets `IRIS_SECRET_KEYS` in this process to the file of keys in a cluster's directory. Does
+    nothing if there is no such file or the variable is set.
     """
     if not os.environ.get(names.ENV_SECRET_KEYS) and (path := directory / FILE).exists():
         os.environ[names.ENV_SECRET_KEYS] = str(path)
 
 
 def write_keys(path: Path, text: str) -> None:
-    """Replaces a file of keys. Only its user can read it."""
+    """Replaces a file of keys. Only the current user can read the file."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -99,8 +99,7 @@ def write_keys(path: Path, text: str) -> None:
 
 
 async def publish_key(store: str, cluster: str, keys: SecretKeys | None) -> None:
-    """Writes the public key into the store of the cluster, or deletes it there if there are no
-    keys.
+    """Writes the public key into the store of the cluster. Deletes it there if `keys` is None.
 
     Raises:
         Unreachable, OSError, BaseError: the store does not answer.
@@ -119,10 +118,10 @@ async def publish_key(store: str, cluster: str, keys: SecretKeys | None) -> None
 
 
 async def public_key(store: "Store", cluster: str) -> bytes:
-    """Returns the key with which secrets for the cluster's agents are sealed.
+    """Returns the public key that seals secrets for the cluster's agents.
 
     Raises:
-        Rejected: the cluster has none.
+        Rejected: the cluster has no such key.
         OSError, BaseError: the store does not answer.
     """
     found = await store.get(names.secret_key(cluster), most=1_000)

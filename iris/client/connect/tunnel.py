@@ -1,10 +1,11 @@
-"""An SSH tunnel to a control plane that only its own network reaches. It forwards ports of this
-machine.
+"""An SSH tunnel to a control plane that this machine cannot reach directly. It forwards ports of
+this machine to the machine of the control plane.
 
-`gcloud compute ssh` does so to a machine on Google Cloud, asyncssh to any other. Each cluster's
-tunnel is a separate process, which outlives the command that started it and serves later commands.
-It reconnects whenever the connection breaks. It ends when cluster's record is gone or names another
-machine. An open port does not prove that the service answers: a client must ask it.
+The connection is `gcloud compute ssh` for a machine on Google Cloud, and asyncssh for any other
+machine. Each cluster's tunnel is a separate process, which outlives the command that started it and
+serves later commands. It connects again whenever the connection breaks. It ends when the cluster's
+record is gone or names another machine. An open port does not prove that the service answers, so a
+client must ask the service.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ from iris.storage.files import make_private, private_file
 logger = logging.getLogger(__name__)
 
 GCLOUD = "gcloud"
-#: The module that the tunnel's process runs.
+#: The module that the tunnel's process runs. Its command line identifies the process.
 MODULE = "iris.client.connect.tunnel"
 #: The delays before a broken connection is opened again.
 RESTARTS = Restarts(delay=timedelta(seconds=1), max_delay=timedelta(seconds=15))
@@ -49,19 +50,19 @@ GIVE_UP = timedelta(minutes=15)
 CHECK_INTERVAL = timedelta(seconds=1)
 #: How long a tunnel's process may take to write itself into the record.
 START = timedelta(seconds=15)
+#: How long a process of the tunnel may take to end after a signal.
 STOP = timedelta(seconds=5)
+#: The pause between two looks at the record or a process, in seconds.
 POLL = 0.05
-#: How many lines of its log an error shows.
+#: How many lines of the tunnel's log an error shows.
 LOG_LINES = 8
-
-
-#: SSH options: a connection that is silent for a minute is dead.
+#: Options of SSH that end a connection after a minute of silence.
 SSH_OPTIONS = ("ServerAliveInterval=15", "ServerAliveCountMax=4", "ConnectTimeout=15")
 
 
 def ssh_login(vm: ControllerVm) -> list[str]:
-    """Builds the SSH command line for the machine. It never prompts, because it may run without a
-    user.
+    """Builds the SSH command line for the machine. The command never prompts, because no user may
+    be present.
     """
     through = ["--tunnel-through-iap"] if vm.iap else []
     return [
@@ -81,7 +82,7 @@ def tunnel_command(vm: ControllerVm, port: int, ui_port: int) -> list[str]:
 
     Args:
         port: the port of this machine that leads to the service.
-        ui_port: the port of this machine that leads to its Web UI.
+        ui_port: the port of this machine that leads to the service's Web UI.
     """
     return [
         *ssh_login(vm),
@@ -105,7 +106,7 @@ def tunnel_log(name: str) -> Path:
 
 
 def last_output(name: str) -> str:
-    """Returns the end of that log, for an error message; empty when there is none."""
+    """Returns the end of the tunnel's log for an error message; empty if there is no log."""
     try:
         lines = tunnel_log(name).read_text(errors="replace").splitlines()[-LOG_LINES:]
     except OSError:
@@ -146,9 +147,9 @@ def open_tunnel(name: str) -> ClusterRecord:
             raise Unreachable(
                 f"the tunnel to cluster {name} could not be started{last_output(name)}"
             )
-        if (
-            ended == 0
-        ):  # no process yet, or it found another one, which is in the record soon or about to end
+        # There is no process yet; or it has ended, because it found another tunnel, which will soon
+        # be in the record or end.
+        if ended == 0:
             process = _start(name)
         time.sleep(POLL)
 
@@ -241,10 +242,10 @@ async def _connection(
     ports: tuple[int, int],
     stop: asyncio.Event,
 ) -> bool:
-    """Runs one connection until it breaks or is no longer needed; returns whether it was ever open.
+    """Runs one connection until it breaks or is no longer needed. Returns whether it was ever open.
 
-    Restores its own entries in the record, because another process may overwrite them with an older
-    copy.
+    Writes the tunnel's entries into the record again if another process has overwritten them with
+    an older copy.
     """
     logger.info("connecting port %d to port %d of %s", ports[0], end.port, end.machine)
     process: asyncio.subprocess.Process | None = None
@@ -299,11 +300,12 @@ async def _forward(end: SshController, ports: tuple[int, int]) -> str:
 
 
 async def _status_of(process: asyncio.subprocess.Process) -> str:
+    """Returns how the process ended, for the log."""
     return f"status {await process.wait()}"
 
 
 async def _end(process: asyncio.subprocess.Process, ended: "asyncio.Future[str]") -> None:
-    """Ends `gcloud` and its `ssh` child, which would keep the ports."""
+    """Ends `gcloud` and its child `ssh`, because they would keep the ports."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -311,8 +313,8 @@ async def _end(process: asyncio.subprocess.Process, ended: "asyncio.Future[str]"
 
 
 def _end_orphans(record: ClusterRecord) -> None:
-    """Ends the `gcloud` and `ssh` that a killed tunnel has left, because they keep the ports."""
-    import psutil  # slow to import, as in `ProcessRef`
+    """Ends the processes `gcloud` and `ssh` of a killed tunnel, because they keep the ports."""
+    import psutil  # slow to import
 
     port, _ = _ports(record)
     if record.vm is None or not port:
@@ -320,7 +322,7 @@ def _end_orphans(record: ClusterRecord) -> None:
     left = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            # If a live tunnel is among its parents, another cluster's tunnel uses it.
+            # A process with a live tunnel among its parents belongs to another cluster's tunnel.
             kept = (MODULE in each.cmdline() for each in process.parents())
             if _forwarding(record.vm, port) in process.cmdline() and not any(kept):
                 process.kill()
@@ -329,7 +331,7 @@ def _end_orphans(record: ClusterRecord) -> None:
 
 
 async def _is_open(port: int) -> bool:
-    """Returns whether a process listens on this port: `ssh` does once it is connected."""
+    """Returns whether a process listens on this port. `ssh` listens once it is connected."""
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:
@@ -339,8 +341,8 @@ async def _is_open(port: int) -> bool:
 
 
 def _ports(record: ClusterRecord) -> tuple[int, int]:
-    """Returns the ports of the last tunnel, so that the next one gets the same ports; zeros: there
-    was none.
+    """Returns the ports of the last tunnel, so that the next tunnel gets the same ports. Returns
+    zeros if there was no tunnel.
     """
     if record.end is None or not record.address.startswith("127.0.0.1:"):
         return 0, 0

@@ -12,7 +12,6 @@ from typing import Any
 
 import cloudpickle
 
-import iris
 from iris.client.functions import run, same_python
 from iris.client.functions.modules import Pickler, missing_module, warn_of_missing
 from iris.client.workspace.extra_files import ExtraFile
@@ -26,6 +25,8 @@ from iris.model.units import format_bytes
 PROTOCOL = 5
 #: The maximum size of the library and the scripts in a bundle.
 _OVERHEAD = 1024 * 1024
+#: The directory of the package `iris`.
+_PACKAGE = Path(__file__).parents[2]
 #: The modules of `iris.context()`, which need nothing but the standard library.
 _CONTEXT = (
     "__init__.py",
@@ -118,9 +119,7 @@ def library_files() -> list[ExtraFile]:
     """
     library = Path(cloudpickle.__file__).parent
     files = [ExtraFile(path, f"cloudpickle/{path.name}") for path in sorted(library.glob("*.py"))]
-    files += [
-        ExtraFile(Path(iris.__file__).parent / name, f"context/iris/{name}") for name in _CONTEXT
-    ]
+    files += [ExtraFile(_PACKAGE / name, f"context/iris/{name}") for name in _CONTEXT]
     return [ExtraFile(Path(same_python.__file__), "same_python.py"), *files]
 
 

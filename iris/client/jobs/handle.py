@@ -393,6 +393,9 @@ class AsyncJob(Generic[T]):
     ) -> AsyncIterator[tuple[int, ...]]:
         """Forwards ports of this machine to a running task during a block, and yields the numbers.
 
+        async with job.port_forward(8888) as (port,):
+            print(f"http://127.0.0.1:{port}")
+
         Args:
             ports: as for `iris port-forward`: a number, or a name given with the option `ports`.
                 `"8080:http"` also chooses the port of this machine; 0 takes any free port. Without

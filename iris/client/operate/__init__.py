@@ -1,3 +1,4 @@
-"""Starts, stops, inspects and repairs clusters.
-Open `controllers.py` first; `control.py` has the interface that every control plane implements.
-Must not print or prompt: callers pass a function that receives progress messages."""
+"""Starts, stops, inspects and repairs clusters. `controller.py` has the interface of a control
+plane, and `make_controller.py` makes the control plane of a cluster. Must not print or prompt:
+callers pass a function that receives progress messages.
+"""

@@ -1,5 +1,5 @@
-"""Finds a job's logs and outputs in the store, also when its cluster has been stopped or no longer
-knows the job.
+"""Finds a job's logs and outputs in the store, also if its cluster was stopped or has forgotten the
+job.
 """
 
 from typing import NamedTuple
@@ -21,22 +21,26 @@ class Archive(NamedTuple):
     #: The id of the job.
     job: str
     source: LogSource
-    #: The client of the cluster that knows the job. None: no cluster knows it, and the run was
-    #: found in the store.
+    #: The client of the cluster that knows the job. None if no cluster knows the job and the run
+    #: was found in the store.
     client: AsyncIrisClient | None
-    #: Why no cluster knows the job, as a message for the user.
+    #: Why no cluster knows the job, as a message for the user. Empty if a cluster knows it.
     note: str = ""
 
 
 async def archive_of(cluster: str | None, named: str, run: int | None = None) -> Archive:
-    """Finds the latest run of the job, or the one with this number, the oldest of which is 1.
+    """Finds a run of the job.
 
     Args:
+        cluster: the name or address of the cluster; None if the environment names it, or only one
+            is known here.
         named: the job as the user names it: `NAME`, `USER/NAME` or `USER/NAME/CHILD`.
+        run: the number of the run, from 1 for the oldest; None for the latest run.
 
     Raises:
         NotFound: neither the cluster nor its store knows the job, or this run of it.
-        Unreachable: the cluster does not answer, and no record here says where its store is.
+        Unreachable: the cluster does not answer, and no record on this machine has its
+            store.
     """
     job = full_job_id(named)
     try:
@@ -71,7 +75,8 @@ async def cluster_of(cluster: str | None) -> ClusterRecord:
     """Returns the record of the selected cluster, running or not.
 
     Raises:
-        Unreachable: the cluster does not answer, and no record here says where its store is.
+        Unreachable: the cluster does not answer, and no record on this machine has its
+            store.
     """
     try:
         return (await AsyncIrisClient.connect(cluster)).record

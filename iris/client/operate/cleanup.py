@@ -1,5 +1,5 @@
 """Finds and deletes the remains of clusters: slices without a workflow, and files and processes of
-dead local clusters.
+local clusters that do not run.
 """
 
 import asyncio
@@ -25,24 +25,24 @@ from iris.worker_agents.local.launch import clear_stopped, left_processes
 if TYPE_CHECKING:
     from iris.client.operate.gcp.controller import GcpController
 
-#: How long local machines may take to disappear.
+#: How long the machines of a local cluster may take to disappear.
 DELETE_TIMEOUT = timedelta(minutes=1)
-#: The same for Google Cloud: deleting a TPU takes minutes.
+#: How long machines on Google Cloud may take to disappear. The deletion of a TPU takes minutes.
 DELETE_TIMEOUT_ELSEWHERE = timedelta(minutes=15)
 
 
 class Leftover(Frozen):
-    """A slice, machine, process or directory that a cluster has left."""
+    """A slice, machine, process or directory that remains of a cluster."""
 
     cluster: str
-    #: `slice`, `machine` (of a control plane), `process` or `directory`.
+    #: The kind of the leftover: `slice`, `machine` (of a control plane), `process` or `directory`.
     kind: str
-    #: Its id, name, number or path.
+    #: The id of a slice, the name of a machine, the number of a process or the path of a directory.
     id: str
-    #: Its zone and state; empty: it is on this machine and its state was not read.
+    #: The zone and state of a slice or machine. Both are empty for a leftover on this machine.
     zone: str = ""
     state: str = ""
-    #: The slice, if the cluster runs here or is elsewhere.
+    #: The observation of a slice, which `clean` needs; None for other leftovers.
     machines: SliceObservation | None = None
 
     def __str__(self) -> str:
@@ -52,10 +52,10 @@ class Leftover(Frozen):
 
 
 async def leftovers(name: str | None) -> list[Leftover]:
-    """Lists what that cluster has left, or what all clusters on this machine have left.
+    """Lists the leftovers of one cluster, or of all clusters on this machine if the name is None.
 
     Raises:
-        Unreachable: the server of a running cluster does not answer, so it is not known which
+        Unreachable: the service of a running cluster does not answer, so it is unknown which
             machines have a workflow.
     """
     directories = sorted(path.name for path in state_dir().glob("clusters/*") if path.is_dir())
@@ -64,7 +64,7 @@ async def leftovers(name: str | None) -> list[Leftover]:
         record = read_record(each)
         if record is None:
             found += _of_failed_start(cluster_dir(each))
-        elif record.remote:  # a cluster in a cloud is only checked by name: `left_elsewhere`
+        elif record.remote:  # `left_elsewhere` checks such a cluster
             continue
         elif record.alive():
             client = await AsyncIrisClient.connect(each)
@@ -76,9 +76,8 @@ async def leftovers(name: str | None) -> list[Leftover]:
                     client, (await (await LocalController.of(each).machines()).list_slices()).slices
                 )
             ]
-        elif (
-            record.over_ssh
-        ):  # its leases are for its next start; `iris cluster stop` gives the machines back
+        # The leases of machines over SSH are for the next start; `iris cluster stop` ends them.
+        elif record.over_ssh:
             found += [
                 Leftover(cluster=each, kind="process", id=str(ref.pid))
                 for ref in left_processes(each)
@@ -124,15 +123,15 @@ class Elsewhere(Frozen):
 
 
 async def left_elsewhere(controller: "GcpController", *, with_controller: bool) -> Elsewhere:
-    """Lists the resources with the cluster's uid, except those with the label iris-manual=true.
-    Changes nothing.
+    """Lists the resources on Google Cloud with the cluster's uid, except resources with the label
+    iris-manual=true. Changes nothing.
 
     Args:
         with_controller: counts a control plane that does not answer as dead, and lists its machine
             and all slices.
 
     Raises:
-        Unreachable: the cluster does not answer and does not count as dead, so it is not known
+        Unreachable: the cluster does not answer, and `with_controller` is not set, so it is unknown
             which machines have a workflow.
         PlatformError: Google does not answer at all.
     """
@@ -199,10 +198,10 @@ async def clean_elsewhere(controller: "GcpController", found: Elsewhere) -> None
 
 
 def _of_failed_start(directory: Path) -> list[Leftover]:
-    """Returns the directory of a start that failed or was killed: it has neither a record nor a
-    database, and no supervisor.
+    """Returns the directory of a start that failed or was killed. Such a directory has no record,
+    no database and no supervisor.
 
-    A record that cannot be read, such as one of another version, protects the directory.
+    An unreadable record, such as the record of another version, protects the directory.
     """
     protected = any((directory / name).exists() for name in ("cluster.json", "temporal.sqlite"))
     if protected or _locked(directory / "lock"):

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from iris.client.operate.local.controller import ControllerProtocol, Progress, create_controller
+from iris.client.operate.controller import ControllerProtocol, Progress
+from iris.client.operate.make_controller import create_controller
 from iris.config import ClusterConfig
 
 T = TypeVar("T")
@@ -63,7 +64,8 @@ class ClusterManager:
         Temporal service, `host:port`.
 
         Args:
-            new: refuses a cluster that exists already, and removes one that does not come up.
+            new: whether to refuse a cluster that exists already, and to remove a new one that does
+                not come up.
 
         Raises:
             InvalidValue: this version does not support the configuration.

@@ -1,7 +1,8 @@
-"""Decrypts payloads for Temporal's Web UI: a codec server on this machine, with this user's keys.
+"""A codec server on this machine, which decrypts payloads for Temporal's Web UI with the keys of
+this user.
 
-The browser asks this server and shows its answer, so neither the service nor the Web UI's server
-has a key. Source of the protocol: docs.temporal.io/codec-server.
+The browser sends encrypted payloads to this server and shows its answers. So neither the Temporal
+service nor the server of the Web UI has a key. The protocol is in docs.temporal.io/codec-server.
 """
 
 import asyncio
@@ -19,10 +20,12 @@ from iris.client.connect.connection import CompressionCodec
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys
 from iris.model.errors import IrisError
 
-#: Of a request, in bytes. A page of a history has at most 4 MiB; base64 and JSON add a third.
+#: The largest request, in bytes. A page of a history has at most 4 MiB; base64 and JSON add a
+#: third.
 MOST = 16 * 1024 * 1024
+#: The server listens on this address only.
 ADDRESS = "127.0.0.1"
-#: Of randomness in the server's address.
+#: The random bytes of the secret in the server's address.
 SECRET_BYTES = 32
 
 
@@ -33,7 +36,7 @@ def decoded(text: bytes, keys: PayloadKeys | None) -> bytes:
         text: JSON with the field `payloads`.
 
     Raises:
-        ValueError: the text is no such request.
+        ValueError: the text is not such a request.
         Rejected: a key is missing.
     """
     try:
@@ -47,14 +50,14 @@ def decoded(text: bytes, keys: PayloadKeys | None) -> bytes:
 
 
 class CodecServer(ThreadingHTTPServer):
-    """A server on this machine that decodes for who knows its address, on pages of some origins.
+    """A server on this machine that decodes payloads for pages of some origins.
 
-    Origin and Host keep foreign pages of the user's browser away. Other programs of this machine
-    send whatever headers they like, so the address has a secret.
+    The headers Origin and Host keep other pages of the user's browser away. Other programs of this
+    machine can send any header, so the address has a secret.
 
     Args:
-        port: 0 lets the system choose.
-        origins: of the pages, for example `http://127.0.0.1:8233`.
+        port: the port of the server; 0 lets the system choose.
+        origins: the origins of the pages, such as `http://127.0.0.1:8233`.
 
     Raises:
         OSError: the port is taken.
@@ -67,19 +70,19 @@ class CodecServer(ThreadingHTTPServer):
 
     @property
     def endpoint(self) -> str:
-        """The address for the settings of the Web UI. Who has it can decrypt."""
+        """The address for the settings of the Web UI. Everybody who has the address can decrypt."""
         return f"http://{ADDRESS}:{self.server_address[1]}/{self._secret}"
 
     def is_secret(self, text: str) -> bool:
-        """Returns whether the text is the secret of the address. How long that takes says
-        nothing.
+        """Returns whether the text is the secret of the address. The time of the comparison does
+        not depend on the text.
         """
         return hmac.compare_digest(text.encode("latin-1", "replace"), self._secret.encode())
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: CodecServer
-    #: In seconds, for the next part of a request.
+    #: How long the next part of a request may take, in seconds.
     timeout = 30
 
     def do_OPTIONS(self) -> None:
@@ -102,10 +105,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(HTTPStatus.OK, body)
 
     def _verb(self) -> str | None:
-        """Returns what a request asks for; None: it is not one of the pages, or not to this server.
+        """Returns the operation that a request asks for. Returns None if the request is not from
+        one of the pages or not for this server.
 
-        The Web UI asks for `ENDPOINT/decode?OPTION`. A foreign page whose host name leads here (DNS
-        rebinding) has that name in `Host`.
+        The Web UI asks for `ENDPOINT/decode?OPTION`. A page whose host name resolves to this
+        machine (DNS rebinding) has that name in `Host`.
         """
         secret, _, verb = self.path.partition("?")[0].removeprefix("/").partition("/")
         host, _, port = self.headers.get("Host", "").rpartition(":")
@@ -126,4 +130,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Logs nothing: a path has the secret."""
+        """Logs nothing, because the path of a request has the secret."""

@@ -1,6 +1,4 @@
-"""A cluster and the file that configures it: a change of the file is applied to the cluster,
-too.
-"""
+"""A cluster and its configuration file: a change of the file is also applied to the cluster."""
 
 import contextlib
 import os
@@ -11,29 +9,29 @@ from typing import NamedTuple, Self
 
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.operate.controller import Progress
-from iris.client.operate.local.controller import create_controller, known_config
+from iris.client.operate.make_controller import create_controller, known_config
 from iris.config import ClusterConfig, load_config, load_written
 from iris.model.errors import IrisError, NotFound, Rejected
 
 
 class ConfiguredCluster(NamedTuple):
-    """A cluster, running or not, and its file."""
+    """A cluster, running or not, and its configuration file."""
 
     file: Path
     text: str
     config: ClusterConfig
     running: bool
-    #: The configuration that was applied last; None: the cluster does not run, or it is not known
+    #: The configuration that was applied last; None if the cluster does not run or is not known
     #: here.
     applied: ClusterConfig | None
 
     @classmethod
     def find(cls, cluster: ClusterRef, file: Path, progress: Progress) -> Self:
-        """Returns the cluster of the file.
+        """Returns the cluster of a configuration file.
 
         Raises:
             InvalidConfig: the file cannot be used.
-            Unreachable: it is not known whether the cluster runs.
+            Unreachable: it is unknown whether the cluster runs.
         """
         config, text = load_written(file)
         running = create_controller(config, text=text, progress=progress).discover() is not None
@@ -44,14 +42,14 @@ class ConfiguredCluster(NamedTuple):
         return cls(file, text, config, running, applied)
 
     def apply(self, text: str, progress: Progress) -> Self:
-        """Writes the file, and applies it to the cluster if that runs. Returns the cluster with
-        this text.
+        """Writes the file, and applies it to the cluster if the cluster runs. Returns the cluster
+        with this text.
 
-        A repetition with the same text completes what was interrupted.
+        A second call with the same text completes an interrupted one.
 
         Raises:
-            Rejected: the file was changed since it was read.
-            IrisError: the file cannot be written, or the cluster does not take the configuration.
+            Rejected: the file was changed after it was read.
+            IrisError: the file cannot be written, or the cluster does not accept the configuration.
         """
         config = load_config(text)
         if text != self.text:
@@ -63,12 +61,7 @@ class ConfiguredCluster(NamedTuple):
 
 
 def _write(file: Path, before: str, after: str) -> None:
-    """Replaces the file as a whole. Its owner and mode stay.
-
-    Raises:
-        Rejected: it was changed since it was read.
-        IrisError: it cannot be written.
-    """
+    """Replaces the file as a whole, if it still has the text before. Its owner and mode stay."""
     place = file.resolve()
     try:
         if place.read_bytes() != before.encode():

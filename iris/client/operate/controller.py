@@ -1,5 +1,5 @@
-"""The interface of a cluster's control plane, wherever it runs, for starting, stopping and
-inspecting the cluster.
+"""The interface of a cluster's control plane on any platform. It starts, stops and inspects the
+cluster.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from iris.model.frozen import Frozen
 
 #: How long a control plane may take to answer. If it does not, machines are deleted directly.
 ANSWER_TIMEOUT = timedelta(seconds=6)
-#: How long a control plane on another machine may take to answer: the tunnel to it may have to be
-#: opened first.
+#: How long a control plane on another machine may take to answer. The tunnel to it may have to open
+#: first.
 REMOTE_ANSWER_TIMEOUT = timedelta(seconds=30)
 
 #: Receives progress messages of long operations.
@@ -31,12 +31,12 @@ def no_progress(_: str) -> None:
 
 
 class ControllerStatus(Frozen):
-    """A control plane's state, seen from outside."""
+    """A control plane's state, as this machine sees it."""
 
     running: bool
-    #: Whether it answers.
+    #: Whether the control plane answers.
     healthy: bool = False
-    #: `host:port` of its Temporal service; empty while it does not run.
+    #: The address of its Temporal service, `host:port`; empty while it does not run.
     address: str = ""
 
 
@@ -47,40 +47,41 @@ class StopPlan(Frozen):
     running: bool
     #: Whether the stop deletes the cluster's jobs.
     ephemeral: bool = False
-    #: Whether the control plane answers, and so deletes the slices itself; else machines are
-    #: deleted directly.
+    #: Whether the control plane answers and so deletes the slices itself. Otherwise the stop
+    #: deletes machines directly.
     answers: bool = False
-    #: Why a control plane elsewhere does not answer; empty: it answers, or is not asked.
+    #: Why a control plane on another machine does not answer; empty if it answers or was not asked.
     silent: str = ""
-    #: Jobs that have not ended.
+    #: The number of jobs that have not ended.
     jobs: int = 0
-    #: The ids of the slices that are deleted.
+    #: The ids of the slices that the stop deletes.
     slices: tuple[str, ...] = ()
     #: Zones that could not be listed, with the error: their content is unknown.
     unreachable: dict[str, str] = Field(default_factory=dict)
-    #: Processes that are stopped.
+    #: The pids of the processes that the stop ends.
     processes: tuple[int, ...] = ()
     #: Whether the cluster is not on this machine.
     elsewhere: bool = False
-    #: The machine that is deleted with its disk; empty: none.
+    #: The machine that the stop deletes with its disk; empty if there is none.
     machine: str = ""
 
 
 class ControllerProtocol(Protocol):
-    """A cluster's control plane, wherever it runs. Nothing happens before a method is called."""
+    """A cluster's control plane on any platform. The constructor does nothing; each method acts."""
 
     def start(self, *, new: bool = False) -> str:
-        """Starts it, waits until it serves and returns its address. One elsewhere that exists
-        already is used.
+        """Starts the control plane, waits until it serves, and returns its address. Uses a control
+        plane on another machine that exists already.
 
         Args:
-            new: refuses one that exists already, and removes one that does not come up.
+            new: whether to refuse a control plane that exists already, and to remove a new one that
+                does not come up.
         """
         ...
 
     def stop(self) -> None:
-        """Deletes everything that the cluster has created, then stops it. The next stop finishes an
-        interrupted one.
+        """Deletes everything that the cluster has created, then stops it. The next stop completes
+        an interrupted one.
         """
         ...
 
@@ -103,15 +104,15 @@ class ControllerProtocol(Protocol):
         ...
 
     def discover(self) -> str | None:
-        """Returns the address of the running cluster; None: it does not run."""
+        """Returns the address of the running cluster; None if it does not run."""
         ...
 
     def status(self) -> ControllerStatus:
-        """Returns whether it runs, and whether it answers."""
+        """Returns whether the control plane runs, and whether it answers."""
         ...
 
     def fetch_startup_logs(self, tail_lines: int = 100) -> str | None:
-        """Returns the end of its log; None: there is none."""
+        """Returns the end of the control plane's log; None if there is no log."""
         ...
 
 
@@ -120,15 +121,15 @@ class GivesUpMachines(Protocol):
     """A control plane of machines over SSH."""
 
     def give_up(self, machines: Collection[str]) -> None:
-        """Counts the slices of machines that will not come back as gone, at the next stop."""
+        """Marks machines as lost for ever: the next stop counts their slices as gone."""
         ...
 
 
 async def answering_client(
     cluster: str, timeout: timedelta = ANSWER_TIMEOUT
 ) -> AsyncIrisClient | None:
-    """Returns a client of the cluster if its scheduler and its autoscaler answer in time, else
-    None.
+    """Returns a client of the cluster if its scheduler and its autoscaler answer in time; None
+    otherwise.
     """
     with contextlib.suppress(Unreachable):
         return await client_once_it_answers(cluster, timeout)
@@ -141,7 +142,7 @@ async def client_once_it_answers(
     """Returns a client of the cluster once its scheduler and its autoscaler have answered.
 
     Raises:
-        Unreachable: they do not answer in time; the error has the reason.
+        Unreachable: the planners do not answer in time; the error has the reason.
     """
     try:
         async with asyncio.timeout(timeout.total_seconds()):
@@ -165,7 +166,7 @@ async def status_of(name: str, discovered: Awaitable[str | None]) -> ControllerS
     """Returns the status of a controller on another machine.
 
     Args:
-        discovered: its address; None: it does not run.
+        discovered: the address of its service; None if it does not run.
     """
     if (address := await discovered) is None:
         return ControllerStatus(running=False)
@@ -174,8 +175,8 @@ async def status_of(name: str, discovered: Awaitable[str | None]) -> ControllerS
 
 
 async def with_contents(plan: StopPlan, client: AsyncIrisClient) -> StopPlan:
-    """Adds to the plan what the control plane answers: the slices that it made, and how many jobs
-    are live.
+    """Adds the control plane's own facts to the plan: the slices that it made, and the number of
+    jobs that have not ended.
     """
     slices = tuple(row.id for row in await client.slices.list() if row.made)
     jobs = await client.jobs.count()
@@ -186,10 +187,10 @@ async def delete_through(
     client: AsyncIrisClient, timeout: Callable[[SliceRow], timedelta], progress: Progress
 ) -> bool:
     """Lets the control plane delete the cluster's slices, after the grace period of their tasks.
-    Returns whether none is left.
+    Returns whether all slices are gone.
 
     Args:
-        timeout: returns how long to wait for a slice.
+        timeout: a function that returns how long to wait for a slice.
     """
 
     def report(rows: Sequence[SliceRow]) -> None:

@@ -1,24 +1,14 @@
 """Checks the parts of a cluster and reads their logs, to find faults."""
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import NamedTuple
-
-from temporalio.api.worker.v1 import WorkerHeartbeat
-from temporalio.api.workflowservice.v1 import ListWorkersRequest
-from temporalio.service import RPCError, RPCStatusCode
 
 from iris.autoscaling.liveness import SILENCE
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.connect.clusters import ClusterRecord, cluster_dir, read_record
-from iris.client.connect.connection import RPC_TIMEOUT
-from iris.client.connect.rpc import Connection
-from iris.client.operate.controller import answering_client
-from iris.client.operate.local.controller import LocalController, controller_of, gcp_controller
+from iris.client.connect.clusters import ClusterRecord, cluster_dir
+from iris.client.operate.worker_reports import AgentReport, agent_reports
 from iris.messages.scheduler import HostView
 from iris.model import names
 from iris.model.errors import IrisError, NotFound, Rejected, first_line
@@ -26,9 +16,9 @@ from iris.model.frozen import Frozen
 from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 
-#: The most hosts that one check names.
+#: The most hosts that the message of one check names.
 NAMED = 5
-#: The parts of a local cluster that have a log of their own.
+#: The parts of a local cluster that have their own log.
 PARTS = ("controller", "supervisor", "temporal")
 
 
@@ -37,9 +27,9 @@ class Check(Frozen):
 
     name: str
     ok: bool
-    #: In seconds.
+    #: The duration of the check, in seconds.
     took: float
-    #: What was found, or what is wrong.
+    #: What the check found, or what is wrong.
     said: str
 
 
@@ -53,75 +43,20 @@ class WorkerState(StrEnum):
 
 
 class WorkerRow(Frozen):
-    """An agent or a host: the service's last report of it, and the scheduler's state of it."""
+    """A host and its agent: the last report that the service has of the agent, and the scheduler's
+    state of the host.
+    """
 
     host: str
-    #: Empty: the scheduler does not know the host.
+    #: The host's slice; empty if the scheduler does not know the host.
     slice: str = ""
     state: WorkerState
     reason: str = ""
-    #: The time of the agent's last report, by the agent's own clock; None: the service has no
+    #: The time of the agent's last report, by the agent's own clock; None if the service has no
     #: report.
     reported_at: datetime | None = None
     started_at: datetime | None = None
     running: tuple[str, ...] = ()
-
-
-PAGE = 1_000
-
-
-class AgentReport(NamedTuple):
-    """The last report of an agent, by the agent's own clock."""
-
-    reported_at: datetime
-    started_at: datetime
-
-
-async def agent_reports(connection: Connection) -> dict[tuple[str, str], AgentReport]:
-    """Returns the last report of each agent, by (host, incarnation).
-
-    Raises:
-        Rejected, Unreachable: as `worker_reports`.
-    """
-    found: dict[tuple[str, str], AgentReport] = {}
-    async for heartbeat in worker_reports(connection):
-        host = names.host_of_queue(connection.record.name, heartbeat.task_queue)
-        if host is None:
-            continue
-        agent = (host, names.incarnation_of(heartbeat.worker_identity))
-        report = AgentReport(
-            heartbeat.heartbeat_time.ToDatetime(UTC), heartbeat.start_time.ToDatetime(UTC)
-        )
-        found[agent] = max(report, found.get(agent, report))
-    return found
-
-
-async def worker_reports(connection: Connection) -> AsyncIterator[WorkerHeartbeat]:
-    """Yields the last report of each worker of the namespace. Those that ended without saying so
-    stay for some minutes.
-
-    Raises:
-        Rejected: the service has no such list.
-        Unreachable: the service does not answer.
-    """
-    request = ListWorkersRequest(namespace=connection.client.namespace, page_size=PAGE)
-    while True:
-        with connection.rpc_errors():
-            try:
-                response = await connection.client.workflow_service.list_workers(
-                    request, timeout=RPC_TIMEOUT
-                )
-            except RPCError as error:
-                if error.status is not RPCStatusCode.UNIMPLEMENTED:
-                    raise
-                raise Rejected(
-                    f"the Temporal service at {connection.record.address} has no list of workers"
-                ) from None
-        for info in response.workers_info:
-            yield info.worker_heartbeat
-        if not response.next_page_token:
-            return
-        request.next_page_token = response.next_page_token
 
 
 def _agent(view: HostView) -> tuple[str, str]:
@@ -174,8 +109,8 @@ class Diagnostics:
     async def _row(self, view: HostView, report: AgentReport | None, now: datetime) -> WorkerRow:
         """Builds the row of a host that the scheduler knows.
 
-        An agent's first report takes ten seconds. Until then the host is alive if it polls its task
-        queue.
+        An agent's first report takes ten seconds. Until then, a host counts as alive if it polls
+        its task queue.
         """
         state, reason = (
             (WorkerState.CLOSED, view.closed) if view.closed else (WorkerState.TAKES_WORK, "")
@@ -300,75 +235,3 @@ def local_log(record: ClusterRecord, part: str, tail: int) -> list[str]:
             f"cluster {record.name} has no log of {part!r}; there are logs of: {existing}"
         )
     return file.read_text(errors="replace").splitlines()[-tail:] if tail else []
-
-
-class MachineSeen(Frozen):
-    """A control plane's machine, as its platform reports it."""
-
-    name: str
-    zone: str
-    project: str
-    #: Google's status, such as RUNNING.
-    status: str
-    #: The address in its network.
-    address: str = ""
-
-
-class Discovery(Frozen):
-    """A cluster's location and state."""
-
-    cluster: str
-    platform: str
-    #: Whether the control plane's process or machine runs; None: unknown from here.
-    running: bool | None = None
-    #: Whether the scheduler and the autoscaler answer.
-    healthy: bool = False
-    #: `host:port` of its Temporal service, as this machine reaches it; empty: it cannot be reached.
-    address: str = ""
-    namespace: str = ""
-    store: str = ""
-    ui: str = ""
-    #: The control plane's machine on Google Cloud; None: there is none.
-    machine: MachineSeen | None = None
-
-
-def discovery(cluster: ClusterRef) -> Discovery:
-    """Returns the cluster's location and whether it answers. Opens a tunnel to a running cluster
-    that needs one.
-    """
-    if cluster.platform == "address":
-        return asyncio.run(_at_address(cluster))
-    machine = None
-    if cluster.platform == "local":
-        status = LocalController.of(cluster.name).status()
-    elif cluster.platform == "manual":
-        status = controller_of(cluster).status()
-    else:
-        controller = gcp_controller(cluster, "its location is not known here")
-        status = controller.status()
-        seen, project = asyncio.run(controller.seen()), cluster.controller_vm("").project
-        if seen is not None:
-            machine = MachineSeen(
-                project=project, **seen.model_dump(include={"name", "zone", "status", "address"})
-            )
-    record = read_record(cluster.name)
-    known = (
-        record.model_dump(include={"namespace", "store", "ui"})
-        if record is not None and status.running
-        else {}
-    )
-    running = {"running": status.running, "healthy": status.healthy, "address": status.address}
-    return Discovery(
-        cluster=cluster.name, platform=cluster.platform, machine=machine, **running, **known
-    )
-
-
-async def _at_address(cluster: ClusterRef) -> Discovery:
-    record = (await AsyncIrisClient.connect(cluster)).record
-    known = record.model_dump(include={"address", "namespace", "store", "ui"})
-    return Discovery(
-        cluster=record.name,
-        platform="address",
-        healthy=await answering_client(cluster.name) is not None,
-        **known,
-    )

@@ -1,4 +1,6 @@
-"""Deletes slices without a control plane. It uses only `SliceOps`, which cannot create anything."""
+"""Deletes slices without a control plane. This module uses only `SliceOps`, which cannot create
+anything.
+"""
 
 import asyncio
 import time
@@ -6,15 +8,10 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from iris.client.client import AsyncIrisClient
-from iris.client.fleet.slices import SliceRow
 from iris.client.operate.controller import Progress, no_progress
-from iris.client.operate.platforms import create_platform, over_ssh
-from iris.config import ClusterConfig
 from iris.model.errors import IrisError
 from iris.model.slice.provisioning import DeleteResult, FleetListing, SliceObservation
-from iris.model.slice.scale_groups import is_gcp_zone
 from iris.platforms.base import RateLimited, SliceOps, Unavailable
-from iris.platforms.gcp.settings import GcpSettings
 
 #: The pause between two delete requests for the same slice.
 DELETE_INTERVAL = timedelta(seconds=0.2)
@@ -60,7 +57,7 @@ async def delete_all(
         progress: called with the zones that could not be listed and are listed again.
 
     Raises:
-        IrisError: after `timeout` some slices still exist, or a zone still cannot be listed.
+        IrisError: some slices still exist after `timeout`, or a zone still cannot be listed.
     """
     give_up = time.monotonic() + timeout.total_seconds()
     gone: set[str] = set()
@@ -100,52 +97,8 @@ async def unowned(
     """Returns the machines of a running cluster that have no live slice workflow.
 
     Raises:
-        Unreachable: the server does not answer or does not have this cluster, so the answer is
+        Unreachable: the service does not answer or does not have this cluster, so the answer is
             unknown.
     """
     await client.cluster.check_exists()
     return [each for each in slices if not await client.slices.has_workflow(each.slice_id)]
-
-
-#: How long slices may take to disappear: their tasks get their grace period, and Google takes
-#: minutes to delete a TPU.
-DELETE_TIMEOUT = timedelta(minutes=15)
-#: How long a machine over SSH may take. One that is down may not answer for days, and the stop then
-#: names it.
-MACHINE_TIMEOUT = timedelta(seconds=90)
-
-
-def timeout_of(row: SliceRow) -> timedelta:
-    """Returns how long the slice may take to disappear."""
-    return DELETE_TIMEOUT if is_gcp_zone(row.zone) else MACHINE_TIMEOUT
-
-
-def slice_ops(config: ClusterConfig, settings: GcpSettings) -> SliceOps:
-    """Returns the part of the platform that lists and deletes all of the cluster's slices."""
-    return create_platform(config, settings=settings, over_ssh=over_ssh(config, settings.uid))
-
-
-async def delete_directly(
-    config: ClusterConfig, settings: GcpSettings, progress: Progress, *, machines: bool
-) -> list[str]:
-    """Deletes all slices without the control plane, and returns their ids.
-
-    Args:
-        machines: also gives back the machines over SSH. A control plane that did so needs no
-            confirmation: this machine may not reach them.
-
-    Raises:
-        IrisError: some slices may still be there. All others are deleted.
-    """
-    parts = [delete_all(create_platform(config, settings=settings), DELETE_TIMEOUT, progress)]
-    lab = over_ssh(config, settings.uid)
-    if machines and lab is not None:
-        parts.append(delete_all(create_platform(config, over_ssh=lab), MACHINE_TIMEOUT, progress))
-    results = await asyncio.gather(*parts, return_exceptions=True)
-    failures = [each for each in results if isinstance(each, BaseException)]
-    for each in failures:
-        if not isinstance(each, IrisError):
-            raise each
-    if failures:
-        raise IrisError("\n".join(map(str, failures)))
-    return sorted(slice_id for each in results if isinstance(each, list) for slice_id in each)

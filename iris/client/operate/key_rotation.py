@@ -1,4 +1,4 @@
-"""Replaces the key with which users' secrets are sealed, and seals again what is in the store."""
+"""Replaces the key that seals users' secrets, and seals the secrets in the store again."""
 
 import os
 from collections.abc import Iterator
@@ -29,15 +29,15 @@ from iris.storage.object_store import Store
 
 
 class Rotation(NamedTuple):
-    """What a rotation has done."""
+    """The result of a rotation."""
 
-    #: The file of keys.
+    #: The file with the keys.
     file: Path
-    #: The id of the key with which values are sealed from now on.
+    #: The id of the key that seals values from now on.
     key: str
     #: The number of values that were sealed again.
     sealed_again: int
-    #: The number of keys that were removed, because nothing is sealed with them.
+    #: The number of keys that were removed because they seal nothing.
     removed: int
 
     @property
@@ -50,7 +50,7 @@ def keys_file(record: ClusterRecord) -> Path:
     """Returns the file with the private keys of a cluster whose control plane is on this machine.
 
     Raises:
-        Rejected: the keys are elsewhere.
+        Rejected: the keys are not on this machine.
     """
     if path := os.environ.get(names.ENV_SECRET_KEYS, ""):
         return Path(path).expanduser()
@@ -64,16 +64,16 @@ def keys_file(record: ClusterRecord) -> Path:
 
 
 async def rotate_keys(record: ClusterRecord) -> Rotation:
-    """Makes the next key the current one, adds a new next key to the file, and seals again what is
-    in the store.
+    """Makes the next key the current key, adds a new next key to the file, and seals the secrets in
+    the store again.
 
-    Hosts have had the key that becomes the current one since the rotation before. Agents read the
-    file at each use. The key of before stays in the file until the rotation after this one, and
-    longer if a value is still sealed with it.
+    The hosts already have the key that becomes the current one, since the rotation before. Agents
+    read the file at each use. The earlier key stays in the file until the next rotation, and longer
+    if a value is still sealed with it.
 
     Raises:
         InvalidValue: the file cannot be used.
-        Rejected: it is not on this machine, or is not that of this cluster.
+        Rejected: the file is not on this machine, or is the file of another cluster.
         IrisError: the store does not answer.
     """
     file = keys_file(record)

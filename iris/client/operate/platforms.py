@@ -4,10 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from iris.client.connect.encryption import payload_keys
 from iris.client.connect.identity import known_uid
 from iris.config import ClusterConfig, is_mixed
-from iris.model import names
 from iris.model.errors import InvalidValue
 from iris.model.slice.scale_groups import is_gcp_zone
 from iris.platforms.base import Platform
@@ -29,13 +27,13 @@ def create_platform(
 
     Args:
         machines: the directory in which a local cluster's machines are requested.
-        settings: of a cluster on Google Cloud, from `gcp_settings`. They need no address for
-            listing and deleting.
-        over_ssh: of a cluster with machines over SSH. The result lists and deletes slices, and
-            leases machines that no agent is started on: `HostKeeper` starts the agents.
+        settings: the settings of a cluster on Google Cloud, from `gcp_settings`. Listing and
+            deleting need no address in them.
+        over_ssh: the settings of a cluster with machines over SSH. The platform lists and deletes
+            slices and leases machines, but starts no agents: `HostKeeper` starts them.
 
     Raises:
-        InvalidValue: this version does not have the platform.
+        InvalidValue: this version does not support the platform.
     """
     if config.platform.gcp is not None and settings is not None:
         # Google's clients take a second to import, and most commands do not need them.
@@ -71,15 +69,15 @@ def mixed_platform(cloud: Platform, machines: Platform, over_ssh: ManualSettings
 
 
 def over_ssh(config: ClusterConfig, uid: str) -> ManualSettings | None:
-    """Returns the settings to list and to delete the slices of machines beside Google Cloud; None:
-    the cluster has none.
+    """Returns the settings that list and delete the slices on machines beside Google Cloud; None if
+    the cluster has no such machines.
     """
     return manual_settings(config, uid) if is_mixed(config) else None
 
 
 def secret_reader(config: ClusterConfig) -> Callable[[str], bytes] | None:
-    """Returns what reads the files for SSH that are in Secret Manager; None: the cluster is not on
-    Google Cloud.
+    """Returns a function that reads the files for SSH from Secret Manager; None if the cluster is
+    not on Google Cloud.
     """
     gcp = config.platform.gcp
     if gcp is None:
@@ -94,57 +92,24 @@ def secret_reader(config: ClusterConfig) -> Callable[[str], bytes] | None:
 
 
 def _over_ssh(config: ClusterConfig, settings: ManualSettings) -> Platform:
-    from iris.platforms.manual.connections import (
-        Connections,  # imports asyncssh, which is slow and optional
-    )
+    # Imported here, because asyncssh is slow to import and optional.
+    from iris.platforms.manual.connections import Connections
     from iris.platforms.manual.platform import ManualPlatform
 
     return ManualPlatform(settings, Connections(settings, access=secret_reader(config)))
 
 
 async def machines_of(config: ClusterConfig, machines: Path) -> Platform:
-    """Creates the platform of a cluster whose control plane is on this machine, to list and to
-    delete slices.
+    """Creates the platform of a cluster whose control plane is on this machine, to list and delete
+    its slices.
 
     Args:
-        machines: as in `create_platform`.
+        machines: the directory in which a local cluster's machines are requested.
 
     Raises:
-        Unreachable: the store, which has the uid that marks leases over SSH, cannot be read.
+        Unreachable: the store cannot be read. It has the uid that marks leases over SSH.
     """
     if config.platform.manual is None:
         return create_platform(config, machines)
     uid = await known_uid(Store(config.controller.bundle_prefix), config.name)
     return create_platform(config, over_ssh=manual_settings(config, uid))
-
-
-_FIELD = "controller.payload_keys"
-
-
-def check_payload_keys(config: ClusterConfig) -> None:
-    """Checks the keys of a cluster on Google Cloud, before its machines cost anything.
-
-    Raises:
-        InvalidValue: one side would not read what the other one encrypts; or the file of this
-            process cannot be used.
-    """
-    keys, configured = payload_keys(), config.controller.payload_keys
-    if keys is not None and not configured:
-        problem = (
-            "is only on this machine, and the machines on Google Cloud could not read what it"
-            " encrypts"
-        )
-        remedy = (
-            f"store the file in Secret Manager and set {_FIELD}: gcp:SECRET, or unset the variable"
-        )
-        raise InvalidValue(names.ENV_PAYLOAD_KEYS, keys.source, problem, remedy)
-    if keys is None and configured:
-        problem = (
-            f"is empty, and this machine could not read what the cluster encrypts ({_FIELD} is set)"
-        )
-        raise InvalidValue(
-            names.ENV_PAYLOAD_KEYS,
-            "",
-            problem,
-            f"name the file with its keys: {names.ENV_PAYLOAD_KEYS}=FILE",
-        )

@@ -1,5 +1,5 @@
-"""Validates a cluster with three cases. Each finds or makes a slice, runs a task on every host of
-it and checks the results.
+"""Validates a cluster with three cases. Each case finds or creates a slice, runs a task on each of
+its hosts, and checks the results.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ from iris.model.states import JobState
 from iris.model.units import GIB
 from iris.storage.object_store import STORE_ERRORS, Store
 
-#: How long the program may run: it computes a sum, and in the third case sleeps for a second.
+#: How long the program may run. It computes a sum, and in the third case also sleeps for a second.
 RUN = timedelta(minutes=5)
 #: The most problems of one case that the result lists.
 MAX_PROBLEMS = 5
 #: The file that each task writes to its output directory.
 ANSWER = "answer.json"
 
-#: Needs only Python. Reports its host, and a sum over its arguments; the first argument is how long
-#: it sleeps.
+#: The program of each task, which needs only Python. It reports its host and a sum over its
+#: arguments. The first argument is how long it sleeps.
 PROGRAM = f"""
 import json, os, sys, time
 pause, *numbers = map(int, sys.argv[1:])
@@ -58,14 +58,17 @@ with open(os.path.join(os.environ["{names.ENV_OUTPUT_DIR}"], "{ANSWER}"), "w") a
 
 
 class Case(Frozen):
-    """One test case: a number of concurrent jobs, each with a task on every host of one slice."""
+    """One test case: some jobs that run at the same time, each with a task on every host of one
+    slice.
+    """
 
     name: str
     #: A description for people.
     what: str
     jobs: int = 1
-    #: In seconds.
+    #: How long each task sleeps, in seconds.
     pause: int = 0
+    #: The arguments of the program, whose squares it adds up.
     numbers: tuple[int, ...] = ()
 
 
@@ -74,9 +77,9 @@ class CaseResult(Frozen):
 
     name: str
     passed: bool
-    #: In seconds.
+    #: The duration of the case, in seconds.
     took: float
-    #: What was found, or everything that was wrong.
+    #: What the case found, or everything that is wrong.
     said: str
     jobs: tuple[str, ...] = ()
 
@@ -87,9 +90,9 @@ class TaskReport(Frozen):
     task: int
     host: str
     slice: str
-    #: Its worker number in the slice, as set for libtpu; empty: not set.
+    #: The task's worker number in the slice, as set for libtpu; empty if it is not set.
     worker: str = ""
-    #: The TPU type, as set for the task; empty: not set.
+    #: The TPU type that is set for the task; empty if it is not set.
     kind: str = ""
     result: int
 
@@ -102,8 +105,8 @@ class Ended(Frozen):
 
 
 def cases(randbelow: Callable[[int], int] = secrets.randbelow) -> tuple[Case, ...]:
-    """Returns the cases in order. The second case has new numbers each time, so that results of an
-    earlier run are wrong.
+    """Returns the cases in order. The second case has new random numbers each time, so the results
+    of an earlier run do not pass.
     """
     return (
         Case(name="simple", what="a task on every host of a slice"),
@@ -132,7 +135,9 @@ def job_spec(case: Case, kind: Tpu, name: str, timeout: timedelta) -> JobSpec:
 
 
 def problems(case: Case, kind: Tpu, ended: Sequence[Ended]) -> list[str]:
-    """Lists everything that is wrong with the results of a case; empty: the case has passed."""
+    """Lists everything that is wrong with the results of a case. An empty list means that the case
+    has passed.
+    """
     found = [problem for each in ended for problem in _of_job(case, kind, each)]
     return found + [
         problem
@@ -179,8 +184,8 @@ def _of_job(case: Case, kind: Tpu, ended: Ended) -> list[str]:
 
 
 def _overlap(one: JobStatus, other: JobStatus) -> Iterable[str]:
-    """Yields the hosts that ran both jobs at the same time: each job needs all chips of its
-    hosts.
+    """Yields the hosts that ran both jobs at the same time. That is wrong, because each job needs
+    all chips of its hosts.
     """
     for a in one.tasks:
         for b in other.tasks:
@@ -197,12 +202,11 @@ def _overlap(one: JobStatus, other: JobStatus) -> Iterable[str]:
 async def validate(
     client: AsyncIrisClient, kind: Tpu, timeout: timedelta, progress: Callable[[str], None]
 ) -> AsyncIterator[CaseResult]:
-    """Runs the cases one after the other and yields the result of each. An interrupt cancels the
+    """Runs the cases one after the other, and yields the result of each. An interrupt cancels the
     running jobs.
 
-    A case that gets no slice is the last one that runs, because the next ones would wait just as
-    long. The same holds for a case whose end is unknown because the cluster or its store no longer
-    answers.
+    After a case that gets no slice, no further case runs, because it would wait just as long. The
+    same holds after a case whose end is unknown because the cluster or its store does not answer.
 
     Args:
         timeout: how long a job may wait for its slice, including the creation of the slice.
@@ -244,13 +248,7 @@ async def validate(
 async def _run(
     client: AsyncIrisClient, specs: Sequence[JobSpec], timeout: timedelta
 ) -> list[Ended]:
-    """Submits the jobs and waits until they have ended.
-
-    Raises:
-        WaitTimeout: a job has not ended in time.
-        Rejected: the cluster refuses a job.
-        Unreachable: the cluster or its store does not answer.
-    """
+    """Submits the jobs and waits until they have ended."""
     live: set[str] = set()
 
     async def until_ended(spec: JobSpec, submitted: Submitted) -> Ended:
@@ -266,14 +264,13 @@ async def _run(
         return await asyncio.gather(*map(until_ended, specs, submitted))
     finally:
         for job in live:
-            with contextlib.suppress(
-                IrisError
-            ):  # the job has ended, or the cluster does not answer
+            # The job may have ended, or the cluster does not answer.
+            with contextlib.suppress(IrisError):
                 await asyncio.shield(client.jobs.cancel(job, "the validation was interrupted"))
 
 
 async def _answers(client: AsyncIrisClient, submitted: Submitted) -> tuple[TaskReport, ...]:
-    """Returns the reports that the tasks left in the store. A malformed report counts as missing.
+    """Returns the reports that the tasks wrote to the store. Skips a malformed report.
 
     Raises:
         Unreachable: the store does not answer.
@@ -291,8 +288,8 @@ async def _answers(client: AsyncIrisClient, submitted: Submitted) -> tuple[TaskR
 
 
 def _seen(case: Case, ended: Sequence[Ended]) -> str:
-    """Describes a case that has passed: `4 host(s) of v5e-16-1 answered`, or how several jobs
-    shared the slices.
+    """Describes a case that has passed, such as `4 host(s) of v5e-16-1 answered`, and how several
+    jobs shared the slices.
     """
     slices = sorted({answer.slice for each in ended for answer in each.answers})
     parts = [f"{len(ended[0].answers)} host(s) of {' and of '.join(slices)} answered"]

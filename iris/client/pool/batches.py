@@ -1,5 +1,5 @@
-"""Which calls travel together: a batch has calls of one function, as many as take a fraction of a
-second. Has no clock.
+"""Decides which calls travel together. A batch has calls of one function, as many as take a
+fraction of a second. Has no clock.
 """
 
 import math
@@ -10,26 +10,26 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-#: How long a batch should take, in seconds: some ten times what it costs to send it.
+#: How long a batch should take, in seconds: about ten times the cost of sending it.
 TARGET = 0.2
-#: The most calls of a batch. A worker that dies repeats all of them.
+#: The most calls of a batch. If a worker dies, another worker repeats all calls of its batch.
 MOST = 1_000
-#: The most bytes of the arguments of several calls: with the function and the seal, Temporal takes
-#: them.
+#: The most bytes of the arguments of a batch with several calls. With the function and the
+#: encryption, the message stays small enough for Temporal.
 MOST_BYTES = 48 * 1024
-#: How much of an earlier average remains in the next one.
+#: The weight of the earlier average in the new average of a call's time.
 _MEMORY = 0.5
 
 
 @dataclass(eq=False)
 class Call:
-    """A call of the pool's user.
+    """A call that a program has submitted to a pool.
 
     Attributes:
-        function, arguments: pickled.
-        most: how many calls its batch has; None: as many as fit its time.
-        crashes: how often the process that ran it has died.
-        started: it was sent once, and can no longer be cancelled.
+        function, arguments: the pickled function and its pickled arguments.
+        most: the number of calls in its batch; None for as many as fit the time of a batch.
+        crashes: how often a process died while it ran the call.
+        started: whether the call was sent once. It can no longer be cancelled then.
     """
 
     function: bytes
@@ -41,18 +41,20 @@ class Call:
     started: bool = False
 
     def start(self) -> bool:
-        """Returns whether the call is still wanted. It can no longer be cancelled then."""
+        """Marks the call as started, so that it can no longer be cancelled. Returns False if it was
+        cancelled before.
+        """
         self.started = self.started or self.future.set_running_or_notify_cancel()
         return self.started
 
 
 class CallQueue:
-    """The calls that wait. Any thread may add some."""
+    """The calls that wait for a worker. Any thread may add a call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: deque[Call] = deque()
-        #: The average seconds of a call by its function; only the latest functions.
+        #: The average time of a call by its function, in seconds, for the functions used last.
         self._seconds: dict[bytes, float] = {}
 
     def __len__(self) -> int:
@@ -63,22 +65,22 @@ class CallQueue:
             self._waiting.append(call)
 
     def put_back(self, calls: Sequence[Call]) -> None:
-        """Puts calls that have not been run before all others."""
+        """Puts calls that have not been run in front of all others."""
         with self._lock:
             self._waiting.extendleft(reversed(calls))
 
     def took(self, function: bytes, calls: int, seconds: float) -> None:
-        """Notes how long some calls of the function took."""
+        """Records how long some calls of the function took."""
         before = self._seconds.pop(function, seconds / calls)
         self._seconds[function] = _MEMORY * before + (1 - _MEMORY) * seconds / calls
         if len(self._seconds) > MOST:
             del self._seconds[next(iter(self._seconds))]
 
     def take(self, senders: int) -> list[Call]:
-        """Takes the calls of the next batch; none: none wait.
+        """Takes the calls of the next batch. Returns an empty list if no call waits.
 
         Args:
-            senders: how many batches travel at the same time. They share the waiting calls.
+            senders: how many batches are sent at the same time. They share the waiting calls.
         """
         batch: list[Call] = []
         with self._lock:
@@ -121,7 +123,7 @@ def batch_size(waiting: int, senders: int, seconds: float | None) -> int:
     """Returns how many calls a batch has.
 
     Args:
-        seconds: what a call takes; None: unknown.
+        seconds: the average time of a call; None if it is unknown.
     """
     if seconds is None:
         return 1

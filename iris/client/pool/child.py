@@ -1,4 +1,4 @@
-"""The process in which a pool's worker runs calls. It is replaced when a call has ended it."""
+"""The process in which a worker runs calls. The worker replaces it when a call has ended it."""
 
 import asyncio
 import contextlib
@@ -13,9 +13,9 @@ from typing import Any
 from iris.client.pool import frames
 from iris.model.errors import IrisError
 
-#: The script that it runs, in the directory of the pool's files.
+#: The script of the process, in the directory of the pool's files.
 SCRIPT = "executor.py"
-#: How long the answers of a process that has ended may take to be read, in seconds.
+#: How long the worker reads the last answers of a process that has ended, in seconds.
 _LAST_ANSWERS = 1.0
 
 
@@ -24,11 +24,11 @@ class Crashed(IrisError):
 
 
 class Child:
-    """A process that runs calls, started with the first batch.
+    """A process that runs calls. It starts with the first batch.
 
     Args:
-        python: its interpreter.
-        directory: that of the pool's files.
+        python: the interpreter of the process.
+        directory: the directory of the pool's files.
     """
 
     def __init__(self, python: str, directory: Path) -> None:
@@ -41,7 +41,7 @@ class Child:
         `stopped` is set.
 
         Args:
-            batch: the function and the calls, joined.
+            batch: the function and the calls, joined by `frames.join`.
 
         Raises:
             Crashed: a call has ended the process.
@@ -91,7 +91,7 @@ class Child:
 
 @contextlib.asynccontextmanager
 async def _tasks(*coroutines: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
-    """Tasks that are cancelled at the end of the block."""
+    """Yields tasks that run the coroutines. Cancels them at the end of the block."""
     tasks = [asyncio.create_task(each) for each in coroutines]
     try:
         yield tasks
@@ -103,10 +103,11 @@ async def _tasks(*coroutines: Coroutine[Any, Any, Any]) -> AsyncIterator[list[as
 async def _answer(
     reader: asyncio.StreamReader, ended: asyncio.Task[int], stopping: asyncio.Task[bool]
 ) -> bytes:
-    """Returns the next answer; an empty one: the remaining calls will not be run.
+    """Returns the next answer. An empty answer means that the process will not run the remaining
+    calls.
 
     Raises:
-        Crashed: the process has ended without one.
+        Crashed: the process has ended without an answer.
     """
     async with _tasks(_read(reader)) as (reading,):
         await asyncio.wait((reading, ended, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -1,5 +1,5 @@
-"""Keeps a pool's workers: the jobs whose tasks they are. Replaces those that have ended for want of
-calls.
+"""Keeps the number of a pool's workers, which are tasks of jobs. Starts a job for workers that have
+ended because they had no calls. Also prepares the first job.
 """
 
 import asyncio
@@ -21,7 +21,8 @@ from iris.client.functions.interpreter import for_pickles, is_bare, own_interpre
 from iris.client.jobs.client import JobsClient
 from iris.client.jobs.submit.start import Submitted
 from iris.client.pool.child import SCRIPT
-from iris.client.pool.messages import FILE, Mail, PoolBroken, PoolFile
+from iris.client.pool.errors import PoolBroken
+from iris.client.pool.messages import FILE, Mail, PoolFile
 from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.pack import pack
 from iris.client.workspace.upload import upload
@@ -35,18 +36,25 @@ from iris.model.units import parse_duration
 from iris.retrying import retry
 from iris.storage.object_store import Store
 
-#: How often a pool with waiting calls counts its workers. The end of a job is noticed at once.
+#: How often a pool with waiting calls counts its workers. It notices the end of a job at once,
+#: without counting.
 COUNT_INTERVAL = timedelta(seconds=10)
+#: The pause between two attempts to cancel a job while the service does not answer.
 SUBMIT_INTERVAL = timedelta(seconds=1)
+#: How often Iris starts a worker again that fails by itself, in each of the pool's jobs.
+_WORKER_RETRIES = 3
+#: How often Iris starts a worker again whose host was lost. High, because a pool lives for days and
+#: loses many preemptible hosts.
+_WORKER_PREEMPTIONS = 1000
 
 
 class Crew:
     """The workers of one pool.
 
     Args:
-        spec: the pool's first job; later ones have a number after its name.
-        key: of this pool and no other one.
-        broken: called when the workers cannot run.
+        spec: the pool's first job. Later jobs have a number after its name.
+        key: a text that no other pool has. It makes each submission of a job unique.
+        broken: called with the error when the workers cannot run.
     """
 
     def __init__(
@@ -82,9 +90,7 @@ class Crew:
         await self._start(self.wanted)
 
     async def top_up(self) -> None:
-        """Starts a job for the workers that are missing. Does nothing while no control plane
-        answers.
-        """
+        """Starts a job for the missing workers. Does nothing while no control plane answers."""
         async with self._counting:
             with contextlib.suppress(Unreachable):
                 if (missing := self.wanted - await self.live()) > 0:
@@ -122,9 +128,9 @@ class Crew:
         while True:
             name = self._spec.name if self._made == 0 else f"{self._spec.name}-{self._made + 1}"
             spec = self._spec.model_copy(update={"name": name, "replicas": workers})
-            try:  # once, also if the service does not answer after it has accepted the job
+            try:  # once, also if the service accepts the job and then does not answer
                 submitted = await self._jobs.submit_once(spec, key=f"{self._key}/{self._made}")
-            except NameTaken:  # the user has chosen the first name only
+            except NameTaken:  # the user has chosen only the first name
                 if self._made == 0:
                     raise
                 self._made += 1
@@ -141,11 +147,11 @@ class Crew:
         except IrisError as error:
             self._broken(PoolBroken(f"the workers of the pool are lost: {error}"))
             return
-        except Exception as error:  # whatever it is, the calls would wait for ever
+        except Exception as error:  # otherwise the calls would wait for ever
             self._broken(PoolBroken.of(error))
             return
         del self._watched[job.id]
-        if status.state is not JobState.SUCCEEDED:  # else they had no calls, or were too many
+        if status.state is not JobState.SUCCEEDED:  # success: they had no calls, or retired
             self._broken(
                 PoolBroken(
                     f"the workers of the pool have ended: {job.id} {status.state}: {status.reason}"
@@ -153,26 +159,22 @@ class Crew:
             )
 
 
-#: How often a worker that fails by itself is started again, in each of the pool's jobs.
-_WORKER_RETRIES = 3
-#: As hosts of preemptible slices are lost over the days of a pool.
-_WORKER_PREEMPTIONS = 1000
-
-
 class Prepared(NamedTuple):
-    """A pool without workers."""
+    """A pool whose workers are not started yet."""
 
-    #: The job of the workers; its name and the number of its tasks are those of the first one.
+    #: The job of the workers. Its name and number of tasks are those of the first job.
     spec: JobSpec
     queue: str
     mail: Mail
-    #: The workspace that the workers get; None: they get none.
+    #: The workspace of the workers; None if they get no workspace.
     root: Path | None
 
 
 def check_workers(number: int) -> None:
-    """Raises:
-    InvalidValue: a pool cannot have so many workers.
+    """Checks that a pool can have this number of workers.
+
+    Raises:
+        InvalidValue: the number is out of range.
     """
     if not isinstance(number, int) or not 1 <= number <= MAX_REPLICAS:
         raise InvalidValue(
@@ -210,11 +212,8 @@ async def prepare(
     within = await client.enclosing_job()
     if "name" not in options:
         options["name"] = f"pool-{token}"
-    elif (
-        within is not None
-        # a later attempt of that job makes a new pool; the workers of the old one end when they are
-        # idle
-    ):
+    # A later attempt of the enclosing job makes another pool while the workers of this one live.
+    elif within is not None:
         options["name"] += f"-{token}"
     options.setdefault("retries", _WORKER_RETRIES)
     options.setdefault("max_retries_preemption", _WORKER_PREEMPTIONS)
@@ -247,11 +246,12 @@ async def _upload(store: Store, pool: PoolFile, python: str | None) -> Bundle:
 
 
 def worker_files(pool: PoolFile, directory: Path, python: str | None = None) -> list[ExtraFile]:
-    """Returns what each worker finds in the directory of its call.
+    """Returns the files that each worker gets in the directory of its call.
 
     Args:
-        directory: for the files about the pool.
-        python: as for `pack_call`.
+        directory: a directory for the files about the pool that this function writes.
+        python: the path of the interpreter on the hosts, as in `pack_call`; None for that of the
+            job's environment.
     """
     (directory / FILE).write_text(pool.model_dump_json())
     here = Path(__file__).parent

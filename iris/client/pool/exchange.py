@@ -1,4 +1,4 @@
-"""Passes batches to a pool's workers through Temporal, and settles the calls' futures with the
+"""Sends batches to a pool's workers through Temporal, and sets the futures of the calls to the
 answers.
 """
 
@@ -17,11 +17,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client.connect.rpc import Connection
 from iris.client.functions.result import NoResult, Raised, restore
 from iris.client.pool.batches import Call
+from iris.client.pool.errors import CallLost
 from iris.client.pool.messages import (
     RETIRE,
     RUN_CALLS,
     Address,
-    CallLost,
     Mail,
     MessageLost,
     Summary,
@@ -32,39 +32,42 @@ from iris.retrying import retry
 from iris.storage.object_store import STORE_ERRORS
 from iris.storage.refusals import is_transient, remedy
 
-#: Without a heartbeat of its worker for so long, a batch is given to another one.
+#: How long a batch may be without a heartbeat of its worker. Then Temporal gives it to another
+#: worker.
 HEARTBEAT_TIMEOUT = timedelta(seconds=30)
-#: How long a batch waits for workers, and the most that it may take.
+#: How long a batch may take, including its wait for workers.
 TIMEOUT = timedelta(days=30)
-#: As many preemptions as a job may have by default.
+#: The retries of a batch whose worker was lost. A batch survives as many losses as a job has
+#: preemptions by default.
 RETRIES = RetryPolicy(
     initial_interval=timedelta(seconds=0.2),
     maximum_interval=timedelta(seconds=10),
     maximum_attempts=100,
 )
-#: A call that ends its process this often is given up.
+#: How often a call may end its process before it counts as lost.
 MAX_CRASHES = 3
-#: The delays between two tries while the service or the store does not answer.
+#: The shortest and the longest delay between two attempts while the service or the store does not
+#: answer.
 RETRY_INTERVAL, LONGEST_RETRY_INTERVAL = timedelta(seconds=0.2), timedelta(seconds=5)
-#: How long a batch tries to reach a store that does not answer. An outage of the service has no
-#: limit: its calls are safe there.
+#: How long a batch tries to reach a store that does not answer. It waits without limit for the
+#: service, which keeps its calls.
 STORE_TIMEOUT = timedelta(minutes=15)
-#: How long the end of a pool waits for the store, in seconds.
+#: How long the end of a pool waits for the deletion of its files in the store, in seconds.
 CLEAN_TIMEOUT = 5.0
-#: What the service says of the end of a batch that has ended already. Its sender may not know yet,
-#: after a lost connection.
+#: The status codes of the service for a batch that has ended already. After a lost connection, the
+#: sender may not know that.
 _ENDED = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION)
-#: Before any batch.
+#: The highest priority: requests to retire overtake waiting batches.
 _FIRST = Priority(priority_key=1)
 
 
 class Answered(NamedTuple):
-    """What became of a batch."""
+    """The result of a batch."""
 
-    #: The number of calls that have an answer, and the seconds that they took.
+    #: The number of calls that have an answer, and the seconds that these calls took.
     calls: int
     seconds: float
-    #: The calls that have to be sent again.
+    #: The calls that must be sent again.
     again: Sequence[Call]
 
 
@@ -80,8 +83,8 @@ class Exchange:
         self._under_way: dict[str, ActivityHandle[Any]] = {}
 
     async def run(self, batch: Sequence[Call]) -> Answered:
-        """Runs the calls of one function, and settles the futures of those that have an answer.
-        Waits while the service is away.
+        """Runs the calls of one function, and sets the futures of the calls that have an answer.
+        Waits while the service does not answer.
 
         Raises:
             IrisError: the batch is lost.
@@ -90,7 +93,7 @@ class Exchange:
             return await self._run(batch)
         except IrisError:
             raise
-        except Exception as error:  # whatever it is, somebody waits for the calls
+        except Exception as error:  # a program waits for the calls
             problem = f"{type(error).__name__}: {first_line(error)}"
             raise CallLost(
                 f"the pool could not send {batch[0].name} or read its result: {problem}"
@@ -122,15 +125,13 @@ class Exchange:
                         f"{lost.name} was run {MAX_CRASHES} times; the last time, {summary.crash}"
                     )
                 )
-        with contextlib.suppress(
-            *STORE_ERRORS
-        ):  # the results are here; `clean` removes what is left
+        with contextlib.suppress(*STORE_ERRORS):  # `clean` removes the messages later
             await self._mail.remove(call, message)
             await self._mail.remove(answer, reply)
         return Answered(len(answers), summary.seconds, rest)
 
     async def retire(self, workers: int) -> None:
-        """Ends so many workers, as soon as they have no call."""
+        """Ends this number of workers, each when it has no call."""
         for _ in range(workers):
             await self._start(RETIRE, f"{self._queue}/{self._next_number()}", [])
 
@@ -150,16 +151,14 @@ class Exchange:
             await drop(handle)
 
     async def clean(self) -> None:
-        """Removes what the pool has left in the store, if it answers."""
+        """Removes the pool's messages from the store, if the store answers."""
         with contextlib.suppress(TimeoutError, *STORE_ERRORS):
             async with asyncio.timeout(CLEAN_TIMEOUT):
                 await self._mail.remove_all(self._queue)
 
     @contextlib.contextmanager
     def _store_errors(self, problem: str) -> Iterator[None]:
-        """Raises:
-        CallLost: the store refuses a request, or has not answered for `STORE_TIMEOUT`.
-        """
+        """Converts errors of the store to `CallLost`."""
         try:
             yield
         except STORE_ERRORS as error:
@@ -201,7 +200,7 @@ class Exchange:
     async def _start(
         self, activity: str, id_: str, arguments: Sequence[bytes]
     ) -> ActivityHandle[Any]:
-        """Starts an activity once, also if the service does not answer after it has accepted it."""
+        """Starts an activity once, also if the service accepts it and then does not answer."""
         with self._connection.activity_start():
             try:
                 return await self._client.start_activity(
@@ -230,15 +229,14 @@ _trying = retry(
 
 
 def settle(call: Call, result: bytes) -> None:
-    """Sets the result of a call's future to what its function returned or raised."""
+    """Sets a call's future to the value or the error of the function."""
     try:
         value = restore(io.BytesIO(result), f"{call.name}")
     except NoResult as error:
         call.future.set_exception(error)
         return
-    except (
-        BaseException
-    ) as error:  # the methods of the value's classes may raise anything, and the call has to end
+    # The methods of the value's classes may raise anything, and the call has to end.
+    except BaseException as error:
         problem = NoResult(
             f"the result of {call.name} cannot be restored here: {type(error).__name__}:"
             f" {first_line(error)}"

@@ -1,8 +1,9 @@
 """Runs the calls of a pool's worker, one after the other. Each pool's jobs have a copy of this
-script: it needs Python 3.8.
+script, so it must run on Python 3.8 and later.
 
-Its parent, the worker, sends batches over a socket: a pickled function and the pickled arguments of
-each call. The answer to each call is what `iris.client.functions.run` writes for a function's job.
+Its parent process, the worker, sends batches over a socket: a pickled function and the pickled
+arguments of each call. The answer to a call has the format that `iris.client.functions.run` writes
+for the job of a function.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ else:
     import one_call as run
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-#: Functions that are kept. A call of one of them need not unpickle it again.
+#: The number of functions that the process keeps, so that a later call need not unpickle its
+#: function again.
 KEPT = 32
-#: After so many seconds, or with so many bytes of answers, a batch ends early, which an empty
-#: answer says. The other calls then go to whichever worker is idle.
+#: A batch ends early after LONGEST seconds, or with FULL bytes of answers. An empty answer reports
+#: that. The other calls of the batch then go to any idle worker.
 LONGEST = 1.0
 FULL = 48 * 1024
 
@@ -74,11 +76,11 @@ def _call(
     out = io.BytesIO()
     try:
         if packed not in functions:
-            functions[packed] = pickle.loads(packed)  # noqa: S301 the worker has checked who sent it
+            functions[packed] = pickle.loads(packed)  # noqa: S301 the worker checked it
             if len(functions) > KEPT:
                 functions.popitem(last=False)
         function = functions[packed]
-        args, kwargs = pickle.loads(arguments)  # noqa: S301 the worker has checked who sent it
+        args, kwargs = pickle.loads(arguments)  # noqa: S301 the worker checked it
         value = run.finished(function(*args, **kwargs))
     except KeyboardInterrupt:  # the worker ends
         raise
@@ -96,7 +98,7 @@ def _call(
 
 
 def _write_value(out: io.BytesIO, value: Any, name: str, pickler: Any) -> None:
-    """Writes the value, or why it cannot be an answer."""
+    """Writes the value, or an error if the value cannot be an answer."""
     try:
         run.write_value(out, value, name, pickler)
     except TypeError:

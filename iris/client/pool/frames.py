@@ -1,5 +1,5 @@
-"""Joins byte strings into one and splits it again. Each pool's jobs have a copy of this file: it
-needs Python 3.8 or later.
+"""Joins byte strings into one, and splits it again. Each pool's jobs have a copy of this file, so
+it must run on Python 3.8 and later.
 """
 
 from __future__ import annotations
@@ -7,10 +7,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-#: Of one byte string, in eight bytes.
+#: The format of the 8-byte length before each byte string.
 LENGTH = "!Q"
-#: The most bytes of the arguments or the result of a call. Both sides hold them several times in
-#: memory.
+#: The most bytes of the arguments or the result of a call. Both sides hold several copies of them
+#: in memory.
 LARGEST = 1024 * 1024 * 1024
 _SIZE = struct.calcsize(LENGTH)
 
@@ -21,10 +21,10 @@ def join(parts: Iterable[bytes]) -> bytes:
 
 
 def split(joined: bytes) -> list[bytes]:
-    """Returns the parts.
+    """Returns the parts that `join` has joined.
 
     Raises:
-        ValueError: it is not the result of `join`.
+        ValueError: the bytes are not a result of `join`.
     """
     parts, at = [], 0
     while at < len(joined):

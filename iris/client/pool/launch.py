@@ -1,8 +1,8 @@
-"""Starts a pool's worker in a job. Each pool's jobs have a copy of this script: it needs Python 3.8
-or later.
+"""Starts a pool's worker in a job. Each pool's jobs have a copy of this script, so it must run on
+Python 3.8 and later.
 
-The worker itself is a command of Iris' own installation; the calls run in the interpreter that runs
-this script.
+The worker is a command of the Iris installation on the host. The calls run in the interpreter that
+runs this script.
 """
 
 import json
@@ -18,7 +18,7 @@ else:
 
 
 def main() -> int:
-    """Returns the exit code, if the worker cannot be started."""
+    """Becomes the worker. Returns an exit code only if the worker cannot be started."""
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "pool.json")) as file:
         version = json.load(file)["python"]
     if problem := same_python.problem_with(version):

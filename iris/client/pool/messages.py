@@ -1,14 +1,13 @@
-"""What a pool and its workers send each other: encrypted with the pool's key, through Temporal or,
-if it is large, the store.
+"""The messages between a pool and its workers. They are encrypted with the pool's key, and travel
+through Temporal. The store has large messages.
 
-The key is in the files of the pool's jobs and nowhere else: not in a history, an environment or a
-command line. Neither side unpickles anything that was not encrypted with it. The workers need no
-payload keys of the cluster.
+The key is in the files of the pool's jobs and nowhere else: not in a history, an environment
+variable or a command line. Neither side unpickles a message that was not encrypted with the key.
+The workers need no payload keys of the cluster.
 """
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,31 +19,31 @@ from temporalio.converter import DataConverter
 
 from iris.client.pool import frames
 from iris.model import names
-from iris.model.errors import IrisError, NotFound, Rejected, first_line
+from iris.model.errors import NotFound, Rejected
 from iris.storage.object_store import Store
 
-#: The names of the activities.
+#: The names of the activities that run a batch and retire a worker.
 RUN_CALLS, RETIRE = "run_calls", "retire"
-#: The types of failures of the first one that no other worker can avoid.
+#: The type of a failure of `run_calls` that would happen on every worker.
 REFUSED = "Refused"
-#: The largest message that Temporal gets, in bytes.
+#: The largest message that travels in Temporal, in bytes. The store has larger messages.
 INLINE = 64 * 1024
-#: Of the random number before each encrypted message, in bytes. Source: NIST SP 800-38D, section
-#: 8.2.
+#: The size of the random number before each encrypted message, in bytes. Source: NIST SP 800-38D,
+#: section 8.2.
 _NONCE = 12
 _HERE, _STORED = b"\0", b"\1"
 FILE = "pool.json"
 
 
 class PoolFile(BaseModel):
-    """What the files of a pool's jobs say of it."""
+    """The facts about a pool that each of its jobs gets as a file."""
 
     queue: str
-    #: Hexadecimal.
+    #: The pool's key, in hexadecimal.
     key: str
     #: The minor version of Python that pickles the calls.
     python: tuple[int, int]
-    #: A worker without calls ends after so many seconds.
+    #: A worker ends after so many seconds without calls.
     idle_timeout: float
 
     @classmethod
@@ -53,22 +52,22 @@ class PoolFile(BaseModel):
 
 
 class Summary(BaseModel):
-    """The first part of the answer to a batch. The answers to its first calls follow; the other
+    """The first part of the answer to a batch. The answers to the first calls follow it. The other
     calls have not been run.
     """
 
-    #: What the batch took, in seconds.
+    #: The time of the batch, in seconds.
     seconds: float = 0.0
-    #: How the process ended that ran the call after the answered ones; empty: it did not.
+    #: How the process ended during the call after the last answered one; empty if it did not end.
     crash: str = ""
 
 
 class Address(NamedTuple):
-    """Which message it is. The seal holds for no other one."""
+    """Identifies a message. Its encryption holds for this address only."""
 
     queue: str
     number: int
-    #: `call` or `answer`.
+    #: The kind of the message: `call` or `answer`.
     kind: str
 
     @property
@@ -78,12 +77,12 @@ class Address(NamedTuple):
 
     @property
     def label(self) -> bytes:
-        """What the seal is for, besides the message itself."""
+        """The data that the encryption authenticates with the message."""
         return f"{self.queue} {self.number} {self.kind}".encode()
 
 
 class MessageLost(NotFound):
-    """The store does not have a message that was put into it."""
+    """The store no longer has a message."""
 
 
 class Mail:
@@ -95,12 +94,12 @@ class Mail:
 
     @property
     def url(self) -> str:
-        """The store's."""
+        """The URL of the store."""
         return self._store.url
 
     async def send(self, address: Address, parts: Sequence[bytes]) -> bytes:
-        """Returns what has to be passed on to the other side. Stores a large message. The cipher
-        takes less than 2 GiB.
+        """Encrypts a message of less than 2 GiB, and returns the bytes for the other side. A large
+        message goes to the store, and the bytes then only say so.
         """
         body = frames.join(parts)
         nonce = os.urandom(_NONCE)
@@ -114,8 +113,8 @@ class Mail:
         """Returns the parts of a message.
 
         Raises:
-            Rejected: it is not from the other side.
-            MessageLost: the store does not have it.
+            Rejected: the message was not encrypted with the pool's key.
+            MessageLost: the store does not have the message.
         """
         sealed: bytes | None = message[1:]
         if message[:1] == _STORED:
@@ -144,45 +143,14 @@ class Mail:
             await self._store.delete([address.path])
 
     async def remove_all(self, queue: str) -> None:
-        """Removes what a pool has left in the store."""
+        """Removes all messages of a pool from the store."""
         await self._store.delete(await self._store.objects(names.pool_files(queue)))
 
 
 def plain(client: Client) -> Client:
-    """Returns the client without the cluster's payload keys: messages are encrypted already, and
-    jobs do not get the keys.
+    """Returns the client without the cluster's payload keys. The messages are encrypted already,
+    and jobs do not get the keys.
     """
     config = client.config()
     config["data_converter"], config["plugins"] = DataConverter.default, []
     return Client(**config)
-
-
-class PoolBroken(IrisError, BrokenExecutor):
-    """The pool has no workers and gets none: their job has failed or was cancelled. The message
-    says why.
-    """
-
-    @classmethod
-    def of(cls, error: Exception) -> IrisError:
-        """Returns an error of Iris as it is; any other one as the cause of one that a program
-        expects.
-        """
-        if isinstance(error, IrisError):
-            return error
-        broken = cls(
-            f"the workers of the pool are lost: {type(error).__name__}: {first_line(error)}"
-        )
-        broken.__cause__ = error
-        return broken
-
-
-class PoolClosed(IrisError, RuntimeError):
-    """The pool takes no calls any more: it was shut down, or its client was closed, or this process
-    was forked from its own. A `RuntimeError`, as that of every executor.
-    """
-
-
-class CallLost(IrisError):
-    """The call ended its process each time that it was run, its request was cancelled in Temporal,
-    or the store failed.
-    """

@@ -1,6 +1,4 @@
-"""A pool of workers for calls of functions: the asynchronous one, on which `iris.WorkerPool` is
-built.
-"""
+"""The asynchronous pool of workers for calls of functions. `iris.WorkerPool` is built on it."""
 
 import asyncio
 import os
@@ -20,16 +18,16 @@ from iris.client.functions.modules import is_missing, module_of
 from iris.client.pool import frames
 from iris.client.pool.batches import MOST, Call, CallQueue
 from iris.client.pool.crew import COUNT_INTERVAL, Crew, Prepared, check_workers, prepare
+from iris.client.pool.errors import PoolBroken, PoolClosed
 from iris.client.pool.exchange import Exchange
-from iris.client.pool.messages import PoolBroken, PoolClosed
 from iris.model.errors import InvalidValue, IrisError
 from iris.model.units import MIB, format_bytes
 
 P = ParamSpec("P")
 T = TypeVar("T")
-#: Batches that travel at the same time, for each worker: one runs, one waits.
+#: The number of batches for each worker that are sent at the same time: one runs, and one waits.
 BATCHES_PER_WORKER = 2
-#: The most bytes of arguments of a `map` that wait for their results.
+#: The most bytes of arguments of a `map` whose results were not taken yet.
 MAP_BYTES = 64 * MIB
 _SHUT_DOWN = "this pool was shut down; make another one"
 _CLIENT_CLOSED = (
@@ -45,7 +43,7 @@ class AsyncWorkerPool:
     async with await AsyncWorkerPool.start(client, 4) as pool:
         losses = [loss async for loss in pool.map(train, rates)]
 
-    A call is run at least once: again, if its worker is lost before its result has arrived. It has
+    A call runs at least once. It runs again if its worker is lost before the result arrives. It has
     one result.
     """
 
@@ -53,7 +51,7 @@ class AsyncWorkerPool:
         """Creates the handle of a pool. `start` does this.
 
         Args:
-            client: of the cluster.
+            client: the client of the cluster.
             prepared: the job of the workers, and how to reach them.
         """
         self._loop = asyncio.get_running_loop()
@@ -68,7 +66,7 @@ class AsyncWorkerPool:
         self._woken = False
         self._senders: dict[asyncio.Task[None], list[Call]] = {}
         self._keeping: asyncio.Task[None] | None = None
-        #: Why there are no more calls; None: there are.
+        #: The error that refuses further calls; None while the pool accepts calls.
         self._problem: IrisError | None = None
 
     @classmethod
@@ -84,15 +82,15 @@ class AsyncWorkerPool:
         """Starts a pool's workers, which are tasks of a job. Calls wait for them.
 
         Args:
-            client: of the cluster.
+            client: the client of the cluster.
             num_workers: how many calls run at the same time.
-            idle_timeout: workers that have no calls for so long end, and others are started for
-                later calls. So the workers of a program that has crashed end, too.
+            idle_timeout: how long a worker may have no calls before it ends. The pool starts other
+                workers for later calls. The workers of a crashed program end in this way, too.
             workspace: as for `AsyncIrisClient.submit`.
-            options: as for `AsyncIrisClient.submit`; `resources` are those of each worker.
+            options: as for `AsyncIrisClient.submit`; `resources` are the resources of each worker.
 
         Raises:
-            InvalidValue, InvalidJob: an option is wrong, or `num_workers` is no number of workers.
+            InvalidValue, InvalidJob: an option is wrong, or `num_workers` is not a valid number.
             NameTaken: a live job has the pool's name.
             IrisError: the store does not accept the pool's files.
             Unreachable: the service does not answer.
@@ -126,12 +124,12 @@ class AsyncWorkerPool:
         Args:
             fn: the function. It is passed by cloudpickle, as for `AsyncIrisClient.submit`.
             args: its arguments, which type checkers compare with its parameters.
-            kwargs: its keyword arguments, likewise.
+            kwargs: its keyword arguments, which type checkers compare, too.
 
         Raises:
             InvalidValue: the function or an argument cannot be pickled.
             PoolBroken: the workers' job has ended.
-            PoolClosed: the pool was shut down. It is a `RuntimeError`, as of every executor.
+            PoolClosed: the pool was shut down. It is a `RuntimeError`, as for every executor.
         """
         return asyncio.wrap_future(self.call(fn, args, kwargs))
 
@@ -164,13 +162,15 @@ class AsyncWorkerPool:
 
         Args:
             fn: the function, as for `submit`.
-            iterables: one for each parameter; the shortest ends the calls.
-            chunksize: how many calls travel together; None: as many as take a fraction of a second.
-            buffersize: how many calls may be ahead of the result that is awaited; None: some
-                hundreds for each worker.
+            iterables: the arguments, one iterable for each parameter. The shortest iterable ends
+                the calls.
+            chunksize: how many calls travel together; None for as many as take a fraction of a
+                second.
+            buffersize: how many calls may be ahead of the next result; None for some hundreds for
+                each worker.
 
         Raises:
-            Exception: what a call has raised.
+            Exception: the error that a call has raised.
             InvalidValue, PoolBroken, PoolClosed: as in `submit`.
         """
         results = self.mapped(fn, iterables, chunksize, buffersize)
@@ -184,10 +184,10 @@ class AsyncWorkerPool:
         """Changes the number of workers. Workers that run a call finish it first.
 
         Args:
-            num_workers: 1 or more.
+            num_workers: the new number, 1 or more.
 
         Raises:
-            InvalidValue: it is no number of workers.
+            InvalidValue: the number is not valid.
             PoolClosed: the pool was shut down.
             Unreachable: no control plane answers.
         """
@@ -201,13 +201,12 @@ class AsyncWorkerPool:
             await self._exchange.retire(max(0, await self._crew.live() - num_workers))
 
     async def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Ends the pool and its workers. Further calls of functions are refused.
+        """Ends the pool and its workers. The pool refuses further calls. Waits for the service
+        while it does not answer.
 
         Args:
-            wait: first waits for the calls that were submitted; otherwise they are lost.
-            cancel_futures: cancels the calls that have not been sent to a worker.
-
-        While the service does not answer, it waits for it.
+            wait: whether to wait for the submitted calls first; otherwise they are lost.
+            cancel_futures: whether to cancel the calls that have not been sent to a worker.
         """
         if self._problem is None:
             self._problem = PoolClosed(_SHUT_DOWN)
@@ -238,7 +237,7 @@ class AsyncWorkerPool:
     def call(
         self, function: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]
     ) -> "Future[Any]":
-        """Submits a call, from any thread. `submit` is for programs.
+        """Submits a call from any thread. Programs use `submit`.
 
         Args:
             function: as for `submit`.
@@ -261,7 +260,7 @@ class AsyncWorkerPool:
         chunksize: int | None,
         buffersize: int | None,
     ) -> "Mapped":
-        """Submits the calls of a `map`, from any thread, as their results are taken.
+        """Submits the calls of a `map` from any thread, while their results are taken.
 
         Args:
             function: as for `map`.
@@ -270,7 +269,7 @@ class AsyncWorkerPool:
             buffersize: as for `map`.
 
         Raises:
-            InvalidValue: `chunksize` or `buffersize` is no number of calls, or as in `submit`.
+            InvalidValue: `chunksize` or `buffersize` is less than 1, or as in `submit`.
             PoolBroken, PoolClosed: as in `submit`.
         """
         for name, value in (("chunksize", chunksize), ("buffersize", buffersize)):
@@ -316,12 +315,12 @@ class AsyncWorkerPool:
             self._fail(self._calls.clear(), self._problem)
 
     def _set_senders(self) -> None:
-        """Starts senders for the workers. Those that are too many end after their batch."""
+        """Starts the missing senders for the workers. Surplus senders end after their batch."""
         for _ in range(self._crew.wanted * BATCHES_PER_WORKER - len(self._senders)):
             self._senders[asyncio.create_task(self._send())] = []
 
     async def _send(self) -> None:
-        """Sends batches, until the pool is shut down and has no more calls."""
+        """Sends batches until the pool is shut down and has no more calls."""
         me = asyncio.current_task()
         assert me is not None
         try:
@@ -338,16 +337,15 @@ class AsyncWorkerPool:
                     self._has_calls.clear()
                     await self._has_calls.wait()
         finally:
-            self._fail(
-                self._senders.pop(me), self._closed
-            )  # none, unless its loop ends: the client is closed
+            # The sender has a batch here only if its loop ends, because the client was closed.
+            self._fail(self._senders.pop(me), self._closed)
             if not self._senders and me.cancelling():
                 self._problem = self._closed
                 self._fail(self._calls.clear(), self._closed)
 
     @property
     def _closed(self) -> IrisError:
-        """Why calls that have not ended will not."""
+        """The error for calls that will not end."""
         return self._problem or PoolClosed(_CLIENT_CLOSED)
 
     async def _send_batch(self, batch: list[Call]) -> None:
@@ -366,18 +364,18 @@ class AsyncWorkerPool:
         return any(self._senders.values())
 
     async def _keep_workers(self) -> None:
-        """Replaces workers that have ended for want of calls, as soon as there are calls."""
+        """Replaces workers that have ended for lack of calls, as soon as there are calls."""
         while True:
             if not self._calls and not self._busy:
                 await self._has_calls.wait()
             try:
                 await self._crew.top_up()
-            except Exception as error:  # whatever it is, the calls would wait for ever
+            except Exception as error:  # otherwise the calls would wait for ever
                 self._break(PoolBroken.of(error))
             await asyncio.sleep(COUNT_INTERVAL.total_seconds())
 
     def _break(self, problem: IrisError) -> None:
-        """Fails all calls, and refuses further ones."""
+        """Fails all calls, and makes the pool refuse further calls."""
         if self._problem is None:
             self._problem = problem
         for sender, batch in list(self._senders.items()):
@@ -406,10 +404,8 @@ class AsyncWorkerPool:
 def _arguments(
     packed: bytes, arguments: Any, function: Callable[..., Any], module: ModuleType | None
 ) -> bytes:
-    """Pickles the arguments of a function that is pickled already.
-
-    Raises:
-        InvalidValue: they cannot be pickled, or are too large.
+    """Pickles the arguments of a function that is pickled already. Refuses arguments that are too
+    large.
     """
     data = pickled(arguments, function, module)
     if (size := len(packed) + len(data)) > frames.LARGEST:
@@ -423,11 +419,11 @@ def _arguments(
 
 
 class Mapped(Iterator["Future[Any]"]):
-    """The futures of a `map`, in order. Some calls are ahead of the next one.
+    """The futures of a `map`, in order. It submits some calls ahead of the next future.
 
     Args:
-        submit: submits a call; returns its future and the size of its arguments.
-        ahead: how many calls are ahead.
+        submit: submits a call, and returns its future and the size of its arguments.
+        ahead: how many calls to submit ahead.
     """
 
     def __init__(
@@ -443,7 +439,7 @@ class Mapped(Iterator["Future[Any]"]):
         self._futures: deque[tuple[Future[Any], int]] = deque()
         try:
             self._fill()
-        except BaseException:  # of the caller's arguments
+        except BaseException:  # an iterable of the caller may raise anything
             self.close()
             raise
 
@@ -456,7 +452,7 @@ class Mapped(Iterator["Future[Any]"]):
         return future
 
     def close(self) -> None:
-        """Cancels the calls whose results were not taken and that were not sent to a worker."""
+        """Cancels the calls that were not sent to a worker and whose results were not taken."""
         while self._futures:
             self._futures.popleft()[0].cancel()
 

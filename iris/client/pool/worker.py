@@ -1,5 +1,5 @@
-"""Runs the calls of a pool, in one of its tasks. The calls run in a process of their own, with the
-job's interpreter.
+"""A pool's worker: it runs the calls of the pool in a task of the pool's job. The calls run in a
+process of their own, with the job's interpreter.
 """
 
 import asyncio
@@ -35,13 +35,14 @@ from iris.retrying import retry
 from iris.storage.object_store import STORE_ERRORS, Store
 from iris.storage.refusals import remedy
 
-#: A batch is given to another worker after `pool.HEARTBEAT_TIMEOUT` without these.
+#: The time between two heartbeats of a batch. After `exchange.HEARTBEAT_TIMEOUT` without a
+#: heartbeat, Temporal gives the batch to another worker.
 HEARTBEAT_INTERVAL = timedelta(seconds=5)
-#: How long a worker that starts waits for the service and the store.
+#: How long a new worker waits for the service and the store.
 CONNECT_TIMEOUT = timedelta(minutes=5)
-#: For the last answer to be sent when the worker ends.
+#: How long a worker that ends may take to send its last answer.
 LAST_ANSWER = timedelta(seconds=5)
-#: The exit code after SIGTERM: the task has not done its work.
+#: The exit code after SIGTERM. It is not 0, because the task has not done its work.
 STOPPED = 128 + signal.SIGTERM
 
 
@@ -55,7 +56,7 @@ class PoolWorker:
         self._stopped = asyncio.Event()
         self._busy = False
         self._last_used = time.monotonic()
-        #: The exit code, once the worker is to end.
+        #: The exit code of the worker. It is set when the worker must end.
         self.end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     @activity.defn(name=RUN_CALLS)
@@ -97,11 +98,11 @@ class PoolWorker:
 
     @activity.defn(name=RETIRE)
     async def retire(self) -> None:
-        """Ends this worker: the pool shall have fewer."""
+        """Ends this worker, because the pool was resized to fewer workers."""
         self.finish(0)
 
     def stop(self) -> None:
-        """Ends the worker now. The calls that have not ended go to other workers."""
+        """Ends the worker now. Other workers get the calls that have not ended."""
         self._stopped.set()
         self.finish(STOPPED)
 
@@ -110,7 +111,7 @@ class PoolWorker:
             self.end.set_result(code)
 
     async def end_when_idle(self) -> None:
-        """Ends the worker when it had no calls for the pool's idle timeout."""
+        """Ends the worker after the pool's idle timeout without calls."""
         while True:
             left = (
                 self._pool.idle_timeout
@@ -137,10 +138,10 @@ async def _heartbeats() -> AsyncIterator[None]:
 
 
 async def work(python: str) -> int:
-    """Runs calls until the worker is to end, and returns the exit code of the task.
+    """Runs calls until the worker ends, and returns the exit code of the task.
 
     Args:
-        python: the job's interpreter.
+        python: the path of the job's interpreter.
 
     Raises:
         IrisError: this is not a task of a pool, or its cluster does not answer.

@@ -107,7 +107,15 @@ class SchedulesClient:
     async def create(
         self, spec: JobSpec, when: When, *, overlap: Overlap = Overlap.SKIP, paused: bool = False
     ) -> ScheduleRow:
-        """Creates a schedule that starts the job and has the job's name.
+        """Creates a schedule that starts the job again and again. It has the name of the job.
+
+        `AsyncIrisClient.schedule` also makes the job.
+
+        Args:
+            spec: the job, whose files are in the store.
+            when: the times.
+            overlap: what happens at a time at which the job of the time before has not ended.
+            paused: starts no runs until `resume`.
 
         Raises:
             InvalidValue: the service does not understand the times, all of them are in the past, or
@@ -205,7 +213,10 @@ class SchedulesClient:
         )
 
     async def show(self, name: str) -> ScheduleView:
-        """Returns a schedule by `NAME` or `USER/NAME`, with its last runs.
+        """Returns a schedule with its last runs.
+
+        Args:
+            name: `NAME` or `USER/NAME`.
 
         Raises:
             NotFound: there is no such schedule.
@@ -237,6 +248,10 @@ class SchedulesClient:
         """Pauses the schedule, and returns its id. It starts no runs until `resume`. A run that has
         started continues.
 
+        Args:
+            name: `NAME` or `USER/NAME`.
+            note: why, for the people who look at the schedule.
+
         Raises:
             NotFound: there is no such schedule.
             Unreachable: the service does not answer.
@@ -247,7 +262,11 @@ class SchedulesClient:
         return names.job_of_workflow(found.id)
 
     async def resume(self, name: str) -> str:
-        """Ends a pause, and returns the schedule's id. Times in the pause get no runs.
+        """Ends a pause, and returns the schedule's id. Iris starts no runs for times that
+        have passed.
+
+        Args:
+            name: `NAME` or `USER/NAME`.
 
         Raises:
             NotFound: there is no such schedule.
@@ -260,6 +279,9 @@ class SchedulesClient:
 
     async def trigger(self, name: str) -> str:
         """Starts a run now, even if the schedule is paused, and returns the job's id.
+
+        Args:
+            name: `NAME` or `USER/NAME`.
 
         Raises:
             NotFound: there is no such schedule.
@@ -282,6 +304,9 @@ class SchedulesClient:
 
     async def delete(self, name: str) -> str:
         """Deletes a schedule and its secrets, and returns its id. A run that has started continues.
+
+        Args:
+            name: `NAME` or `USER/NAME`.
 
         Raises:
             NotFound: there is no such schedule.

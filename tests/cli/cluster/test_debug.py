@@ -21,7 +21,8 @@ from iris.client.connect.clusters import (
     write_record,
 )
 from iris.client.connect.controller_vm import controller_vm_of
-from iris.client.operate.debugging import Check, Discovery, MachineSeen, WorkerRow, WorkerState
+from iris.client.operate.debugging import Check, WorkerRow, WorkerState
+from iris.client.operate.discovery import Discovery, MachineSeen
 from iris.client.operate.gcp.ssh import container_log, machine_status, ssh_command
 from iris.config import load_config
 from iris.model.errors import Rejected, Unreachable

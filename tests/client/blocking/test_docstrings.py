@@ -9,32 +9,31 @@ from typing import Any
 import pytest
 
 import iris
-from iris.client.blocking.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
-from iris.client.cluster import ClusterClient
-from iris.client.fleet.autoscaler import AutoscalerClient
-from iris.client.fleet.hosts import HostsClient
-from iris.client.fleet.slices import SlicesClient
+from iris.client.blocking.generated.operations import Autoscaler, Cluster, Hosts, Schedules, Slices
 
-#: Blocking classes and their asynchronous twins.
+#: Blocking classes that are written by hand, and their asynchronous twins.
 TWINS: dict[type[Any], type[Any]] = {
-    iris.IrisClient: iris.AsyncIrisClient,
-    iris.Job: iris.AsyncJob,
     iris.WorkerPool: iris.AsyncWorkerPool,
     iris.ActorClient: iris.AsyncActorClient,
     iris.ActorPool: iris.AsyncActorPool,
-    Hosts: HostsClient,
-    Slices: SlicesClient,
-    Autoscaler: AutoscalerClient,
-    Cluster: ClusterClient,
 }
-ALONE = (iris.ActorServer, iris.ClusterManager, iris.Entrypoint, iris.JobContext, Schedules)
+OPERATIONS = (Hosts, Slices, Autoscaler, Cluster, Schedules)
+MADE_BY_PROGRAMS = (*TWINS, iris.IrisClient, iris.Job)
+ALONE = (
+    iris.IrisClient,
+    iris.AsyncIrisClient,
+    iris.Job,
+    iris.AsyncJob,
+    iris.ActorServer,
+    iris.ClusterManager,
+    iris.Entrypoint,
+    iris.JobContext,
+    *OPERATIONS,
+)
 #: These raise nothing that their caller could handle.
 SILENT = {"close", "shutdown", "stop", "from_callable", "from_command", "is_local"}
 #: Of twins whose methods differ.
 DIFFERENT = {
-    "Job.wait",
-    "Job.port_forward",
-    "IrisClient.remote",
     "WorkerPool.submit",
     "WorkerPool.map",
     "ActorPool.broadcast",
@@ -44,9 +43,9 @@ DIFFERENT = {
 
 def methods(kind: type[Any]) -> Iterator[tuple[str, Callable[..., Any], bool]]:
     """The public methods of a class, and whether each is read as an attribute."""
-    for name, value in vars(kind).items():
-        if name.startswith("_"):
-            continue
+    ours = [each for each in kind.__mro__ if each.__module__.startswith("iris.")]
+    for name in {name: None for each in ours for name in vars(each) if not name.startswith("_")}:
+        value = inspect.getattr_static(kind, name)
         if isinstance(value, property | cached_property):
             read = value.fget if isinstance(value, property) else value.func
             assert read is not None
@@ -86,12 +85,14 @@ def test_a_public_method_describes_itself(method: Callable[..., Any], is_attribu
     assert errors or method.__name__ in SILENT
 
 
-@pytest.mark.parametrize("kind", [*TWINS, Schedules])
+@pytest.mark.parametrize("kind", OPERATIONS)
+def test_an_attribute_of_the_client_is_described(kind: type[Any]) -> None:
+    assert kind.__doc__
+
+
+@pytest.mark.parametrize("kind", MADE_BY_PROGRAMS)
 def test_the_making_of_an_object_is_described(kind: type[Any]) -> None:
     """`help(iris.WorkerPool)` begins with it."""
-    if kind in (Hosts, Slices, Autoscaler, Cluster, Schedules):
-        assert kind.__doc__, "made by the client"
-        return
     does, arguments, _ = sections(kind.__init__)
     assert does
     assert not does.startswith("As ")

@@ -29,8 +29,9 @@ from iris.client.connect.rpc import Connection
 from iris.client.pool.batches import Call
 from iris.client.pool.child import Child
 from iris.client.pool.crew import worker_files
+from iris.client.pool.errors import CallLost
 from iris.client.pool.exchange import Exchange
-from iris.client.pool.messages import INLINE, RUN_CALLS, Address, CallLost, Mail, PoolFile
+from iris.client.pool.messages import INLINE, RUN_CALLS, Address, Mail, PoolFile
 from iris.client.pool.worker import PoolWorker
 from iris.model import names
 from iris.storage.object_store import Store

@@ -1,8 +1,8 @@
 """Implements `ControllerProtocol` for a control plane on a Google Cloud VM.
 
-Every operation can be repeated: it finds the machine by name and labels. The uid in the cluster's
-store identifies what belongs to the cluster, also without a control plane. Clients use a tunnel,
-unless the configuration names an existing Temporal service.
+Every operation can be repeated, because it finds the machine by name and labels. The uid in the
+cluster's store identifies the cluster's resources, also without a control plane. Clients use a
+tunnel, unless the configuration names an existing Temporal service.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from iris.client.connect.clusters import (
     write_record,
 )
 from iris.client.connect.controller_vm import record_of
+from iris.client.connect.encryption import check_both_sides
 from iris.client.connect.identity import cluster_uid, known_uid
 from iris.client.connect.tunnel import check_gcloud, close_tunnel, open_tunnel
 from iris.client.operate.controller import (
@@ -35,10 +36,9 @@ from iris.client.operate.controller import (
     status_of,
     with_contents,
 )
-from iris.client.operate.delete_slices import delete_directly, slice_ops, timeout_of
+from iris.client.operate.gcp.deletion import delete_directly, slice_ops, timeout_of
 from iris.client.operate.gcp.dry_run import UNKNOWN, shown_requests
 from iris.client.operate.gcp.wait_ready import until_it_answers
-from iris.client.operate.platforms import check_payload_keys
 from iris.config import ClusterConfig, dump_config
 from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable
 from iris.platforms.base import SliceOps, Unavailable
@@ -49,7 +49,7 @@ from iris.platforms.gcp.settings import GcpSettings, gcp_settings
 from iris.processes.process import uninterrupted
 from iris.storage.object_store import Store
 
-#: A control plane that has just not answered is not asked again for this long.
+#: How long a silent control plane is not asked again.
 ASK_AGAIN_AFTER = timedelta(minutes=1)
 
 
@@ -57,7 +57,7 @@ class GcpController:
     """Implements `iris.client.operate.controller.ControllerProtocol` on Google Cloud.
 
     Args:
-        text: the configuration as it was written; the machine gets exactly this text.
+        text: the configuration as the user wrote it. The machine gets exactly this text.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class GcpController:
         self._project = config.platform.gcp.project_id
         self._text = dump_config(config) if text is None else text
         self._progress = progress
-        #: When the control plane last did not answer, and the error.
+        #: The time of the last attempt without an answer, and its error.
         self._silent: tuple[float, str] | None = None
 
     # -- the protocol
     # ----------------------------------------------------------------------------------------------
 
     def start(self, *, new: bool = False) -> str:
-        """Implements `ControllerProtocol.start`. Uses a machine that exists already, and keeps that
-        machine's configuration.
+        """Implements `ControllerProtocol.start`. Uses a machine that exists already, and keeps its
+        configuration.
 
         Raises:
             Rejected: `new` is set and the cluster exists.
@@ -103,13 +103,13 @@ class GcpController:
         The jobs are lost, unless the configuration names a Temporal service elsewhere.
 
         Raises:
-            IrisError: some machines may still be there; call it again.
+            IrisError: some machines may still exist; call this method again.
         """
         asyncio.run(self._stop())
 
     def restart(self) -> str:
-        """Implements `ControllerProtocol.restart`. Switches the machine off and on; it boots with
-        this configuration and images.
+        """Implements `ControllerProtocol.restart`. Switches the machine off and on. It boots with
+        this configuration and its images.
 
         Raises:
             Unreachable: there is no such machine.
@@ -118,8 +118,8 @@ class GcpController:
         return asyncio.run(self._restart())
 
     def reload(self) -> str:
-        """Implements `ControllerProtocol.reload`. The machine also boots with this configuration
-        from now on.
+        """Implements `ControllerProtocol.reload`. The machine also uses this configuration at its
+        next boot.
 
         Raises:
             Unreachable: the cluster does not run, or does not answer.
@@ -146,7 +146,7 @@ class GcpController:
         """Implements `ControllerProtocol.plan_stop`.
 
         Raises:
-            Unreachable: this machine has no `gcloud` to reach the control plane with. A stop
+            Unreachable: this machine has no `gcloud` and cannot reach the control plane. A stop
                 without a plan deletes the machines directly.
         """
         settings = await self._settings()
@@ -186,8 +186,8 @@ class GcpController:
         return await asyncio.to_thread(self._machine(await self._settings()).find)
 
     def requests(self) -> dict[str, Any]:
-        """Returns the requests for the control plane's machine and one slice of each group, as the
-        JSON of Google's APIs.
+        """Returns the requests for the control plane's machine and for one slice of each group, as
+        the JSON of Google's APIs.
 
         Sends nothing.
 
@@ -204,7 +204,8 @@ class GcpController:
         returns the address.
 
         Args:
-            keep: the machine is kept if it does not come up, so the error says how to inspect it.
+            keep: whether the machine is kept if it does not come up. The error then says how to
+                inspect it.
         """
         settings = await self._settings_for_start()
         machine = self._machine(settings)
@@ -258,7 +259,7 @@ class GcpController:
     async def _restart(self) -> str:
         self._check_name()
         self._check_reachable()
-        check_payload_keys(self.config)
+        check_both_sides(self.config.controller.payload_keys)
         settings = await self._settings()
         machine = self._machine(settings)
         seen, before = await self._reboot(settings, machine, await self._running(machine))
@@ -366,8 +367,8 @@ class GcpController:
     async def _find_for_stop(self, machine: ControllerMachine) -> SeenMachine | None:
         """Returns the machine, or None if it was not found.
 
-        A zone that does not answer may hold the machine. The stop still deletes what it can see,
-        and the lists of slices name that zone.
+        A zone that does not answer may have the machine. The stop still deletes everything in the
+        other zones, and the lists of slices name that zone.
         """
         try:
             return await asyncio.to_thread(machine.find)
@@ -376,14 +377,10 @@ class GcpController:
             return None
 
     async def _client(self, seen: SeenMachine) -> AsyncIrisClient:
-        """Returns a client of the control plane.
-
-        Raises:
-            Unreachable: the control plane does not answer; the error has the reason.
-        """
+        """Returns a client of the control plane."""
         if seen.status != RUNNING:
             raise Unreachable(f"machine {seen.name} in {seen.zone} is {seen.status}")
-        # One stop asks twice: for its plan, and again after the plan was confirmed.
+        # One stop asks twice: for its plan, and again after the user has confirmed the plan.
         if (
             self._silent is not None
             and time.monotonic() - self._silent[0] < ASK_AGAIN_AFTER.total_seconds()
@@ -420,27 +417,17 @@ class GcpController:
         return seen
 
     async def _settings(self) -> GcpSettings:
-        """Returns the settings that the cluster's machines need.
-
-        Raises:
-            Unreachable: the cluster was never started, or its store does not answer. Only the store
-                knows the cluster's uid.
-        """
+        """Returns the settings that the cluster's machines need."""
         uid = await known_uid(Store(self.config.controller.bundle_prefix), self.name)
         return gcp_settings(self.config, uid, text=self._text)
 
     async def _settings_for_start(self) -> GcpSettings:
         """Returns the settings of a cluster that is being started. Creates its uid at the first
         start.
-
-        Raises:
-            InvalidValue: another cluster with this name is known here, or the payload keys are not
-                on both sides.
-            Unreachable: this machine cannot reach the cluster, or the store does not answer.
         """
         self._check_name()
         self._check_reachable()
-        check_payload_keys(self.config)
+        check_both_sides(self.config.controller.payload_keys)
         uid = await cluster_uid(Store(self.config.controller.bundle_prefix, create=True), self.name)
         return gcp_settings(self.config, uid, text=self._text)
 
@@ -455,8 +442,8 @@ class GcpController:
         return ControllerMachine(settings, self._gcp.zone, self._progress)
 
     def _write_record(self, seen: SeenMachine) -> None:
-        """Writes the cluster's record, and the configuration that its machine has, which may differ
-        from this one.
+        """Writes the cluster's record and the machine's own configuration, which may differ from
+        this one.
 
         Raises:
             InvalidValue: another cluster with this name is known here.

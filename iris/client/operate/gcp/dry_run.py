@@ -14,16 +14,17 @@ from iris.platforms.gcp.requests import create_request, printed
 from iris.platforms.gcp.settings import gcp_settings
 from iris.platforms.gcp.startup import host_script
 
-#: Stands for a value that is only known once the cluster was started.
+#: Stands for a value that is unknown before the start of the cluster.
 UNKNOWN = "unknown-before-the-start"
-#: Stands for the random token of each slice, and for its private key.
-TOKEN = "00000000"  # noqa: S105 - it stands for one
+#: Stands for the random token of each slice.
+TOKEN = "00000000"  # noqa: S105 - not a secret
+#: Stands for the private key of each slice.
 SAMPLE_KEY = "00" * KEY_BYTES
 
 
 def shown_requests(config: ClusterConfig, text: str) -> dict[str, Any]:
-    """Returns the requests for the control plane's machine and for one slice of each group, and the
-    machines over SSH.
+    """Returns the requests for the control plane's machine and for one slice of each group, with
+    the list of machines over SSH.
 
     Args:
         text: the configuration as it was written.
@@ -56,8 +57,8 @@ def shown_requests(config: ClusterConfig, text: str) -> dict[str, Any]:
 
 
 def _internal_address(config: ClusterConfig) -> str:
-    """Returns the control plane's address for hosts: its machine's internal address, which Google
-    chooses.
+    """Returns the address that hosts use for the control plane: the internal address of its
+    machine, which Google chooses.
     """
     if config.controller.temporal is not None:
         return config.controller.temporal.address

@@ -1,5 +1,5 @@
-"""Runs commands over SSH on the machine of a control plane on Google Cloud, to find faults. Changes
-nothing there.
+"""Runs commands over SSH on the machine of a control plane on Google Cloud, to find faults. The
+commands change nothing.
 """
 
 import contextlib
@@ -14,14 +14,15 @@ from iris.client.connect.clusters import ControllerVm
 from iris.client.connect.tunnel import GCLOUD, SSH_OPTIONS, ssh_login
 from iris.model.errors import Rejected, Unreachable
 
-#: For one command on the machine; includes the creation of an SSH key at the first login.
+#: How long one command on the machine may take, including the creation of an SSH key at the first
+#: login.
 SSH_TIMEOUT = timedelta(minutes=2)
 #: The name that the startup script gives the container.
 CONTAINER = "iris-controller"
 #: How many lines of gcloud's output an error shows.
 ERROR_LINES = 5
-#: Each output line is a keyword and its value, separated by bars. There may be several `container`
-#: lines.
+#: Prints lines of a keyword and its value, separated by a bar. There may be several lines
+#: `container`.
 _STATUS_SCRIPT = """
 printf 'hostname|%s\\n' "$(hostname)"
 printf 'up|%s\\n' "$(uptime -p)"
@@ -42,20 +43,13 @@ def ssh_command(vm: ControllerVm, command: str) -> list[str]:
 
 
 def container_log(vm: ControllerVm, tail: int) -> list[str]:
-    """Returns the last lines of the log of the control plane's container.
-
-    Raises:
-        Unreachable, Rejected: as in `run_on_machine`.
-    """
+    """Returns the last lines of the log of the control plane's container."""
     return run_on_machine(vm, f"sudo docker logs --tail={tail} {CONTAINER} 2>&1").splitlines()
 
 
 def machine_status(vm: ControllerVm) -> dict[str, Any]:
     """Returns the machine's containers, disk use, uptime and load, and the state of its startup
     script.
-
-    Raises:
-        Unreachable, Rejected: as in `run_on_machine`.
     """
     found: dict[str, Any] = {"machine": vm.machine, "zone": vm.zone}
     containers = []
@@ -90,9 +84,7 @@ def run_on_machine(vm: ControllerVm, command: str, timeout: timedelta = SSH_TIME
                 for output in process.communicate(timeout=timeout.total_seconds())
             )
         except BaseException as error:
-            with contextlib.suppress(
-                ProcessLookupError
-            ):  # also ends the ssh that gcloud has started
+            with contextlib.suppress(ProcessLookupError):  # ends gcloud and its child ssh
                 os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
                 problem = (

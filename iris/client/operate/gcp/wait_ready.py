@@ -16,9 +16,9 @@ from iris.platforms.base import PlatformError
 from iris.platforms.gcp.controller_ops import ControllerMachine, SeenMachine
 from iris.platforms.gcp.diagnostics import FAILED, startup_lines
 
-#: A new machine installs Docker and pulls its image, which takes minutes. It gives a pull up to
-#: five minutes.
+#: How long a new machine may take: it installs Docker and pulls its image, which takes minutes.
 START_TIMEOUT = timedelta(minutes=15)
+#: The pause between two checks.
 POLL_INTERVAL = timedelta(seconds=1)
 #: How many lines of the console an error shows.
 CONSOLE_LINES = 20
@@ -33,12 +33,13 @@ async def until_it_answers(
     reported: int = 0,
     keep: bool = True,
 ) -> str:
-    """Waits until the planners answer, and returns the cluster's address. Reports the console's
-    messages while it waits.
+    """Waits until the planners answer, and returns the cluster's address. Meanwhile it reports the
+    messages of the machine's console.
 
     Args:
-        reported: how many of the console's messages belong to earlier starts.
-        keep: the machine is kept if it does not come up, so the error says how to inspect it.
+        reported: the number of messages on the console that belong to earlier starts.
+        keep: whether the machine is kept if it does not come up. The error then says how to inspect
+            it.
 
     Raises:
         IrisError: the control plane did not come up; the message has the reason and the end of the
@@ -48,13 +49,14 @@ async def until_it_answers(
     progress("waiting until it answers")
     while True:
         answers = await answering_client(config.name) is not None
-        # Read before the return, so that a quick start is reported, too.
+        # The console is read before the return, so that the messages of a quick start are reported,
+        # too.
         console = ""
         with contextlib.suppress(PlatformError):
             console = await asyncio.to_thread(machine.console, seen)
         lines = startup_lines(console)
         if console and len(lines) < reported:
-            # The console has started again.
+            # The machine has booted again, and its console is new.
             reported = before = 0
         for line in lines[reported:]:
             progress(line)
@@ -69,21 +71,23 @@ async def until_it_answers(
         seen = there
         failed = len(lines) > before and FAILED in lines[-1]
         if failed or time.monotonic() > give_up:
-            why = (
-                "its machine could not be set up"
-                if failed
-                else f"not within {START_TIMEOUT.seconds // 60} minutes"
-            )
-            end, hint = (
-                last_lines(console, CONSOLE_LINES) or "(nothing)",
-                f"\n{_how_to_inspect(config, seen)}" if keep else "",
-            )
-            raise IrisError(
-                f"the control plane of cluster {config.name} did not come up: {why} (machine"
-                f" {seen.name} in {seen.zone}, {seen.status}). The end of its console"
-                f" output:\n{end}{hint}"
-            )
+            raise _not_up(config, seen, console, failed=failed, keep=keep)
         await asyncio.sleep(POLL_INTERVAL.total_seconds())
+
+
+def _not_up(
+    config: ClusterConfig, seen: SeenMachine, console: str, *, failed: bool, keep: bool
+) -> IrisError:
+    """Builds the error for a control plane that did not come up."""
+    minutes = START_TIMEOUT.seconds // 60
+    why = "its machine could not be set up" if failed else f"not within {minutes} minutes"
+    end = last_lines(console, CONSOLE_LINES) or "(nothing)"
+    hint = f"\n{_how_to_inspect(config, seen)}" if keep else ""
+    return IrisError(
+        f"the control plane of cluster {config.name} did not come up: {why} (machine"
+        f" {seen.name} in {seen.zone}, {seen.status}). The end of its console"
+        f" output:\n{end}{hint}"
+    )
 
 
 def _how_to_inspect(config: ClusterConfig, seen: SeenMachine) -> str:

@@ -1,28 +1,23 @@
-"""Creates the control plane that a configuration names, and implements the one on this machine."""
+"""The control plane of a cluster on this machine."""
 
 import asyncio
 import contextlib
 import os
 from collections.abc import Collection
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self, TypedDict
 
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import (
     CONFIG,
-    ClusterRecord,
     ProcessRef,
     check_is_free,
     cluster_dir,
-    read_config,
     read_record,
     write_config,
 )
 from iris.client.operate.controller import (
-    ControllerProtocol,
     ControllerStatus,
-    GivesUpMachines,
     Progress,
     StopPlan,
     answering_client,
@@ -41,7 +36,6 @@ from iris.config import (
     dump_config,
     load_config,
     local_config,
-    served_kind,
 )
 from iris.model.errors import IrisError, Rejected, Unreachable
 from iris.model.slice.provisioning import FleetListing
@@ -55,156 +49,35 @@ from iris.worker_agents.local.launch import (
     stop_local,
 )
 
-if TYPE_CHECKING:
-    from iris.client.operate.gcp.controller import GcpController
-
-__all__ = [
-    "ControllerProtocol",
-    "ControllerStatus",
-    "LocalController",
-    "Progress",
-    "StopPlan",
-    "controller_of",
-    "create_controller",
-]
-
-#: How long slices may take to disappear: their tasks get their grace period, and then their end is
-#: recorded.
+#: How long slices may take to disappear: their tasks get their grace period, and the scheduler
+#: records their end.
 DELETE_THROUGH_TIMEOUT = timedelta(minutes=4)
-#: How long directly deleted machines may take to disappear: an agent gives its programs their grace
-#: period.
+#: How long machines may take to disappear after a direct deletion: an agent gives its programs
+#: their grace period.
 DELETE_TIMEOUT = timedelta(minutes=1)
-#: A restarted control plane answers within this time.
+#: How long a restarted control plane may take to answer.
 RESTART_TIMEOUT = timedelta(seconds=30)
+#: The pause between two checks of a restarted control plane.
 POLL_INTERVAL = timedelta(seconds=0.2)
 
 
-def create_controller(
-    config: ClusterConfig,
-    *,
-    ephemeral: bool = False,
-    owned: bool = False,
-    agents: Agents | None = None,
-    text: str | None = None,
-    progress: Progress = no_progress,
-) -> ControllerProtocol:
-    """Creates the control plane that a configuration names.
+class LocalOptions(TypedDict, total=False):
+    """Options of a cluster on this machine.
 
     Args:
-        ephemeral: a local cluster deletes its data when it stops.
-        owned: a local cluster stops when this process ends, however it ends.
-        agents: the processes of a local cluster's hosts; None: as suits the size of each slice.
-        text: the configuration as it was written; a cluster elsewhere gets exactly this text.
-        progress: called with progress messages of long operations.
-
-    Raises:
-        InvalidValue: this version does not support the configuration.
+        ephemeral: the cluster deletes its data when it stops.
+        owned: the cluster stops when this process ends, however it ends.
+        agents: the processes of the hosts; None if the size of each slice decides.
     """
-    kind = served_kind(config)
-    if kind == "manual":
-        from iris.client.operate.manual.controller import (
-            ManualController,  # imports asyncssh, which is optional
-        )
 
-        return ManualController(config, text=text, progress=progress)
-    if kind == "gcp":
-        from iris.client.operate.gcp.controller import (
-            GcpController,  # imports Google's clients, which is slow
-        )
-
-        return GcpController(config, text=text, progress=progress)
-    return LocalController(
-        config, ephemeral=ephemeral, owned=owned, agents=agents, progress=progress
-    )
-
-
-def controller_of(cluster: ClusterRef, progress: Progress = no_progress) -> ControllerProtocol:
-    """Creates the control plane of a cluster, with the cluster's last configuration or with that of
-    `--config`.
-
-    Raises:
-        NotFound: the cluster is not known here, or its configuration is gone.
-        InvalidValue: this version does not support the configuration.
-    """
-    record = cluster.known().record
-    if record is not None and not record.remote:
-        return LocalController.of(record.name, progress)
-    text = cluster.text or read_config(cluster.name)
-    return create_controller(load_config(text), text=text, progress=progress)
-
-
-def give_up(controller: ControllerProtocol, machines: Collection[str]) -> None:
-    """Counts the slices of these machines as gone, because the machines will not come back.
-
-    Raises:
-        InvalidValue: the cluster does not have such a machine.
-        Rejected: it has no machines over SSH.
-    """
-    if not isinstance(controller, GivesUpMachines):
-        raise Rejected("--give-up is for clusters of machines over SSH; run the command without it")
-    controller.give_up(machines)
-
-
-def gcp_controller(
-    cluster: ClusterRef, refusal: str, progress: Progress = no_progress
-) -> "GcpController":
-    """Creates the control plane of a cluster on Google Cloud.
-
-    Args:
-        refusal: the end of the error message for any other cluster.
-
-    Raises:
-        Rejected: the cluster is not on Google Cloud.
-    """
-    from iris.client.operate.gcp.controller import (
-        GcpController,  # imports Google's clients, which is slow
-    )
-
-    return GcpController(cluster.gcp_config(refusal), text=cluster.text, progress=progress)
-
-
-def locate(cluster: ClusterRef) -> None:
-    """Finds a cluster elsewhere that has not been used from here, and writes its record. Does
-    nothing for other clusters.
-
-    Raises:
-        Unreachable: the cluster does not run.
-        Rejected: this version cannot reach it.
-    """
-    if cluster.text is None or cluster.record is not None:
-        return
-    start = "start it with: iris cluster start --config FILE"
-    if cluster.platform == "local":  # machines over SSH: a cluster of simulated hosts has no text
-        problem = (
-            "was never started from this machine"
-            if read_record(cluster.name) is None
-            else "does not run"
-        )
-        raise Unreachable(f"cluster {cluster.name} {problem}; {start}")
-    elsewhere = cluster.platform == "manual"
-    controller = (
-        controller_of(cluster) if elsewhere else gcp_controller(cluster, "it cannot be reached")
-    )
-    if controller.discover() is None:
-        raise Unreachable(f"cluster {cluster.name} does not run; {start}")
-
-
-def known_config(record: ClusterRecord) -> ClusterConfig:
-    """Returns the last configuration of a cluster that was started from here.
-
-    Raises:
-        NotFound: the configuration is gone.
-    """
-    return (
-        load_config(read_config(record.name))
-        if record.remote
-        else LocalController.of(record.name).config
-    )
+    ephemeral: bool
+    owned: bool
+    agents: Agents | None
 
 
 class LocalController:
-    """Implements `ControllerProtocol` for a cluster on this machine. Its supervisor outlives the
-    process that started it.
+    """Implements `ControllerProtocol` for a cluster on this machine. The cluster's supervisor
+    outlives the process that started it.
     """
 
     def __init__(
@@ -235,19 +108,19 @@ class LocalController:
         return cls(config.model_copy(update={"name": name}), progress=progress)
 
     def start(self, *, new: bool = False) -> str:
-        """Implements `ControllerProtocol.start`. Waits until the groups' minimum number of hosts
-        takes work.
+        """Implements `ControllerProtocol.start`. Waits until the minimum number of hosts of each
+        group takes work.
 
-        Machines over SSH that cannot be used are reported, and the cluster starts with the others.
+        Reports each machine over SSH that cannot be used, and starts the cluster with the others.
 
         Args:
-            new: has no effect: a running cluster is always refused, and one that does not come up
-                is always ended.
+            new: has no effect. This method always refuses a cluster that runs, and always ends one
+                that does not come up.
 
         Raises:
-            Rejected: a cluster with this name runs already, or is known to be elsewhere.
-            IrisError: the cluster did not start; the message has the end of its log. Or no machine
-                over SSH can be used.
+            Rejected: a cluster with this name runs already, or is known to be on another machine.
+            IrisError: no machine over SSH can be used; or the cluster did not start, and the
+                message has the end of its log.
         """
         check_is_free(self.name, over_ssh=self._over_ssh)
         if self._over_ssh and self.discover() is None:
@@ -283,12 +156,12 @@ class LocalController:
             raise IrisError(left)
 
     def give_up(self, machines: Collection[str]) -> None:
-        """Removes machines that will not come back from the cluster's configuration, before a stop:
-        their slices count as gone.
+        """Removes lost machines from the cluster's configuration before a stop, so that their
+        slices count as gone.
 
         Raises:
             InvalidValue: the cluster does not have such a machine.
-            Rejected: it has no machines over SSH.
+            Rejected: the cluster has no machines over SSH.
         """
         if not self._over_ssh:
             raise Rejected(
@@ -326,8 +199,8 @@ class LocalController:
         return await with_contents(plan, client)
 
     def requests(self) -> dict[str, Any]:
-        """Implements `ControllerProtocol.requests`. Returns nothing: a local cluster makes no
-        platform requests.
+        """Implements `ControllerProtocol.requests`. Returns no requests: a local cluster sends none
+        to a platform.
         """
         return {}
 
@@ -347,8 +220,8 @@ class LocalController:
         return record.address
 
     def reload(self) -> str:
-        """Implements `ControllerProtocol.reload`. Also writes the file that the control plane reads
-        when it starts.
+        """Implements `ControllerProtocol.reload`. Also writes the configuration file that the
+        control plane reads when it starts.
 
         Raises:
             Unreachable: the cluster does not run.
@@ -389,7 +262,7 @@ class LocalController:
         """Returns the part of the platform that lists and deletes the cluster's machines.
 
         Raises:
-            Unreachable: as in `machines_of`.
+            Unreachable: the store cannot be read.
         """
         return await machines_of(self.config, machines_dir(cluster_dir(self.name)))
 
@@ -401,8 +274,8 @@ class LocalController:
         return self.config.platform.manual is not None
 
     async def _give_back(self, *, alive: bool) -> str:
-        """Deletes the slices on machines over SSH. Returns what may be left, and how to finish;
-        empty: nothing is.
+        """Deletes the slices on machines over SSH. Returns a message about slices that may be left,
+        and how to delete them; empty if no slices are left.
         """
         try:
             return await give_back(
@@ -425,8 +298,7 @@ class LocalController:
         try:
             deleted = await delete_all(await self.machines(), DELETE_TIMEOUT, self._progress)
             self._progress(f"deleted {', '.join(deleted)}" if deleted else "there are none")
-        # the supervisor's stop, or the cleanup after it, ends what is left on this machine
-        except IrisError as error:
+        except IrisError as error:  # the stop of the supervisor ends what is left
             self._progress(str(error))
 
     async def _answering_client(self) -> AsyncIrisClient | None:

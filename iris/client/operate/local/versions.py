@@ -1,4 +1,4 @@
-"""Asks a cluster for the versions of its parts."""
+"""Reads the versions of a cluster's parts."""
 
 from collections import defaultdict
 from datetime import UTC, datetime
@@ -12,12 +12,13 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.deployment import own_version, version_in
 from iris.client.connect.rpc import Connection
-from iris.client.operate.debugging import worker_reports
+from iris.client.operate.worker_reports import worker_reports
 from iris.model import names
 from iris.model.errors import IrisError
 from iris.model.frozen import Frozen
 from iris.model.versions import FEATURES, remedy
 
+#: The status of workers that have ended or are about to.
 _ENDED = (WorkerStatus.WORKER_STATUS_SHUTTING_DOWN, WorkerStatus.WORKER_STATUS_SHUTDOWN)
 
 
@@ -55,7 +56,7 @@ class Versions(Frozen):
 
 
 async def versions_of(client: AsyncIrisClient) -> Versions:
-    """Returns the versions of a cluster's parts. Those that cannot be asked are missing, and
+    """Returns the versions of a cluster's parts. A part that cannot be asked is missing, and
     `not_asked` has the reason.
     """
     connection, cluster = client.connection, client.record.name
@@ -111,9 +112,8 @@ async def _workers(
         host = names.host_of_queue(cluster, report.task_queue)
         if report.task_queue == names.control_queue(cluster):
             control_planes.append(version_in(report))
-        elif host is not None and (
-            host not in hosts or hosts[host][0] < at
-        ):  # the one before it may not be forgotten yet
+        # The service may still have the report of an earlier agent of the host.
+        elif host is not None and (host not in hosts or hosts[host][0] < at):
             hosts[host] = (at, version_in(report))
     agents: defaultdict[str | None, list[str]] = defaultdict(list)
     for host, (_, version) in hosts.items():

@@ -1,8 +1,8 @@
 """Implements `ControllerProtocol` for a control plane on a machine over SSH.
 
-That machine runs the control plane as this machine does for `controller.local`. Every operation can
-be repeated: the machine itself says what is there. Clients use a tunnel, because the Temporal
-service listens on that machine's loopback address only.
+That machine runs the control plane in the same way as this machine does with `controller.local`.
+Every operation can be repeated, because it first looks at the machine. Clients use a tunnel,
+because the Temporal service listens only on that machine's loopback address.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ from iris.platforms.manual.runtime import CONTROLLER_EXTRAS, CONTROLLER_PROGRAMS
 from iris.platforms.manual.settings import controller_access, manual_settings
 from iris.storage.object_store import Store
 
-#: A control plane that was started answers within this time.
+#: How long a control plane may take to answer after its start.
 START_TIMEOUT = timedelta(minutes=3)
 #: The pause between two looks, in seconds.
 POLL_INTERVAL = 1.0
@@ -62,7 +62,7 @@ class ManualController:
     """Implements `iris.client.operate.controller.ControllerProtocol` on a machine over SSH.
 
     Args:
-        text: the configuration as it was written; the machine gets exactly this text.
+        text: the configuration as the user wrote it. The machine gets exactly this text.
     """
 
     def __init__(
@@ -94,24 +94,24 @@ class ManualController:
             Rejected: `new` is set and the cluster exists.
             InvalidValue: another cluster with this name is known here.
             Unreachable: the store does not answer.
-            PlatformError: the machine is not reached, or cannot run the control plane; or none of
-                the hosts can be used.
+            PlatformError: the machine cannot be reached or cannot run the control plane; or no host
+                can be used.
             IrisError: the control plane did not come up; the message has the end of its logs.
         """
         return asyncio.run(self._start_new() if new else self._start())
 
     def stop(self) -> None:
-        """Implements `ControllerProtocol.stop`. Removes the control plane from its machine, with
-        the jobs.
+        """Implements `ControllerProtocol.stop`. Removes the control plane and the jobs from its
+        machine.
 
         Raises:
-            PlatformError: the machine is not reached, or a host may still have a lease; call it
-                again.
+            PlatformError: the machine cannot be reached, or a host may still have a lease; call
+                this method again.
         """
         asyncio.run(self._stop())
 
     def give_up(self, machines: Collection[str]) -> None:
-        """Counts the slices of machines that will not come back as gone, at the next stop.
+        """Marks machines as lost for ever: the next stop counts their slices as gone.
 
         Raises:
             InvalidValue: the cluster does not have such a machine.
@@ -137,22 +137,22 @@ class ManualController:
         return await with_contents(plan, client)
 
     def requests(self) -> dict[str, Any]:
-        """Implements `ControllerProtocol.requests`. Returns nothing: there is no cloud."""
+        """Implements `ControllerProtocol.requests`. Returns none: there is no cloud."""
         return {}
 
     def restart(self) -> str:
-        """Implements `ControllerProtocol.restart`. The next one has this configuration and the
-        packages of this process.
+        """Implements `ControllerProtocol.restart`. The new control plane has this configuration and
+        the packages of this process.
 
         Raises:
             Unreachable: the cluster was never started.
-            PlatformError, IrisError: as in `start`.
+            PlatformError: the machine cannot be reached or cannot run the control plane.
         """
         return asyncio.run(self._restart())
 
     def reload(self) -> str:
-        """Implements `ControllerProtocol.reload`. The control plane also starts with this
-        configuration from now on.
+        """Implements `ControllerProtocol.reload`. The control plane also uses this configuration at
+        its next start.
 
         Raises:
             Unreachable: the cluster does not run.
@@ -174,15 +174,14 @@ class ManualController:
         return asyncio.run(self._logs(tail_lines))
 
     def rotate_keys(self) -> dict[str, Any]:
-        """Replaces the key with which users' secrets are sealed, on the machine of the control
-        plane.
+        """Replaces the key that seals users' secrets, on the machine of the control plane.
 
         Returns:
-            What was done: the fields of `Rotation`.
+            The result, as the fields of `Rotation`.
 
         Raises:
             Unreachable: the cluster was never started.
-            PlatformError: the machine is not reached, or the control plane does not run there.
+            PlatformError: the machine cannot be reached, or the control plane does not run there.
         """
 
         async def rotate() -> dict[str, Any]:
@@ -231,8 +230,8 @@ class ManualController:
             raise
 
     async def _install(self, machine: ControllerHost) -> None:
-        """Brings the packages of this process to the machine, beside those of a control plane that
-        runs.
+        """Installs the packages of this process on the machine. The packages of a running control
+        plane stay.
         """
         claimed = await machine.claim(self._port)
         with tempfile.TemporaryDirectory(prefix="iris-") as directory:
@@ -249,12 +248,12 @@ class ManualController:
         self._progress(f"started on {self._access}; kept running by {MANAGERS[started.manager]}")
 
     def _keys(self, seen: SeenController) -> str:
-        """Returns the content of the file of payload keys that the control plane gets; empty: it
-        gets none.
+        """Returns the content of the control plane's file of payload keys; empty if it gets no
+        keys.
 
         Raises:
-            InvalidValue: the file cannot be used; or this process has none, and the control plane
-                needs them.
+            InvalidValue: the file cannot be used; or this process has no keys, and the control
+                plane needs them.
         """
         keys = payload_keys()
         if keys is None and seen.keys:
@@ -266,11 +265,7 @@ class ManualController:
         return "" if keys is None else keys.text
 
     async def _until_it_answers(self, machine: ControllerHost) -> str:
-        """Waits until the planners answer, and returns the cluster's address.
-
-        Raises:
-            IrisError: they do not.
-        """
+        """Waits until the planners answer, and returns the cluster's address."""
         give_up = time.monotonic() + START_TIMEOUT.total_seconds()
         while True:
             seen = await machine.look()
@@ -305,9 +300,7 @@ class ManualController:
         if not seen.uid:
             raise self._not_running()
         keys = self._keys(seen)
-        await self._install(
-            machine
-        )  # first, so that a failed upload leaves the control plane running
+        await self._install(machine)  # first: a failed upload leaves the control plane running
         self._progress(f"ending the control plane on {self._access}")
         await machine.halt()
         await self._launch(machine, keys)
@@ -354,11 +347,7 @@ class ManualController:
         return last_lines(await (await self._machine()).output(lines), lines) or None
 
     async def _machine(self) -> ControllerHost:
-        """Returns the machine of a cluster that was started before.
-
-        Raises:
-            Unreachable: it never was, or its store does not answer.
-        """
+        """Returns the machine of a cluster that was started before."""
         return self._machine_of(
             await known_uid(Store(self.config.controller.bundle_prefix), self.name)
         )
@@ -379,15 +368,15 @@ class ManualController:
 
     @staticmethod
     def _is_up(seen: SeenController) -> bool:
-        """Returns whether the supervisor that runs has started everything."""
+        """Returns whether the running supervisor has started all parts of the cluster."""
         supervisor = (
             ClusterRecord.model_validate_json(seen.record).supervisor if seen.record else None
         )
         return bool(seen.pid) and supervisor is not None and supervisor.pid == seen.pid
 
     def _write_record(self, seen: SeenController) -> None:
-        """Writes the cluster's record, and the configuration that its machine has, which may differ
-        from this one.
+        """Writes the cluster's record and the machine's own configuration, which may differ from
+        this one.
 
         Raises:
             InvalidValue: another cluster with this name is known here.
@@ -428,7 +417,7 @@ def _pack(directory: Path) -> Runtime:
     """Packs the packages of this process for a control plane.
 
     Raises:
-        IrisError: Temporal's dev server is not among them.
+        IrisError: Temporal's dev server is not installed in this process's environment.
     """
     if not Path(sys.executable).with_name("temporal").exists():
         need = (

@@ -1,5 +1,5 @@
-"""Gives machines over SSH back that leave a cluster: their slices are deleted, and nothing of the
-cluster is left on them.
+"""Gives back machines over SSH that leave a cluster: deletes their slices and everything else of
+the cluster.
 """
 
 import asyncio
@@ -23,11 +23,13 @@ from iris.storage.object_store import Store
 if TYPE_CHECKING:
     from iris.platforms.manual.platform import ManualPlatform
 
-#: How long a slice may take to disappear once its tasks are stopped: they get their grace period,
-#: and their end is recorded.
+#: How long a slice may take to disappear after its tasks are stopped: they get their grace period,
+#: and the scheduler records their end.
 DELETE_TIMEOUT = timedelta(minutes=3)
-#: The pause between two visits. A machine counts as down after two that failed.
+#: The pause between two attempts to reach the machines. A machine counts as down after two failed
+#: attempts.
 POLL_INTERVAL = timedelta(seconds=2)
+#: The reason of the deletion, for users.
 REASON = "its machine is removed from the cluster"
 
 
@@ -38,17 +40,18 @@ async def give_machines_back(
     progress: Progress,
     deadline: timedelta = timedelta(0),
 ) -> None:
-    """Deletes the slices on machines on which no new ones begin, and waits until they are as they
-    were before the cluster.
+    """Deletes the slices on these machines, and waits until nothing of the cluster is left on them.
+    The machines must get no new slices.
 
     Args:
-        client: lets the control plane delete the slices; None: the cluster does not run, and they
-            are deleted directly.
+        client: a client through which the control plane deletes the slices. None if the cluster
+            does not run; the slices are then deleted directly.
         deadline: how long running tasks may continue.
 
     Raises:
-        Unreachable: a machine does not answer, or the store, which has the cluster's uid.
-        IrisError: a slice still exists after a while.
+        Unreachable: a machine does not answer; or the store, which has the cluster's uid, does not
+            answer.
+        IrisError: a slice still exists after the time for its deletion.
     """
     uid = await find_uid(Store(config.controller.bundle_prefix), config.name)
     if uid is None:
@@ -56,13 +59,14 @@ async def give_machines_back(
     leaving = _only(manual_settings(config, uid), addresses)
     until = datetime.now(UTC) + deadline
     give_up = time.monotonic() + (deadline + DELETE_TIMEOUT).total_seconds()
-    # A slice that was requested with the earlier configuration may still get one of these machines.
+    # A slice that was requested before the change of the configuration may still get one of these
+    # machines.
     early = await _requested(client)
     asked: set[str] = set()
     before: Mapping[HostAccess, str] = {}
     while True:
         early &= await _requested(client) if early else set()
-        platform = _platform(config, leaving)  # one that has not tried any machine yet
+        platform = _platform(config, leaving)  # a new one, which tries each machine again
         found = await platform.survey()
         if not (found.slices or found.silent or early):
             return
@@ -97,13 +101,13 @@ async def _delete(
         try:
             await client.slices.drain(seen.slice_id, REASON, until)
             return
-        except NotFound:  # it was left behind by an earlier run of the cluster
+        except NotFound:  # an earlier run of the cluster has left the slice
             pass
     await delete_slices(platform, [seen], DELETE_TIMEOUT)
 
 
 async def _requested(client: AsyncIrisClient | None) -> set[str]:
-    """Returns the slices of which it is not known yet whether they have a machine."""
+    """Returns the slices that may not have a machine yet."""
     rows = await client.slices.list() if client is not None else []
     return {row.id for row in rows if row.made and row.state is SliceState.REQUESTED}
 
@@ -118,9 +122,8 @@ def _only(settings: ManualSettings, addresses: Collection[str]) -> ManualSetting
 
 
 def _platform(config: ClusterConfig, settings: ManualSettings) -> "ManualPlatform":
-    from iris.platforms.manual.connections import (
-        Connections,  # imports asyncssh, which is slow and optional
-    )
+    # Imported here, because asyncssh is slow to import and optional.
+    from iris.platforms.manual.connections import Connections
     from iris.platforms.manual.platform import ManualPlatform
 
     return ManualPlatform(settings, Connections(settings, access=secret_reader(config)))

@@ -1,4 +1,4 @@
-"""Prepares the start of a cluster of machines over SSH, and reports which of them cannot be
+"""Prepares the start of a cluster of machines over SSH, and reports the machines that cannot be
 used.
 """
 
@@ -16,21 +16,22 @@ from iris.model.slice.status import SliceState
 from iris.platforms.manual.settings import manual_settings
 from iris.storage.object_store import Store
 
-#: How long a start waits for its first hosts: the packages are sent to each. The cluster runs,
-#: whether they come or not.
+#: How long a start waits for its first hosts. Each host gets the packages first. The cluster runs
+#: also without them.
 HOSTS_TIMEOUT = timedelta(minutes=4)
+#: The states of slices that may still become hosts.
 _COMING = (SliceState.REQUESTED, SliceState.PROVISIONING, SliceState.BOOTSTRAPPING)
+#: The availability of groups that create no slices for now.
 _BLOCKED = (Availability.BACKOFF, Availability.QUOTA_EXCEEDED)
 #: The pause between two looks, in seconds.
 POLL_INTERVAL = 0.5
 
 
 async def prepare(config: ClusterConfig, progress: Progress) -> None:
-    """Checks what the hosts need, before anything is started: the store, and a login on each
-    machine.
+    """Checks the store, and a login on each machine, before anything is started.
 
     Args:
-        progress: called with each machine that cannot be used now.
+        progress: called with a message for each machine that cannot be used.
 
     Raises:
         Unreachable: the store cannot be used.
@@ -56,10 +57,11 @@ async def prepare(config: ClusterConfig, progress: Progress) -> None:
 
 
 async def wait_for_hosts(config: ClusterConfig, progress: Progress) -> None:
-    """Waits until the minimum of the groups' hosts takes work, or no more hosts come for now.
+    """Waits until the minimum number of hosts of all groups takes work, or no more hosts come for
+    now.
 
     Args:
-        progress: called with the number of hosts, and with the reason why no more come.
+        progress: called with the number of hosts, and with the reason if no more hosts come.
     """
     wanted = sum(group.min_slices for group in config.scale_groups.values())
     client = await AsyncIrisClient.connect(config.name)

@@ -1,5 +1,5 @@
-"""Gives the machines of a stopping cluster back that answer SSH, and reports the others: one that
-is down delays no stop.
+"""Gives back the machines of a cluster that stops, and reports the machines that do not answer SSH.
+A machine that is down does not delay the stop.
 """
 
 import asyncio
@@ -22,27 +22,28 @@ if TYPE_CHECKING:
     from iris.platforms.manual.platform import ManualPlatform
 
 #: How long slices on machines that answer may take to disappear: their tasks get their grace
-#: period, and their end is recorded.
+#: period, and the scheduler records their end.
 DELETE_THROUGH_TIMEOUT = timedelta(seconds=90)
-#: How long directly deleted slices may take to disappear: an agent gives its programs their grace
-#: period.
+#: How long slices may take to disappear after a direct deletion: an agent gives its programs their
+#: grace period.
 DELETE_TIMEOUT = timedelta(minutes=1)
-#: The pause before a machine that did not answer is tried again. It counts as down after two tries.
+#: The pause before the second attempt to reach a machine. A machine counts as down after two failed
+#: attempts.
 TRY_AGAIN = timedelta(seconds=3)
 
 
 async def give_back(
     config: ClusterConfig, client: AsyncIrisClient | None, progress: Progress
 ) -> str:
-    """Deletes the slices on all machines that answer. Returns what may be left on the others;
-    empty: nothing is.
+    """Deletes the slices on all machines that answer. Returns a message about the machines that may
+    still have a slice; empty if no machine has one.
 
     Args:
-        client: lets the control plane delete the slices; None: it does not answer, and they are
-            deleted directly.
+        client: a client through which the control plane deletes the slices. None if it does not
+            answer; the slices are then deleted directly.
 
     Raises:
-        IrisError: a slice on a machine that answers still exists, or the machines are not known.
+        IrisError: a slice still exists on a machine that answers, or the machines are unknown.
     """
     settings = manual_settings(
         config, await known_uid(Store(config.controller.bundle_prefix), config.name)
@@ -74,11 +75,11 @@ async def give_back(
 
 
 def without_machines(config: ClusterConfig, addresses: Collection[str]) -> ClusterConfig:
-    """Returns the configuration of a cluster that stops, and gives up these machines. It keeps no
+    """Returns the configuration without these machines, for the stop of a cluster. It keeps no
     slices in reserve.
 
     Raises:
-        InvalidValue: the cluster has no such machine.
+        InvalidValue: the cluster does not have such a machine.
     """
     listed = [address for group in config.scale_groups.values() for address in group.hosts]
     for address in addresses:
@@ -106,8 +107,8 @@ def without_machines(config: ClusterConfig, addresses: Collection[str]) -> Clust
 
 
 async def _until_only_silent(settings: ManualSettings, client: AsyncIrisClient) -> str:
-    """Waits until all slices that are left are on machines that do not answer. Returns what
-    `give_back` does.
+    """Waits until the remaining slices are all on machines that do not answer. Returns the message
+    about them, as `give_back` does.
     """
     before: Mapping[HostAccess, str] = {}
     while True:
@@ -115,7 +116,7 @@ async def _until_only_silent(settings: ManualSettings, client: AsyncIrisClient) 
         rows = [row for row in await client.slices.list() if row.made]
         found = await _machines(settings).survey()
         elsewhere = {row.id for row in rows}.isdisjoint(each.slice_id for each in found.slices)
-        # A slice that is being deleted is not being leased any more.
+        # A slice in deletion leases no further machine.
         stuck = elsewhere and all(row.state is SliceState.DELETING for row in rows)
         if rows and stuck and found.silent and found.silent.keys() <= before.keys():
             slices = [row.id for row in rows]
@@ -126,7 +127,9 @@ async def _until_only_silent(settings: ManualSettings, client: AsyncIrisClient) 
 async def _with_slices(
     client: AsyncIrisClient, slices: Sequence[str], silent: Mapping[HostAccess, str]
 ) -> Mapping[HostAccess, str]:
-    """Returns the silent machines that have these slices; all of them if that is not known."""
+    """Returns the silent machines that have these slices. Returns all silent machines if that is
+    unknown.
+    """
     statuses = await asyncio.gather(*map(client.slices.show, slices))
     addresses = {host.address for status in statuses for host in status.hosts}
     known = all(status.hosts for status in statuses) and addresses <= {
@@ -158,7 +161,7 @@ def _left(cluster: str, silent: Mapping[HostAccess, str], slices: Sequence[str] 
 
 
 def _machines(settings: ManualSettings) -> "ManualPlatform":
-    """Returns the platform, which has not tried any machine yet."""
+    """Returns a platform that has not tried to reach any machine yet."""
     from iris.platforms.manual.platform import ManualPlatform  # imports asyncssh, which is optional
 
     return ManualPlatform(settings)

@@ -1,4 +1,6 @@
-"""Asks machines over SSH what they have, before they become hosts. Changes nothing there."""
+"""Asks machines over SSH for their hardware and software before they become hosts. Changes nothing
+there.
+"""
 
 import asyncio
 import contextlib
@@ -23,20 +25,19 @@ def ask_machines(
     setting: str,
     access: Callable[[str], bytes] | None = None,
 ) -> "dict[HostAccess, Surveyed]":
-    """Returns what each machine has, or why it cannot be a host.
+    """Returns the facts about each machine, with the reason if it cannot be a host.
 
     Args:
-        store: the URL of the store. The machines have to share its directory with this one, unless
-            it is a bucket or empty.
-        setting: names the store in errors.
-        access: as in `Connections`.
+        store: the URL of the store; empty for none. If it is a directory, the machines must share
+            it with this machine.
+        setting: the name of the store's setting, for errors.
+        access: reads files for SSH from Secret Manager, as in `Connections`.
 
     Raises:
         InvalidValue: the directory of the store cannot be used here.
     """
-    from iris.platforms.manual.connections import (
-        Connections,  # imports asyncssh, which is slow and optional
-    )
+    # Imported here, because asyncssh is slow to import and optional.
+    from iris.platforms.manual.connections import Connections
     from iris.platforms.manual.survey import survey
 
     async def ask(directory: str, shared: str) -> "dict[HostAccess, Surveyed]":
@@ -52,10 +53,10 @@ def ask_machines(
 
 @contextlib.contextmanager
 def _shared_file(store: str, setting: str) -> Iterator[tuple[str, str]]:
-    """Yields the directory of a store and the name of a file there, by which machines find out
-    whether they share it.
+    """Yields the directory of a store and the name of a temporary file in it. A machine that finds
+    the file shares the directory.
 
-    Both are empty if the store is none or a bucket.
+    Both are empty if there is no store or it is a bucket.
     """
     if not store.startswith("file:"):
         yield "", ""

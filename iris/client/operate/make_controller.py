@@ -1,0 +1,131 @@
+"""Makes the control plane of a cluster: on this machine, on Google Cloud or over SSH."""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Unpack
+
+from iris.client.connect.cluster_ref import ClusterRef
+from iris.client.connect.clusters import ClusterRecord, read_config, read_record
+from iris.client.operate.controller import (
+    ControllerProtocol,
+    GivesUpMachines,
+    Progress,
+    no_progress,
+)
+from iris.client.operate.local.controller import LocalController, LocalOptions
+from iris.config import ClusterConfig, load_config, served_kind
+from iris.model.errors import Rejected, Unreachable
+
+if TYPE_CHECKING:
+    from iris.client.operate.gcp.controller import GcpController
+
+
+def create_controller(
+    config: ClusterConfig,
+    *,
+    text: str | None = None,
+    progress: Progress = no_progress,
+    **options: Unpack[LocalOptions],
+) -> ControllerProtocol:
+    """Creates the control plane that a configuration names.
+
+    Args:
+        text: the configuration as the user wrote it. A cluster on another machine gets exactly this
+            text.
+        progress: called with progress messages of long operations.
+        options: the options of a cluster on this machine. They have no effect on other clusters.
+
+    Raises:
+        InvalidValue: this version does not support the configuration.
+    """
+    kind = served_kind(config)
+    if kind == "manual":
+        from iris.client.operate.manual.controller import ManualController  # asyncssh is optional
+
+        return ManualController(config, text=text, progress=progress)
+    if kind == "gcp":
+        from iris.client.operate.gcp.controller import GcpController  # Google's clients are slow
+
+        return GcpController(config, text=text, progress=progress)
+    return LocalController(config, progress=progress, **options)
+
+
+def controller_of(cluster: ClusterRef, progress: Progress = no_progress) -> ControllerProtocol:
+    """Creates the control plane of a cluster, with its last configuration or with the configuration
+    of `--config`.
+
+    Raises:
+        NotFound: the cluster is not known here, or its configuration is gone.
+        InvalidValue: this version does not support the configuration.
+    """
+    record = cluster.known().record
+    if record is not None and not record.remote:
+        return LocalController.of(record.name, progress)
+    text = cluster.text or read_config(cluster.name)
+    return create_controller(load_config(text), text=text, progress=progress)
+
+
+def give_up_machines(controller: ControllerProtocol, machines: Collection[str]) -> None:
+    """Marks the slices of these machines as gone, because the machines will not come back.
+
+    Raises:
+        InvalidValue: the cluster does not have such a machine.
+        Rejected: the cluster has no machines over SSH.
+    """
+    if not isinstance(controller, GivesUpMachines):
+        raise Rejected("--give-up is for clusters of machines over SSH; run the command without it")
+    controller.give_up(machines)
+
+
+def gcp_controller(
+    cluster: ClusterRef, refusal: str, progress: Progress = no_progress
+) -> "GcpController":
+    """Creates the control plane of a cluster on Google Cloud.
+
+    Args:
+        refusal: the end of the error message for any other cluster.
+
+    Raises:
+        Rejected: the cluster is not on Google Cloud.
+    """
+    from iris.client.operate.gcp.controller import GcpController  # Google's clients are slow
+
+    return GcpController(cluster.gcp_config(refusal), text=cluster.text, progress=progress)
+
+
+def locate(cluster: ClusterRef) -> None:
+    """Finds a cluster on another machine that has not been used from here, and writes its record.
+    Does nothing for other clusters.
+
+    Raises:
+        Unreachable: the cluster does not run.
+        Rejected: this version cannot reach it.
+    """
+    if cluster.text is None or cluster.record is not None:
+        return
+    start = "start it with: iris cluster start --config FILE"
+    if cluster.platform == "local":  # machines over SSH: a cluster of simulated hosts has no text
+        problem = (
+            "was never started from this machine"
+            if read_record(cluster.name) is None
+            else "does not run"
+        )
+        raise Unreachable(f"cluster {cluster.name} {problem}; {start}")
+    elsewhere = cluster.platform == "manual"
+    controller = (
+        controller_of(cluster) if elsewhere else gcp_controller(cluster, "it cannot be reached")
+    )
+    if controller.discover() is None:
+        raise Unreachable(f"cluster {cluster.name} does not run; {start}")
+
+
+def known_config(record: ClusterRecord) -> ClusterConfig:
+    """Returns the last configuration of a cluster that was started from here.
+
+    Raises:
+        NotFound: the configuration is gone.
+    """
+    return (
+        load_config(read_config(record.name))
+        if record.remote
+        else LocalController.of(record.name).config
+    )
