@@ -12,8 +12,9 @@ from types import ModuleType
 import click
 from click.core import ParameterSource
 
+from iris.cli.command import LazyGroup
 from iris.cli.notes import survive_readers
-from iris.cli.registry import ALIASES, COMMANDS, LazyGroup
+from iris.cli.registry import ALIASES, COMMANDS
 from iris.cli.show.terminal import end_output, guard_terminal
 
 #: Commands that run another command, each with an example.

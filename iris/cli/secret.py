@@ -7,16 +7,12 @@ from typing import Any
 
 import click
 
-from iris.cli.common import (
-    CommandGroup,
-    cluster_option,
-    for_each,
-    json_option,
-    print_json,
-    selected,
-    with_client,
-)
-from iris.cli.show.columns import Column, Listing
+from iris.cli.command import CommandGroup
+from iris.cli.parameters import cluster_option, json_option
+from iris.cli.run import for_each, selected, with_client
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.secrets.named import NamedSecret

@@ -8,10 +8,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from iris.cli.common import DURATION, Command, cluster_option, locate, print_json, selected
+from iris.cli.command import Command
+from iris.cli.parameters import DURATION, cluster_option
+from iris.cli.run import locate, selected
 from iris.cli.show import fleet as render_fleet
 from iris.cli.show import jobs as render
 from iris.cli.show.full_screen import full_screen
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
 from iris.client.jobs.lists import JobFilter

@@ -2,7 +2,10 @@
 
 import click
 
-from iris.cli.common import Command, cluster_option, json_option, print_json, with_client
+from iris.cli.command import Command
+from iris.cli.parameters import cluster_option, json_option
+from iris.cli.run import with_client
+from iris.cli.show.messages import print_json
 from iris.client.connect.deployment import own_version
 from iris.client.operate.local.versions import Versions, versions_of
 from iris.model.errors import InvalidValue, NotFound, Rejected, Unreachable

@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 
 import click
 
-from iris.cli.common import DURATION, Command
+from iris.cli.command import Command
+from iris.cli.parameters import DURATION
 from iris.cli.show.full_screen import full_screen
 from iris.cli.show.terminal import can_redraw
 from iris.model.errors import IrisError

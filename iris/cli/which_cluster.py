@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 import click
 
-from iris.cli.common import Command, cluster_option, json_option
-from iris.cli.show.columns import Column, Listing
+from iris.cli.command import Command
+from iris.cli.parameters import cluster_option, json_option
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.clusters import cluster_dir
 from iris.client.connect.identity import current_user

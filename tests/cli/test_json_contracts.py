@@ -12,7 +12,7 @@ import pytest
 from iris.cli.show import debug as debug_render
 from iris.cli.show import fleet as render_fleet
 from iris.cli.show import jobs as render
-from iris.cli.show.columns import Listing
+from iris.cli.show.listing import Listing
 from iris.cli.show.submission import submission_json
 from iris.client.operate.controller import StopPlan
 from iris.client.operate.local.versions import AgentVersion, Versions

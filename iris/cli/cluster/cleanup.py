@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iris.cli.common import (
-    Command,
-    cluster_option,
-    config_option,
-    json_option,
-    print_json,
-    selected,
-)
-from iris.cli.show.steps import Steps
+from iris.cli.command import Command
+from iris.cli.parameters import cluster_option, config_option, json_option
+from iris.cli.run import selected
+from iris.cli.show.messages import print_json
+from iris.cli.show.progress import Steps
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import known_clusters
 from iris.model.errors import IrisError, Rejected

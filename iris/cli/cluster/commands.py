@@ -13,25 +13,24 @@ from iris.cli.cluster import lifecycle, start_elsewhere
 from iris.cli.cluster.config import config
 from iris.cli.cluster.init import init
 from iris.cli.cluster.validate import validate
-from iris.cli.common import (
+from iris.cli.command import CommandGroup
+from iris.cli.interrupts import interrupted_start
+from iris.cli.parameters import (
     CPU,
     DEVICE,
     DISK,
     DURATION,
     KEY_VALUE,
     MEMORY,
-    CommandGroup,
-    Known,
     Parsed,
     cluster_option,
     config_option,
     json_option,
-    print_json,
-    selected,
-    with_client,
 )
+from iris.cli.run import Known, selected, with_client
 from iris.cli.show import fleet as render_fleet
-from iris.cli.show.steps import Steps, interrupted_start
+from iris.cli.show.messages import print_json
+from iris.cli.show.progress import Steps
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import (
     ClusterRecord,

@@ -6,8 +6,11 @@ from typing import Any
 
 import click
 
-from iris.cli.common import CommandGroup, json_option, print_json, show_risks
-from iris.cli.show.columns import Column, Listing
+from iris.cli.command import CommandGroup
+from iris.cli.parameters import json_option
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
+from iris.cli.show.messages import print_json, show_risks
 from iris.config import (
     ClusterConfig,
     InvalidConfig,

@@ -14,18 +14,13 @@ from typing import Any, TypeVar
 import click
 
 from iris.cli.cluster.tunnel import show_tunnel
-from iris.cli.common import (
-    CommandGroup,
-    cluster_option,
-    json_option,
-    locate,
-    print_json,
-    selected,
-    with_client,
-)
+from iris.cli.command import CommandGroup
+from iris.cli.parameters import cluster_option, json_option
+from iris.cli.run import locate, selected, with_client
 from iris.cli.show import debug as debug_render
 from iris.cli.show import fleet as render_fleet
 from iris.cli.show import jobs as render
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.operate.debugging import PARTS, Check, Diagnostics, discovery, local_log, run_check

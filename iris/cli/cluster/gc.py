@@ -5,7 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from iris.cli.common import DURATION, Command, cluster_option, json_option, print_json, selected
+from iris.cli.command import Command
+from iris.cli.parameters import DURATION, cluster_option, json_option
+from iris.cli.run import selected
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.model.units import format_bytes, format_duration
 

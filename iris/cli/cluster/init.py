@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import click
 
-from iris.cli.common import Command
-from iris.cli.show.columns import Column, Listing
-from iris.cli.show.steps import Steps
+from iris.cli.command import Command
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
+from iris.cli.show.progress import Steps
 from iris.client.operate.manual.survey import ask_machines
 from iris.config import load_config
 from iris.config.host_list import Login, parse_hosts

@@ -10,17 +10,11 @@ import click
 
 from iris.cli.cluster.cleanup import cleanup
 from iris.cli.cluster.gc import gc
-from iris.cli.common import (
-    Command,
-    cluster_option,
-    config_option,
-    confirm,
-    json_option,
-    print_json,
-    selected,
-    show_progress,
-)
-from iris.cli.show.steps import Steps
+from iris.cli.command import Command
+from iris.cli.parameters import cluster_option, config_option, json_option
+from iris.cli.run import selected
+from iris.cli.show.messages import confirm, print_json, show_progress
+from iris.cli.show.progress import Steps
 from iris.client.connect.clusters import cluster_dir, not_running, read_record
 from iris.config import ClusterConfig, load_written, make_local_config, scale_groups_of
 from iris.model.errors import InvalidValue, NotFound

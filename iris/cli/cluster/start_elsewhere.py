@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
-from iris.cli.common import print_json, show_risks
-from iris.cli.show.steps import Steps, interrupted_start
+from iris.cli.interrupts import interrupted_start
+from iris.cli.show.messages import print_json, show_risks
+from iris.cli.show.progress import Steps
 from iris.client.connect.clusters import ClusterRecord, read_record
 from iris.config import load_written
 

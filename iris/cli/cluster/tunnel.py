@@ -2,7 +2,8 @@
 
 import click
 
-from iris.cli.common import print_json, with_client
+from iris.cli.run import with_client
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import ClusterRecord

@@ -6,18 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.common import (
-    DURATION,
-    Command,
-    Parsed,
-    cluster_option,
-    config_option,
-    json_option,
-    print_json,
-    selected,
-    with_client,
-)
-from iris.cli.show.columns import Column, Listing
+from iris.cli.command import Command
+from iris.cli.parameters import DURATION, Parsed, cluster_option, config_option, json_option
+from iris.cli.run import selected, with_client
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.model.host import accelerators
 from iris.model.units import format_duration

@@ -2,7 +2,9 @@
 
 import click
 
-from iris.cli.common import CommandGroup, Known, cluster_option, json_option, with_client
+from iris.cli.command import CommandGroup
+from iris.cli.parameters import cluster_option, json_option
+from iris.cli.run import Known, with_client
 from iris.cli.show import fleet as render_fleet
 from iris.client.client import AsyncIrisClient
 

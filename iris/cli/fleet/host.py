@@ -7,19 +7,13 @@ from datetime import timedelta
 
 import click
 
-from iris.cli.common import (
-    DURATION,
-    CommandGroup,
-    Known,
-    cluster_option,
-    for_each,
-    json_option,
-    print_json,
-    with_client,
-)
+from iris.cli.command import CommandGroup
 from iris.cli.fleet.host_machines import add, remove
 from iris.cli.fleet.host_ssh import ssh
+from iris.cli.parameters import DURATION, cluster_option, json_option
+from iris.cli.run import Known, for_each, with_client
 from iris.cli.show import jobs as render
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 
 

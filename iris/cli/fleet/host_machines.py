@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.common import DURATION, Command, confirm, selected, show_progress
-from iris.cli.show.steps import Steps
+from iris.cli.command import Command
+from iris.cli.parameters import DURATION
+from iris.cli.run import selected
+from iris.cli.show.messages import confirm, show_progress
+from iris.cli.show.progress import Steps
 from iris.model.errors import IrisError, Rejected, Unreachable
 
 if TYPE_CHECKING:

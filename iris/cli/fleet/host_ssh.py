@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.common import Command, cluster_option, config_option, selected, with_client
+from iris.cli.command import Command
+from iris.cli.parameters import cluster_option, config_option
+from iris.cli.run import selected, with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.model.errors import IrisError, NotFound, Rejected

@@ -5,18 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from iris.cli.common import (
-    DURATION,
-    CommandGroup,
-    Known,
-    cluster_option,
-    confirm,
-    for_each,
-    json_option,
-    print_json,
-    with_client,
-)
+from iris.cli.command import CommandGroup
+from iris.cli.parameters import DURATION, cluster_option, json_option
+from iris.cli.run import Known, for_each, with_client
 from iris.cli.show import fleet as render_fleet
+from iris.cli.show.messages import confirm, print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.fleet.slices import SliceRow
 from iris.messages.scheduler import HostView

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from iris.cli.common import Known
+from iris.cli.run import Known
 from iris.cli.show import fleet as render_fleet
-from iris.cli.show.columns import Column, Listing
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
 from iris.client.client import AsyncIrisClient
 from iris.client.fleet.slices import SliceRow
 from iris.client.operate.debugging import agent_reports

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from iris.cli.common import confirm
 from iris.cli.show.jobs import JOBS
+from iris.cli.show.messages import confirm
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
 from iris.client.jobs.lists import JobFilter

@@ -8,22 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.common import (
-    DURATION,
-    TAG,
-    Command,
-    Known,
-    cluster_option,
-    for_each,
-    job_and_task,
-    json_option,
-    named_cluster,
-    named_job,
-    print_json,
-    raise_first,
-    whole_job,
-    with_client,
-)
+from iris.cli.command import Command
+from iris.cli.job_names import job_and_task, named_job, whole_job
 from iris.cli.jobs.bulk_cancel import (
     MAX_JOBS,
     confirm_cancel,
@@ -31,9 +17,12 @@ from iris.cli.jobs.bulk_cancel import (
     none_found,
     prefix_of,
 )
+from iris.cli.parameters import DURATION, TAG, cluster_option, json_option
+from iris.cli.run import Known, for_each, iris_command, with_client
 from iris.cli.show import jobs as render
 from iris.cli.show.follow import print_end
 from iris.cli.show.jobs import page_of_tasks
+from iris.cli.show.messages import print_json, raise_first
 from iris.cli.show.submission import submission_json, submission_text
 from iris.cli.watch import Watchable
 from iris.client.client import AsyncIrisClient
@@ -136,7 +125,7 @@ def jobs(
     rows, are_more = found[(page - 1) * limit : page * limit], len(found) > page * limit
     if ended:
         click.echo(
-            f"no live jobs; {ended} {'has' if ended == 1 else 'have'} ended: {named_cluster(ctx)}"
+            f"no live jobs; {ended} {'has' if ended == 1 else 'have'} ended: {iris_command(ctx)}"
             " jobs --all"
         )
     elif tree and not as_json:

@@ -2,8 +2,11 @@
 
 import click
 
-from iris.cli.common import Command, cluster_option, json_option, with_client
-from iris.cli.show.columns import Column, Listing
+from iris.cli.command import Command
+from iris.cli.parameters import cluster_option, json_option
+from iris.cli.run import with_client
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
 from iris.client.client import AsyncIrisClient
 from iris.model.job.endpoints import Endpoint
 

@@ -15,15 +15,10 @@ from datetime import timedelta
 
 import click
 
-from iris.cli.common import (
-    DURATION,
-    Command,
-    cluster_option,
-    job_and_task,
-    named_job,
-    utf8,
-    with_client,
-)
+from iris.cli.command import Command
+from iris.cli.job_names import job_and_task, named_job
+from iris.cli.parameters import DURATION, cluster_option, utf8
+from iris.cli.run import with_client
 from iris.cli.show.terminal import unguarded
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run

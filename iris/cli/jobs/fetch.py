@@ -8,10 +8,13 @@ from typing import Any
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_task, json_option, print_json
+from iris.cli.command import Command
+from iris.cli.job_names import job_and_task
 from iris.cli.jobs.logs import find_archive
+from iris.cli.parameters import cluster_option, json_option
+from iris.cli.show.messages import print_json
+from iris.cli.show.progress import transfer
 from iris.cli.show.terminal import is_live
-from iris.cli.show.transfer import transfer
 from iris.client.connect.identity import job_and_run
 from iris.client.jobs.files import Fetched, OutputFile, find_files, repository_warnings
 from iris.client.jobs.files import fetch as fetch_files

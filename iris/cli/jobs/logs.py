@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import click
 
-from iris.cli.common import Command, Parsed, cluster_option, job_and_task
+from iris.cli.command import Command
+from iris.cli.job_names import job_and_task
+from iris.cli.parameters import Parsed, cluster_option
 from iris.cli.show.follow import attempt_mark, follow_lines, follow_logs, print_end
-from iris.cli.show.lines import JsonPrinter, LinePrinter, Printer, RawPrinter
+from iris.cli.show.log_printers import JsonPrinter, LinePrinter, Printer, RawPrinter
 from iris.client.connect.identity import job_and_run
 from iris.client.logs.follow import present_lines
 from iris.client.logs.reading import Reader

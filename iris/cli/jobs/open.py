@@ -6,7 +6,10 @@ import webbrowser
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_task, named_job, with_client
+from iris.cli.command import Command
+from iris.cli.job_names import job_and_task, named_job
+from iris.cli.parameters import cluster_option
+from iris.cli.run import with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
 from iris.model.errors import NotFound

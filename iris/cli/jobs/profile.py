@@ -5,7 +5,10 @@ from pathlib import Path
 
 import click
 
-from iris.cli.common import DURATION, Command, cluster_option, job_and_task, named_job, with_client
+from iris.cli.command import Command
+from iris.cli.job_names import job_and_task, named_job
+from iris.cli.parameters import DURATION, cluster_option
+from iris.cli.run import with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.jobs.exec_session import TaskLocation, new_session
 from iris.messages.exec import Profile, ProfileFormat, ProfileRequest

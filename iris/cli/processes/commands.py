@@ -7,20 +7,19 @@ from pathlib import Path
 
 import click
 
-from iris.cli.common import (
+from iris.cli.command import Command, CommandGroup
+from iris.cli.parameters import (
     CPU,
     DEVICE,
     DISK,
     DURATION,
     KEY_VALUE,
     MEMORY,
-    Command,
-    CommandGroup,
     Parsed,
     cluster_option,
-    selected,
 )
 from iris.cli.processes.manual_controller import manual
+from iris.cli.run import selected
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.paths import state_dir
 from iris.model.errors import InvalidValue

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.common import show_progress
+from iris.cli.show.messages import show_progress
 
 if TYPE_CHECKING:
     from iris.config import ClusterConfig
@@ -80,7 +80,7 @@ def stop(file: Path, give_up: tuple[str, ...]) -> None:
 @_config
 def rotate(file: Path) -> None:
     """Replace the key with which users' secrets are sealed. Prints what was done as JSON."""
-    from iris.cli.common import print_json
+    from iris.cli.show.messages import print_json
     from iris.client.connect.clusters import not_running, read_record
     from iris.client.operate.key_rotation import rotate_keys
 

@@ -4,7 +4,7 @@ import asyncio
 
 import click
 
-from iris.cli.common import Command
+from iris.cli.command import Command
 
 
 @click.command(cls=Command, name="pool-worker")

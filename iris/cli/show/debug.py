@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from iris.cli.show.columns import Column, Listing
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
 from iris.client.operate.debugging import Check, Discovery, WorkerRow
 
 CHECKS: Listing[Check] = Listing(

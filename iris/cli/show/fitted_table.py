@@ -3,17 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from iris.cli.show.columns import GAP
-
-if TYPE_CHECKING:
-    from iris.cli.show.columns import Column
+from iris.cli.show.columns import GAP, Column
 
 #: The width to which ids are shortened, in characters; more where two of them would become alike.
 SHORT_ID = 22
@@ -59,7 +56,7 @@ class Widths:
 
 
 def fitted_table(
-    columns: "Sequence[Column[Any]]",
+    columns: Sequence[Column[Any]],
     lines: Sequence[Sequence[str]],
     *,
     cut: bool,
@@ -81,7 +78,7 @@ def fitted_table(
     return _drawn(_table(shown, [cells[each] for each in kept], widths, cut=cut), fits=fits)
 
 
-def _widths(column: "Column[Any]", cells: Sequence[str], *, cut: bool) -> Widths:
+def _widths(column: Column[Any], cells: Sequence[str], *, cut: bool) -> Widths:
     """Returns the widths that a column can have."""
     header = len(column.header)
     natural = max(map(cell_len, (column.header, *cells)))
@@ -99,7 +96,7 @@ def _widths(column: "Column[Any]", cells: Sequence[str], *, cut: bool) -> Widths
 
 
 def _table(
-    columns: "Sequence[Column[Any]]",
+    columns: Sequence[Column[Any]],
     cells: Sequence[Sequence[str]],
     widths: Sequence[int],
     *,

@@ -9,8 +9,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from iris.autoscaling.liveness import HELD
-from iris.cli.show.columns import Column, Listing, age, coloured, several
+from iris.cli.show.columns import Column, age, several
 from iris.cli.show.jobs import free_text, resources_json
+from iris.cli.show.listing import Listing, coloured
 from iris.client.connect.clusters import START_HINT, ClusterRecord
 from iris.client.fleet.slices import SliceRow
 from iris.config import ClusterConfig, scale_groups_of

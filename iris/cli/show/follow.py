@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from iris.cli.show.lines import LinePrinter, Printer, iso_time
+from iris.cli.show.log_printers import LinePrinter, Printer, iso_time
 from iris.cli.show.terminal import is_live
 from iris.client.client import AsyncIrisClient
 from iris.client.logs.follow import new_lines

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from iris.cli.show.columns import Column, Listing, age, coloured, several
+from iris.cli.show.columns import Column, age, several
+from iris.cli.show.listing import Listing, coloured
 from iris.client.views import Explanation, JobRow
 from iris.model import names
 from iris.model.host.constraints import written

@@ -8,9 +8,9 @@ from typing import Self
 
 import click
 
-from iris.cli.show.lines import LinePrinter
 from iris.cli.show.live import LiveBlock
 from iris.cli.show.live_lines import JobProgress
+from iris.cli.show.log_printers import LinePrinter
 from iris.client.client import AsyncIrisClient
 from iris.client.logs.stored import TaskLine
 from iris.model.errors import IrisError

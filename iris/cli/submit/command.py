@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 from click.core import ParameterSource
 
-from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, print_json, selected
+from iris.cli.interrupts import created, nothing_yet, run
+from iris.cli.parameters import TEXT, cluster_option, json_option
+from iris.cli.run import iris_command, selected
 from iris.cli.show import jobs as render
-from iris.cli.show.created import created, nothing_yet, run
 from iris.cli.show.follow import print_end
+from iris.cli.show.messages import print_json
 from iris.cli.submit.options import SPEC_OPTIONS, JobCommand, make_spec, spec_options
 from iris.cli.submit.read_file import read_whole
 from iris.cli.submit.workspace import files_options, warn_of_secrets, with_files
@@ -129,7 +131,7 @@ def submit(
             return
         if len(documents) > 1:
             given = {**options, "dry_run": dry_run}
-            run(submit_documents(selected(ctx), documents, given, named_cluster(ctx)))
+            run(submit_documents(selected(ctx), documents, given, iris_command(ctx)))
             return
         options.update(job_options(documents[0]))
     if not options["command"]:
@@ -146,7 +148,7 @@ def submit(
         asyncio.run(_forecast(cluster, options))
         return
     # With --local, the cluster must not outlive the command, however that ends.
-    job = run(_submit(cluster, needs_no_cluster, options, named_cluster(ctx)))
+    job = run(_submit(cluster, needs_no_cluster, options, iris_command(ctx)))
     if job is not None:
         raise job
 
@@ -333,7 +335,7 @@ def _print_return(job: str, iris: str | None, error: BaseException) -> None:
     """Prints how to come back to a job whose command ends before it.
 
     Args:
-        iris: as of `named_cluster`; None: the job ends with its cluster.
+        iris: as of `iris_command`; None: the job ends with its cluster.
         error: what ends the command.
     """
     if iris is None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
 
-from iris.cli.common import print_json
+from iris.cli.interrupts import created, nothing_yet
 from iris.cli.show import jobs as render
-from iris.cli.show.created import created, nothing_yet
+from iris.cli.show.messages import print_json
 from iris.cli.submit.options import make_spec
 from iris.cli.submit.read_file import (
     JobDocument,
@@ -93,7 +93,7 @@ async def submit_documents(
 
     Args:
         options: those of the command itself: `dry_run`, `require_feasible`, `quiet`, `as_json`.
-        iris: as of `named_cluster`.
+        iris: as of `iris_command`.
 
     Raises:
         InvalidJob: a job is wrong; nothing was submitted.

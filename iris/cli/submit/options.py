@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from pydantic import ValidationError
 
-from iris.cli.common import (
+from iris.cli.command import Command
+from iris.cli.parameters import (
     CPU,
     DEVICE,
     DISK,
@@ -19,7 +20,6 @@ from iris.cli.common import (
     TAG,
     TEXT,
     WEBHOOK,
-    Command,
     Parsed,
 )
 from iris.cli.submit.workspace import files_of, files_options, inherits_files

@@ -8,20 +8,13 @@ from typing import Any, BinaryIO
 
 import click
 
-from iris.cli.common import (
-    DURATION,
-    TEXT,
-    CommandGroup,
-    cluster_option,
-    for_each,
-    json_option,
-    named_cluster,
-    print_json,
-    selected,
-    with_client,
-)
-from iris.cli.show.columns import Column, Listing
-from iris.cli.show.created import created, nothing_yet, run
+from iris.cli.command import CommandGroup
+from iris.cli.interrupts import created, nothing_yet, run
+from iris.cli.parameters import DURATION, TEXT, cluster_option, json_option
+from iris.cli.run import for_each, iris_command, selected, with_client
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
+from iris.cli.show.messages import print_json
 from iris.cli.submit.file import jobs_asked_for
 from iris.cli.submit.options import JobCommand, make_spec, spec_options
 from iris.cli.submit.read_file import job_options
@@ -121,7 +114,7 @@ def create(ctx: click.Context, /, job_file: BinaryIO | None, **options: Any) -> 
     if options["cron"] and options["every"] is not None:
         raise click.UsageError("--cron and --every exclude each other")
     when = When(options["cron"], options["every"], options["time_zone"])
-    run(_create(selected(ctx), options, when, named_cluster(ctx)))
+    run(_create(selected(ctx), options, when, iris_command(ctx)))
 
 
 def _announce(row: ScheduleRow, iris: str, *, as_json: bool) -> None:

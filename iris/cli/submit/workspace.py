@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from iris.cli.show.transfer import transfer
+from iris.cli.show.progress import transfer
 from iris.client.build.arrays import GivenArray
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.workspace.extra_files import ExtraFile

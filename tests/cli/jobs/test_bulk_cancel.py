@@ -52,7 +52,7 @@ def run(service: Service, monkeypatch: pytest.MonkeyPatch, *args: str) -> Result
         return asyncio.run(work(SimpleNamespace(jobs=service)))
 
     monkeypatch.setattr("iris.cli.jobs.commands.with_client", with_client)
-    monkeypatch.setattr("iris.cli.common.with_client", with_client)
+    monkeypatch.setattr("iris.cli.run.with_client", with_client)
     return CliRunner().invoke(cancel, args)
 
 

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from iris.cli.common import job_and_task
+from iris.cli.job_names import job_and_task
 from iris.cli.jobs.commands import status
 from iris.cli.jobs.exec import exec_
 from iris.cli.jobs.profile import profile

@@ -11,7 +11,7 @@ import pytest
 from iris.autoscaling.missing_hosts import MissingHost
 from iris.cli.show import fleet as render_fleet
 from iris.cli.show import jobs as render
-from iris.cli.show.columns import Listing
+from iris.cli.show.listing import Listing
 from iris.client.fleet.slices import SliceRow
 from iris.config import load_config
 from iris.messages.autoscaler import AutoscalerStatus, ScalingSettings

@@ -8,8 +8,9 @@ import click
 import pytest
 
 from iris.cli.show import jobs as render
-from iris.cli.show.columns import MAX_FITTED, Column, Listing, coloured
+from iris.cli.show.columns import Column
 from iris.cli.show.fitted_table import shrunk
+from iris.cli.show.listing import MAX_FITTED, Listing, coloured
 from iris.cli.show.submission import submission_text
 from iris.client.views import Explanation, JobRow
 from iris.messages.scheduler import HostView
