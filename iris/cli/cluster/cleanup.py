@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from iris.cli.command import Command
-from iris.cli.parameters import cluster_option, config_option, json_option
+from iris.cli.parameters import cluster_argument, cluster_option, config_option, json_option
 from iris.cli.run import selected
 from iris.cli.show.messages import print_json
 from iris.cli.show.progress import Steps
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("name", required=False)
+@cluster_argument
 @config_option
 @click.option(
     "--controller",

@@ -23,9 +23,12 @@ from iris.cli.parameters import (
     KEY_VALUE,
     MEMORY,
     Parsed,
+    cluster_argument,
     cluster_option,
     config_option,
+    group_option,
     json_option,
+    reason_option,
 )
 from iris.cli.run import Known, selected, with_client
 from iris.cli.show import fleet as render_fleet
@@ -270,7 +273,7 @@ def list_clusters(as_json: bool) -> None:
 
 
 @cluster.command()
-@click.argument("name", required=False)
+@cluster_argument
 @json_option
 @config_option
 @cluster_option
@@ -378,8 +381,8 @@ def _location(record: ClusterRecord) -> str:
 
 
 @cluster.command()
-@click.option("--group", metavar="NAME", help="Only this scale group.")
-@click.option("--reason", default="", help="Reason, shown for the jobs that wait.")
+@group_option("Only this scale group.")
+@reason_option("for the jobs that wait")
 @cluster_option
 @click.pass_context
 def pause(ctx: click.Context, group: str | None, reason: str) -> None:
@@ -392,7 +395,7 @@ def pause(ctx: click.Context, group: str | None, reason: str) -> None:
 
 
 @cluster.command()
-@click.option("--group", metavar="NAME", help="Only this scale group.")
+@group_option("Only this scale group.")
 @cluster_option
 @click.pass_context
 def resume(ctx: click.Context, group: str | None) -> None:

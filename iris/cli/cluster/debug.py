@@ -15,7 +15,7 @@ import click
 
 from iris.cli.cluster.tunnel import show_tunnel
 from iris.cli.command import CommandGroup
-from iris.cli.parameters import cluster_option, json_option
+from iris.cli.parameters import cluster_option, json_option, limit_option
 from iris.cli.run import locate, selected, with_client
 from iris.cli.show import debug as debug_render
 from iris.cli.show import fleet as render_fleet
@@ -180,13 +180,7 @@ def list_workers(ctx: click.Context, as_json: bool) -> None:
 
 
 @debug.command("list-jobs")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=50,
-    show_default=True,
-    help="Show at most this many.",
-)
+@limit_option(50)
 @debug_options
 @click.pass_context
 def list_jobs(ctx: click.Context, limit: int, as_json: bool) -> None:

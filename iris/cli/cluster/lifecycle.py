@@ -11,7 +11,14 @@ import click
 from iris.cli.cluster.cleanup import cleanup
 from iris.cli.cluster.gc import gc
 from iris.cli.command import Command
-from iris.cli.parameters import cluster_option, config_option, json_option
+from iris.cli.parameters import (
+    cluster_argument,
+    cluster_option,
+    config_option,
+    dry_run_option,
+    json_option,
+    yes_option,
+)
 from iris.cli.run import selected
 from iris.cli.show.messages import confirm, print_json, show_progress
 from iris.cli.show.progress import Steps
@@ -23,15 +30,11 @@ from iris.platforms.local import MAX_LOCAL_HOSTS
 if TYPE_CHECKING:
     from iris.client.operate.controller import ControllerProtocol, StopPlan
 
-_name = click.argument("name", required=False)
-_dry = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
-_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-
 
 @click.command(cls=Command)
-@_name
-@_dry
-@_yes
+@cluster_argument
+@dry_run_option
+@yes_option
 @click.option(
     "--give-up",
     multiple=True,
@@ -91,7 +94,7 @@ def stop(
 
 
 @click.command(cls=Command)
-@_name
+@cluster_argument
 @config_option
 @cluster_option
 @click.pass_context
@@ -109,7 +112,7 @@ def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
 
 
 @click.command(cls=Command, name="reload")
-@_name
+@cluster_argument
 @click.option(
     "--config",
     "file",
@@ -117,7 +120,7 @@ def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="New configuration file; the groups of a local cluster are simulated.",
 )
-@_dry
+@dry_run_option
 @cluster_option
 @click.pass_context
 def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> None:
@@ -167,7 +170,7 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
 
 
 @click.command(cls=Command)
-@_name
+@cluster_argument
 @json_option
 @config_option
 @cluster_option

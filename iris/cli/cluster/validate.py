@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from iris.cli.command import Command
-from iris.cli.parameters import DURATION, Parsed, cluster_option, config_option, json_option
+from iris.cli.parameters import (
+    DURATION,
+    Parsed,
+    cluster_argument,
+    cluster_option,
+    config_option,
+    json_option,
+)
 from iris.cli.run import selected, with_client
 from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
@@ -37,7 +44,7 @@ CASES: "Listing[CaseResult]" = Listing(
 
 
 @click.command(cls=Command)
-@click.argument("name", required=False)
+@cluster_argument
 @config_option
 @click.option(
     "--tpu-type",

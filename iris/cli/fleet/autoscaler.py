@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import click
 
 from iris.cli.command import CommandGroup
-from iris.cli.parameters import cluster_option, json_option
+from iris.cli.parameters import cluster_option, json_option, reason_option
 from iris.cli.run import Known, with_client
 from iris.cli.show import fleet as render_fleet
 from iris.cli.show.messages import print_json
@@ -43,7 +43,7 @@ async def _known(client: AsyncIrisClient) -> Known:
 
 
 @autoscaler.command()
-@click.option("--reason", default="", help="Reason, shown by `iris autoscaler status`.")
+@reason_option("by `iris autoscaler status`")
 @cluster_option
 @click.pass_context
 def pause(ctx: click.Context, reason: str) -> None:

@@ -10,7 +10,8 @@ import click
 from iris.cli.command import CommandGroup
 from iris.cli.fleet.host_machines import add, remove
 from iris.cli.fleet.host_ssh import ssh
-from iris.cli.parameters import DURATION, cluster_option, json_option
+from iris.cli.name_completion import Kind, names_of
+from iris.cli.parameters import DURATION, cluster_option, json_option, reason_option
 from iris.cli.run import Known, for_each, with_client
 from iris.cli.show import jobs as render
 from iris.cli.show.messages import print_json
@@ -37,7 +38,7 @@ def list_hosts(ctx: click.Context, as_json: bool) -> None:
 
 
 @host.command()
-@click.argument("host")
+@click.argument("host", shell_complete=names_of(Kind.HOSTS))
 @json_option
 @cluster_option
 @click.pass_context
@@ -55,8 +56,8 @@ def show(ctx: click.Context, host: str, as_json: bool) -> None:
         click.echo(render.host_text(view))
 
 
-_hosts = click.argument("host", nargs=-1, required=True)
-_reason = click.option("--reason", default="", help="Reason, shown by `iris host list`.")
+_hosts = click.argument("host", nargs=-1, required=True, shell_complete=names_of(Kind.HOSTS))
+_reason = reason_option("by `iris host list`")
 
 
 @host.command()

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from iris.cli.command import Command
-from iris.cli.parameters import DURATION
+from iris.cli.name_completion import Kind, names_of
+from iris.cli.parameters import DURATION, dry_run_option, group_option, yes_option
 from iris.cli.run import selected
 from iris.cli.show.messages import confirm, show_progress
 from iris.cli.show.progress import Steps
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
     from iris.client.operate.configured_cluster import ConfiguredCluster
     from iris.config import ClusterConfig
 
-_machines = click.argument("machines", metavar="MACHINE...", nargs=-1, required=True)
+_machines = click.argument(
+    "machines",
+    metavar="MACHINE...",
+    nargs=-1,
+    required=True,
+    shell_complete=names_of(Kind.MACHINES),
+)
 _file = click.option(
     "--config",
     "file",
@@ -30,23 +37,18 @@ _file = click.option(
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Configuration file of the cluster. It is changed in place; its comments stay.",
 )
-_dry = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 
 
 @click.command(cls=Command)
 @_machines
 @_file
-@click.option(
-    "--group",
-    metavar="NAME",
-    help="Scale group of the machines.  [default: the only one of machines over SSH]",
-)
+@group_option("Scale group of the machines.  [default: the only one of machines over SSH]")
 @click.option(
     "--no-check",
     is_flag=True,
     help="Do not log in to the machines now, because they are off or not reached from here.",
 )
-@_dry
+@dry_run_option
 @click.pass_context
 def add(
     ctx: click.Context,
@@ -105,8 +107,8 @@ def add(
 @click.option(
     "--give-up", is_flag=True, help="Do not visit the machines, because they will not come back."
 )
-@_dry
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@dry_run_option
+@yes_option
 @click.pass_context
 def remove(
     ctx: click.Context,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from iris.cli.command import Command
-from iris.cli.parameters import cluster_option, config_option
+from iris.cli.name_completion import Kind, names_of
+from iris.cli.parameters import cluster_argument, cluster_option, config_option
 from iris.cli.run import selected, with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command, name="ssh")
-@click.argument("host")
+@click.argument("host", shell_complete=names_of(Kind.HOSTS))
 @click.argument("command", nargs=-1)
 @config_option
 @cluster_option
@@ -69,7 +70,7 @@ def ssh(ctx: click.Context, host: str, command: tuple[str, ...], file: Path | No
 
 
 @click.command(cls=Command, name="ssh-config")
-@click.argument("name", required=False)
+@cluster_argument
 @config_option
 @cluster_option
 @click.pass_context

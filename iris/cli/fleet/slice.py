@@ -6,7 +6,15 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from iris.cli.command import CommandGroup
-from iris.cli.parameters import DURATION, cluster_option, json_option
+from iris.cli.name_completion import Kind, names_of
+from iris.cli.parameters import (
+    DURATION,
+    cluster_option,
+    group_option,
+    json_option,
+    reason_option,
+    yes_option,
+)
 from iris.cli.run import Known, for_each, with_client
 from iris.cli.show import fleet as render_fleet
 from iris.cli.show.messages import confirm, print_json
@@ -24,7 +32,7 @@ def slice_() -> None:
 
 
 @slice_.command("list")
-@click.option("--group", metavar="NAME", help="Only slices of this scale group.")
+@group_option("Only slices of this scale group.")
 @click.option(
     "--state",
     type=click.Choice([state.value for state in SliceState], case_sensitive=False),
@@ -59,7 +67,7 @@ def list_slices(ctx: click.Context, group: str | None, state: str | None, as_jso
 
 
 @slice_.command()
-@click.argument("slice_id", metavar="SLICE")
+@click.argument("slice_id", metavar="SLICE", shell_complete=names_of(Kind.SLICES))
 @json_option
 @cluster_option
 @click.pass_context
@@ -91,8 +99,14 @@ async def _known(
     return await known_slices(client, wanted, one=one)
 
 
-_slices = click.argument("slices", metavar="SLICE...", nargs=-1, required=True)
-_reason = click.option("--reason", default="", help="Reason, shown by `iris slice show`.")
+_slices = click.argument(
+    "slices",
+    metavar="SLICE...",
+    nargs=-1,
+    required=True,
+    shell_complete=names_of(Kind.SLICES),
+)
+_reason = reason_option("by `iris slice show`")
 
 
 @slice_.command()
@@ -126,7 +140,7 @@ def drain(
 @slice_.command()
 @_slices
 @_reason
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @cluster_option
 @click.pass_context
 def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) -> None:

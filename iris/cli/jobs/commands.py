@@ -17,7 +17,19 @@ from iris.cli.jobs.bulk_cancel import (
     none_found,
     prefix_of,
 )
-from iris.cli.parameters import DURATION, TAG, cluster_option, json_option
+from iris.cli.name_completion import Kind, names_of
+from iris.cli.parameters import (
+    DURATION,
+    TAG,
+    cluster_option,
+    job_argument,
+    jobs_argument,
+    json_option,
+    limit_option,
+    page_option,
+    reason_option,
+    yes_option,
+)
 from iris.cli.run import Known, for_each, iris_command, with_client
 from iris.cli.show import jobs as render
 from iris.cli.show.follow import print_end
@@ -67,20 +79,8 @@ if TYPE_CHECKING:
     metavar="KEY[=VALUE]",
     help="Only jobs with this tag; repeatable.",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=50,
-    show_default=True,
-    help="Show at most this many.",
-)
-@click.option(
-    "--page",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Show the jobs of this page.",
-)
+@limit_option(50)
+@page_option("jobs")
 @click.option("--tree", is_flag=True, help="Show the jobs that belong to a job below it.")
 @json_option
 @cluster_option
@@ -142,7 +142,7 @@ def jobs(
 
 
 @click.command(cls=Watchable)
-@click.argument("job")
+@job_argument
 @click.option(
     "--filter",
     "text",
@@ -150,20 +150,8 @@ def jobs(
     default="",
     help="Only tasks with this text in their state, host or reason.",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="Show at most this many tasks.",
-)
-@click.option(
-    "--page",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Show the tasks of this page.",
-)
+@limit_option(100, "tasks")
+@page_option("tasks")
 @click.option(
     "--resources",
     is_flag=True,
@@ -249,7 +237,7 @@ async def _calls(client: AsyncIrisClient, submission: "Submission") -> Sequence[
 
 
 @click.command(cls=Command)
-@click.argument("job", nargs=-1, required=True)
+@jobs_argument
 @click.option(
     "--timeout", type=DURATION, help="Stop waiting after this time, such as 10m; exits with 124."
 )
@@ -288,7 +276,7 @@ def wait(
 
 
 @click.command(cls=Command)
-@click.argument("job", nargs=-1)
+@click.argument("job", nargs=-1, shell_complete=names_of(Kind.JOBS))
 @click.option(
     "--all", "all_jobs", is_flag=True, help="Cancel all your live jobs, after a confirmation."
 )
@@ -313,8 +301,8 @@ def wait(
 @click.option(
     "--dry-run", is_flag=True, help="Cancel nothing; list the jobs of --all, --prefix or --tag."
 )
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--reason", default="", help="Reason, shown by `iris status`.")
+@yes_option
+@reason_option("by `iris status`")
 @cluster_option
 @click.pass_context
 def cancel(
@@ -392,7 +380,7 @@ def cancel(
 
 
 @click.command(cls=Command)
-@click.argument("job")
+@job_argument
 @json_option
 @cluster_option
 @click.pass_context
@@ -430,8 +418,8 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("job", nargs=-1, required=True)
-@click.option("--reason", default="", help="Reason, shown by `iris status`.")
+@jobs_argument
+@reason_option("by `iris status`")
 @cluster_option
 @click.pass_context
 def hold(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
@@ -452,7 +440,7 @@ def hold(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("job", nargs=-1, required=True)
+@jobs_argument
 @cluster_option
 @click.pass_context
 def release(ctx: click.Context, job: tuple[str, ...]) -> None:
@@ -467,7 +455,7 @@ def release(ctx: click.Context, job: tuple[str, ...]) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("job", nargs=-1, metavar="JOB...")
+@click.argument("job", nargs=-1, metavar="JOB...", shell_complete=names_of(Kind.JOBS))
 @click.argument("band", metavar="BAND", type=click.Choice([band.value for band in Band]))
 @cluster_option
 @click.pass_context

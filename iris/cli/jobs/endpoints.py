@@ -3,7 +3,7 @@
 import click
 
 from iris.cli.command import Command
-from iris.cli.parameters import cluster_option, json_option
+from iris.cli.parameters import cluster_option, job_argument, json_option
 from iris.cli.run import with_client
 from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
@@ -27,7 +27,7 @@ ENDPOINTS: Listing[Endpoint] = Listing(
 
 
 @click.command(cls=Command)
-@click.argument("job")
+@job_argument
 @click.option("--prefix", default="", help="Only endpoints whose names begin with this.")
 @json_option
 @cluster_option

@@ -17,7 +17,7 @@ import click
 
 from iris.cli.command import Command
 from iris.cli.job_names import job_and_task, named_job
-from iris.cli.parameters import DURATION, cluster_option, utf8
+from iris.cli.parameters import DURATION, cluster_option, task_argument, utf8
 from iris.cli.run import with_client
 from iris.cli.show.terminal import unguarded
 from iris.client.client import AsyncIrisClient
@@ -54,7 +54,7 @@ DEFAULT_SIZE = (24, 80)
     "--timeout", type=DURATION, help="End COMMAND after this time, such as 60s; exits with 124."
 )
 @cluster_option
-@click.argument("job", metavar="JOB[:TASK]")
+@task_argument
 @click.argument("command", nargs=-1, required=True)
 @click.pass_context
 def exec_(

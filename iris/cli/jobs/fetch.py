@@ -11,7 +11,7 @@ import click
 from iris.cli.command import Command
 from iris.cli.job_names import job_and_task
 from iris.cli.jobs.logs import find_archive
-from iris.cli.parameters import cluster_option, json_option
+from iris.cli.parameters import cluster_option, job_argument, json_option
 from iris.cli.show.messages import print_json
 from iris.cli.show.progress import transfer
 from iris.cli.show.terminal import is_live
@@ -26,7 +26,7 @@ from iris.storage.object_store import Store
 
 
 @click.command(cls=Command)
-@click.argument("job")
+@job_argument
 @click.option(
     "-o",
     "--output",

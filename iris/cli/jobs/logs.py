@@ -8,6 +8,7 @@ import click
 
 from iris.cli.command import Command
 from iris.cli.job_names import job_and_task
+from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import Parsed, cluster_option
 from iris.cli.show.follow import attempt_mark, follow_lines, follow_logs, print_end
 from iris.cli.show.log_printers import JsonPrinter, LinePrinter, Printer, RawPrinter
@@ -28,7 +29,7 @@ SINCE = Parsed("duration|time", milliseconds_since)
 
 
 @click.command(cls=Command)
-@click.argument("job", required=False)
+@click.argument("job", required=False, shell_complete=names_of(Kind.JOBS))
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has ended.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
 @click.option(
@@ -53,7 +54,12 @@ SINCE = Parsed("duration|time", milliseconds_since)
     "--all-tasks", is_flag=True, help="All tasks, each line with its task's number.  [default]"
 )
 @click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
-@click.option("--agent", metavar="HOST", help="Show the log of this host's agent instead of a job.")
+@click.option(
+    "--agent",
+    metavar="HOST",
+    shell_complete=names_of(Kind.HOSTS),
+    help="Show the log of this host's agent instead of a job.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each line.")
 @click.option(
     "--raw",

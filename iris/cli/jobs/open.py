@@ -8,7 +8,7 @@ import click
 
 from iris.cli.command import Command
 from iris.cli.job_names import job_and_task, named_job
-from iris.cli.parameters import cluster_option
+from iris.cli.parameters import cluster_option, job_argument
 from iris.cli.run import with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
@@ -16,7 +16,7 @@ from iris.model.errors import NotFound
 
 
 @click.command("open", cls=Command)
-@click.argument("job")
+@job_argument
 @click.option("--print", "only_print", is_flag=True, help="Only print the address.")
 @cluster_option
 @click.pass_context

@@ -7,7 +7,7 @@ import click
 
 from iris.cli.command import Command
 from iris.cli.job_names import job_and_task, named_job
-from iris.cli.parameters import cluster_option, utf8
+from iris.cli.parameters import cluster_option, task_argument, utf8
 from iris.cli.run import with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
@@ -24,7 +24,7 @@ from iris.model.errors import IrisError
 
 @click.command(cls=Command, name="port-forward")
 @cluster_option
-@click.argument("job", metavar="JOB[:TASK]")
+@task_argument
 @click.argument("ports", nargs=-1, required=True, metavar="[LOCAL:]PORT...")
 @click.pass_context
 def port_forward(ctx: click.Context, job: str, ports: tuple[str, ...]) -> int:

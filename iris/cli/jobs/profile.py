@@ -7,7 +7,7 @@ import click
 
 from iris.cli.command import Command
 from iris.cli.job_names import job_and_task, named_job
-from iris.cli.parameters import DURATION, cluster_option
+from iris.cli.parameters import DURATION, cluster_option, task_argument
 from iris.cli.run import with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.jobs.exec_session import TaskLocation, new_session
@@ -24,7 +24,7 @@ _RECORDED = [each.value for each in ProfileFormat if each is not ProfileFormat.D
 
 
 @click.command(cls=Command)
-@click.argument("job", metavar="JOB[:TASK]")
+@task_argument
 @click.option("--dump", is_flag=True, help="Show the current stack of every thread.  [default]")
 @click.option("--duration", type=DURATION, help="Record for this time, such as 10s.")
 @click.option(

@@ -7,7 +7,7 @@ import click
 from iris.cli.command import Command
 from iris.cli.interrupts import created, end_like_ctrl_c, interrupts
 from iris.cli.job_names import named_job
-from iris.cli.parameters import cluster_option, json_option
+from iris.cli.parameters import cluster_option, job_argument, json_option
 from iris.cli.run import iris_command, with_client
 from iris.cli.show.messages import print_json
 from iris.cli.submit.options import SECRET
@@ -17,7 +17,7 @@ from iris.client.views import Submitted
 
 
 @click.command(cls=Command)
-@click.argument("job")
+@job_argument
 @click.option(
     "--failed",
     is_flag=True,

@@ -10,6 +10,7 @@ import click
 from pydantic import ValidationError
 
 from iris.cli.command import Command
+from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import (
     CPU,
     DEVICE,
@@ -62,9 +63,9 @@ def _dependencies(text: str, on: Condition) -> tuple[Dependency, ...]:
     return parse_dependencies(text, on, current_user(), in_job=in_a_job())
 
 
-AFTER = Parsed("job[,job]", lambda text: _dependencies(text, Condition.OK))
-AFTER_ANY = Parsed("job[,job]", lambda text: _dependencies(text, Condition.ANY))
-AFTER_FAIL = Parsed("job[,job]", lambda text: _dependencies(text, Condition.FAIL))
+AFTER = Parsed("job[,job]", lambda text: _dependencies(text, Condition.OK), Kind.JOBS)
+AFTER_ANY = Parsed("job[,job]", lambda text: _dependencies(text, Condition.ANY), Kind.JOBS)
+AFTER_FAIL = Parsed("job[,job]", lambda text: _dependencies(text, Condition.FAIL), Kind.JOBS)
 
 #: The words of the command line, in the `meta` of its context.
 WORDS = "iris.cli.words"
@@ -145,7 +146,7 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
             f"waits for the last.  [default: {format_duration(SETUP_TIMEOUT)}]",
         ),
         click.option(
-            "--from-checkpoint", metavar="JOB",
+            "--from-checkpoint", metavar="JOB", shell_complete=names_of(Kind.JOBS),
             help="Start with the files that JOB has saved in $IRIS_CHECKPOINT_DIR: each task with those of its number. "
             "JOB:0: all with those of one task; JOB#2: those of an earlier run.",
         ),

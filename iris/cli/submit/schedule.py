@@ -10,6 +10,7 @@ import click
 
 from iris.cli.command import CommandGroup
 from iris.cli.interrupts import created, nothing_yet, run
+from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import DURATION, TEXT, cluster_option, json_option
 from iris.cli.run import for_each, iris_command, selected, with_client
 from iris.cli.show.columns import Column
@@ -138,7 +139,7 @@ def list_schedules(ctx: click.Context, as_json: bool) -> None:
 
 
 @schedule.command()
-@click.argument("schedule_id", metavar="NAME")
+@click.argument("schedule_id", metavar="NAME", shell_complete=names_of(Kind.SCHEDULES))
 @json_option
 @cluster_option
 @click.pass_context
@@ -158,7 +159,13 @@ def show(ctx: click.Context, schedule_id: str, as_json: bool) -> None:
     click.echo(f"\n{_RUNS.table(view.runs)}")
 
 
-_schedules = click.argument("schedules", metavar="NAME...", nargs=-1, required=True)
+_schedules = click.argument(
+    "schedules",
+    metavar="NAME...",
+    nargs=-1,
+    required=True,
+    shell_complete=names_of(Kind.SCHEDULES),
+)
 
 
 @schedule.command()
