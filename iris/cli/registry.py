@@ -27,7 +27,7 @@ JOB_COMMANDS = {
         "Profile a running Python program."),
     "wait": CommandPlace("jobs.commands", "wait",
         "Wait until jobs have ended."),
-    "cancel": CommandPlace("jobs.commands", "cancel",
+    "cancel": CommandPlace("jobs.cancel", "cancel",
         "Cancel jobs."),
     "rerun": CommandPlace("jobs.rerun", "rerun",
         "Submit a job again, or only its failed tasks."),
