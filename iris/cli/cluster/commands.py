@@ -1,11 +1,11 @@
 """Implements `iris cluster start | list | status | pause | resume`.
 
-Others are in `cluster_init`, `lifecycle`, `config` and `validate`.
+The other commands of the group are in the modules beside this one.
 """
 
 import asyncio
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 
@@ -59,8 +59,13 @@ from iris.model.host.resources import Device
 from iris.model.names import check_name
 from iris.platforms.local import MAX_LOCAL_HOSTS
 
-#: Gives an `accelerators.Tpu`.
+if TYPE_CHECKING:
+    from iris.worker_agents.local.cluster import LocalClusterOptions
+
+#: The value is an `accelerators.Tpu`.
 TPU = Parsed("variant", accelerators.tpu)
+#: The options of `iris cluster start` that describe machines. They exclude a configuration file.
+_MACHINES = ("hosts", "tpu", "slices", "cpu", "memory", "disk", "device", "attribute")
 
 
 @click.group(cls=CommandGroup)
@@ -158,11 +163,12 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **chos
     """Start a cluster. A local cluster runs until Ctrl-C. With -d, or elsewhere, it runs until it
     is stopped.
 
-    \b iris cluster start --local -d                              one host iris cluster start
-    --local --tpu v5litepod-16 --slices 2   one host, and two simulated TPU slices iris cluster
-    start --local --config cluster.yaml           the cluster of the file, simulated iris cluster
-    start --config cluster.yaml                   the cluster of the file iris cluster start
-    --config cluster.yaml --dry-run         show the requests to the cloud
+    \b
+    iris cluster start --local -d                              one host
+    iris cluster start --local --tpu v5litepod-16 --slices 2   and two simulated TPU slices
+    iris cluster start --local --config cluster.yaml           the cluster of the file, simulated
+    iris cluster start --config cluster.yaml                   the cluster of the file
+    iris cluster start --config cluster.yaml --dry-run         show the requests to the cloud
     """
     if not local:
         record = start_elsewhere.start(chosen, dry_run=dry_run)
@@ -171,33 +177,53 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **chos
         return
     if dry_run:
         raise click.UsageError("--dry-run shows the requests to a cloud; --local sends none")
-    from iris.client.operate.local.controller import create_controller
-    from iris.processes.process import be_private
-    from iris.worker_agents.local.cluster import Agents, LocalClusterOptions, supervise
-    from iris.worker_agents.local.launch import wait_until_ready
+    options = _local_options(chosen, given)
+    if detach:
+        _start_detached(options)
+    else:
+        _run_here(options)
+
+
+def _local_options(chosen: dict[str, Any], given: TextIO | None) -> "LocalClusterOptions":
+    """Returns how to start the local cluster.
+
+    Args:
+        chosen: the options of the command.
+        given: has the result already, when Iris itself starts the command.
+    """
+    from iris.worker_agents.local.cluster import Agents, LocalClusterOptions
 
     if given is not None:
-        options = LocalClusterOptions.model_validate_json(given.read())
-    else:
-        wanted = _local_config(chosen)
-        check_is_free(wanted.name)
-        agents = Agents(chosen["agents"]) if chosen["agents"] else None
-        options = LocalClusterOptions(
-            name=wanted.name,
-            config=dump_config(wanted),
-            ephemeral=chosen["ephemeral"],
-            agents=agents,
-        )
-    if detach:
-        controller = create_controller(
-            load_config(options.config), ephemeral=options.ephemeral, agents=options.agents
-        )
-        stop = f"iris cluster stop {options.name}"
-        with Steps(f"starting cluster {options.name}"), interrupted_start(options.name, stop):
-            controller.start()
-        if (started := read_record(options.name)) is not None:
-            _print_ready(started)
-        return
+        return LocalClusterOptions.model_validate_json(given.read())
+    wanted = _local_config(chosen)
+    check_is_free(wanted.name)
+    return LocalClusterOptions(
+        name=wanted.name,
+        config=dump_config(wanted),
+        ephemeral=chosen["ephemeral"],
+        agents=Agents(chosen["agents"]) if chosen["agents"] else None,
+    )
+
+
+def _start_detached(options: "LocalClusterOptions") -> None:
+    """Starts the local cluster in the background, and returns when it answers."""
+    from iris.client.operate.local.controller import create_controller
+
+    controller = create_controller(
+        load_config(options.config), ephemeral=options.ephemeral, agents=options.agents
+    )
+    stop = f"iris cluster stop {options.name}"
+    with Steps(f"starting cluster {options.name}"), interrupted_start(options.name, stop):
+        controller.start()
+    if (started := read_record(options.name)) is not None:
+        _print_ready(started)
+
+
+def _run_here(options: "LocalClusterOptions") -> None:
+    """Runs the local cluster in this process until Ctrl-C."""
+    from iris.processes.process import be_private
+    from iris.worker_agents.local.cluster import supervise
+    from iris.worker_agents.local.launch import wait_until_ready
 
     umask = be_private()
 
@@ -205,26 +231,19 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **chos
         supervisor = asyncio.create_task(supervise(options, umask))
         ready = asyncio.create_task(wait_until_ready(options))
         await asyncio.wait({supervisor, ready}, return_when=asyncio.FIRST_COMPLETED)
-        if not supervisor.done():
-            if ready.exception() is None:
-                _print_ready(ready.result())
-            else:
-                click.echo(f"warning: {ready.exception()}", err=True)
-        else:
+        if supervisor.done():
             ready.cancel()
+        elif ready.exception() is None:
+            _print_ready(ready.result())
+        else:
+            click.echo(f"warning: {ready.exception()}", err=True)
         await supervisor
 
     asyncio.run(run())
 
 
-#: Options that describe the machines. A configuration file takes their place.
-_MACHINES = ("hosts", "tpu", "slices", "cpu", "memory", "disk", "device", "attribute")
-
-
 def _local_config(chosen: dict[str, Any]) -> ClusterConfig:
-    """Returns the configuration of the requested local cluster: from the file, or from the
-    options.
-    """
+    """Returns the configuration of the local cluster that the file or the options describe."""
     name = None if chosen["name"] is None else check_name("name", chosen["name"])
     if chosen["file"] is not None:
         beside = [f"--{option}" for option in _MACHINES if chosen[option]]
@@ -281,76 +300,85 @@ def list_clusters(as_json: bool) -> None:
 def status(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
     """Show a cluster: its location, hosts, slices and jobs, and what blocks it."""
 
-    async def work(
-        client: AsyncIrisClient,
-    ) -> tuple[ClusterRecord, Snapshot, AutoscalerStatus, int]:
-        live = await client.jobs.count()
-        return client.record, await client.cluster.status(), await client.autoscaler.status(), live
-
-    async def known(client: AsyncIrisClient) -> Known:
-        live = await client.jobs.count()
-        silent = (
-            f"cluster {client.record.name} has {live} live job(s); its control plane does not"
-            " answer"
-        )
-        fields = {**_location_json(client.record), "live_jobs": live}
-        return Known(
-            f"{silent}\n{_location(client.record)}",
-            "hosts, slices, waiting jobs, the autoscaler",
-            fields,
-        )
-
     chosen = selected(ctx, name, file)
-    record, shown, scaling, jobs = with_client(ctx, work, chosen, known=known, as_json=as_json)
+    found = with_client(ctx, _ask_status, chosen, known=_known, as_json=as_json)
     if as_json:
-        fields = _location_json(record)
-        counts = {
-            "hosts": shown.total_hosts,
-            "live_jobs": jobs,
-            "waiting": shown.waiting,
-            "held": shown.held,
-        }
-        paused = {
-            "paused": shown.paused,
-            "paused_groups": shown.paused_groups,
-            "quarantined": shown.quarantined,
-        }
-        fleet = {
-            "slices": render_fleet.counts_json(render_fleet.slice_counts(scaling)),
-            "blocked": render_fleet.blocked(scaling),
-        }
-        fleet["missing_hosts"] = [each.host_id for each in scaling.missing]
-        autoscaler = scaling.model_dump(mode="json", include={"paused", "closing", "unreachable"})
-        rules = shown.rules.model_dump(mode="json")
-        print_json(
-            {
-                **fields,
-                "state": "RUNNING",
-                **counts,
-                **fleet,
-                **paused,
-                "autoscaler": autoscaler,
-                "rules": rules,
-            }
-        )
-        return
-    click.echo(
-        f"cluster {record.name} is RUNNING: {shown.total_hosts} host(s), {jobs} live job(s),"
-        f" {shown.waiting} gang(s) waiting" + (f", {shown.held} held" if shown.held else "")
+        print_json(_status_json(found))
+    else:
+        _print_status(found)
+
+
+class _Status(NamedTuple):
+    """The answers from which `iris cluster status` makes its output."""
+
+    record: ClusterRecord
+    scheduler: Snapshot
+    autoscaler: AutoscalerStatus
+    live_jobs: int
+
+
+async def _ask_status(client: AsyncIrisClient) -> _Status:
+    live = await client.jobs.count()
+    return _Status(
+        client.record, await client.cluster.status(), await client.autoscaler.status(), live
     )
-    click.echo(f"  slices    {render_fleet.counts_text(render_fleet.slice_counts(scaling))}")
-    if shown.paused is not None:
-        click.echo(f"  PAUSED    {shown.paused}")
-    for group, reason in shown.paused_groups.items():
+
+
+async def _known(client: AsyncIrisClient) -> Known:
+    """Returns what is known of a cluster whose control plane does not answer."""
+    live = await client.jobs.count()
+    silent = (
+        f"cluster {client.record.name} has {live} live job(s); its control plane does not answer"
+    )
+    return Known(
+        f"{silent}\n{_location(client.record)}",
+        "hosts, slices, waiting jobs, the autoscaler",
+        {**_location_json(client.record), "live_jobs": live},
+    )
+
+
+def _status_json(found: _Status) -> dict[str, Any]:
+    scheduler, autoscaler = found.scheduler, found.autoscaler
+    return {
+        **_location_json(found.record),
+        "state": "RUNNING",
+        "hosts": scheduler.total_hosts,
+        "live_jobs": found.live_jobs,
+        "waiting": scheduler.waiting,
+        "held": scheduler.held,
+        "slices": render_fleet.counts_json(render_fleet.slice_counts(autoscaler)),
+        "blocked": render_fleet.blocked(autoscaler),
+        "missing_hosts": [each.host_id for each in autoscaler.missing],
+        "paused": scheduler.paused,
+        "paused_groups": scheduler.paused_groups,
+        "quarantined": scheduler.quarantined,
+        "autoscaler": autoscaler.model_dump(
+            mode="json", include={"paused", "closing", "unreachable"}
+        ),
+        "rules": scheduler.rules.model_dump(mode="json"),
+    }
+
+
+def _print_status(found: _Status) -> None:
+    record, scheduler, autoscaler, jobs = found
+    click.echo(
+        f"cluster {record.name} is RUNNING: {scheduler.total_hosts} host(s), {jobs} live job(s),"
+        f" {scheduler.waiting} gang(s) waiting"
+        + (f", {scheduler.held} held" if scheduler.held else "")
+    )
+    click.echo(f"  slices    {render_fleet.counts_text(render_fleet.slice_counts(autoscaler))}")
+    if scheduler.paused is not None:
+        click.echo(f"  PAUSED    {scheduler.paused}")
+    for group, reason in scheduler.paused_groups.items():
         click.echo(f"  PAUSED    scale group {group}: {reason}")
-    for group, reason in render_fleet.blocked(scaling).items():
-        if group not in shown.paused_groups:
+    for group, reason in render_fleet.blocked(autoscaler).items():
+        if group not in scheduler.paused_groups:
             click.echo(f"  BLOCKED   scale group {group}: {reason}")
-    for problem in render_fleet.problems(scaling):
+    for problem in render_fleet.problems(autoscaler):
         click.echo(f"  {problem}")
-    for host, reason in shown.quarantined.items():
+    for host, reason in scheduler.quarantined.items():
         click.echo(f"  QUARANTINED  host {host}: {reason}")
-    if not shown.rules.preemption:
+    if not scheduler.rules.preemption:
         click.echo("  priority preemption is off")
     click.echo(_location(record))
 
@@ -412,9 +440,7 @@ def _print_ready(record: ClusterRecord) -> None:
 
 
 def _no_files() -> str:
-    """Returns the option without which a first job would send and install the project in which its
-    user happens to be.
-    """
+    """Returns the option that keeps a first job from sending and installing the current project."""
     from iris.client.workspace.files import is_project  # most commands send no files
 
     try:

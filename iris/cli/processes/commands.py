@@ -2,8 +2,8 @@
 
 import asyncio
 import os
-from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,16 +21,20 @@ from iris.cli.parameters import (
 from iris.cli.processes.manual_controller import manual
 from iris.cli.run import selected
 from iris.client.client import AsyncIrisClient
+from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.paths import state_dir
 from iris.model.errors import InvalidValue
 from iris.model.host.constraints import parse_attribute
-from iris.model.host.faults import Fault, parse_fault
+from iris.model.host.faults import parse_fault
 from iris.model.host.resources import Device
 from iris.model.host.run_as import choose_uids
 from iris.model.host.store_limits import StoreLimits
 from iris.model.names import check_name
 from iris.model.slice.keys import MachineProof, public_key
 from iris.worker_agents.logging_setup import log_to_stderr
+
+if TYPE_CHECKING:
+    from iris.worker_agents.host.agent_options import AgentOptions
 
 FAULT = Parsed("name=regex", parse_fault)
 
@@ -273,29 +277,14 @@ controller.add_command(manual)
 @click.pass_context
 def agent(
     ctx: click.Context,
+    /,
     join: bool,
-    host_id: str | None,
     slice_id: str | None,
+    slice_size: int | None,
     key_file: Path | None,
     token: str | None,
-    slice_size: int | None,
-    address: str | None,
-    directory: Path | None,
-    cache: Path | None,
-    run_as: str | None,
-    jobs_dir: Path | None,
-    image: str | None,
-    config: Path | None,
-    simulated: bool,
     home: Path | None,
-    cpu: int | None,
-    memory: int | None,
-    disk: int | None,
-    device: Device | str | None,
-    gpu_check: timedelta | None,
-    attribute: tuple[tuple[str, str], ...],
-    accept_cpu_jobs: bool,
-    fault: tuple[Fault, ...],
+    **given: Any,
 ) -> None:
     """Run this machine as a host of the cluster until SIGTERM.
 
@@ -303,6 +292,33 @@ def agent(
     iris --cluster 10.0.0.5:7233 agent --join
     """
     proof = _proof(key_file, token)
+    _check_membership(proof, slice_id, slice_size, join=join)
+    from iris.processes.process import be_private
+
+    log_to_stderr()
+    umask = be_private()
+
+    async def run() -> None:
+        cluster = (await AsyncIrisClient.connect(selected(ctx))).record
+        _use_keys_of(cluster)
+        options = _agent_options(
+            cluster,
+            given,
+            slice_id=slice_id and check_name("slice", slice_id),
+            slice_size=slice_size or 1,
+            proof=proof,
+            key_file=key_file,
+            umask=umask,
+        )
+        await _serve(options, home)
+
+    asyncio.run(run())
+
+
+def _check_membership(
+    proof: MachineProof | None, slice_id: str | None, slice_size: int | None, *, join: bool
+) -> None:
+    """Checks that the options say either that a user adds this machine, or which slice it is of."""
     if join == (proof is not None):
         raise click.UsageError(
             "add --join on a machine that you add, or --slice and --key-file on a machine that was"
@@ -312,79 +328,101 @@ def agent(
         raise click.UsageError("--key-file needs --slice")
     if slice_size is not None and slice_id is None:
         raise click.UsageError("--slice-size needs --slice")
+
+
+def _use_keys_of(cluster: ClusterRecord) -> None:
+    """Lets this process find the keys of users' secrets if the cluster runs on this machine."""
     from iris.client.connect.clusters import cluster_dir
     from iris.client.connect.secret_keys import use_keys_of
-    from iris.config import load_config, secrets_of
-    from iris.config.schema import Bootstrap
-    from iris.processes.process import be_private
-    from iris.worker_agents.host.agent import serve
+
+    if cluster.supervisor is not None:
+        use_keys_of(cluster_dir(cluster.name))
+
+
+def _agent_options(cluster: ClusterRecord, given: dict[str, Any], **known: Any) -> "AgentOptions":
+    """Returns the options of the agent.
+
+    Args:
+        given: the options of the command that describe the host and its tasks.
+        known: further options of the agent.
+    """
     from iris.worker_agents.host.agent_options import AgentOptions
     from iris.worker_agents.host.probe import default_host_id
 
-    log_to_stderr()
-    umask = be_private()
+    name = check_name("host-id", given["host_id"] or default_host_id())
+    jobs_dir, device = given["jobs_dir"], given["device"]
+    chosen = {} if given["gpu_check"] is None else {"gpu_check": given["gpu_check"]}
+    if jobs_dir is not None:
+        chosen["jobs_dir"] = jobs_dir.absolute()
+    return AgentOptions(
+        address=cluster.address,
+        namespace=cluster.namespace,
+        cluster=cluster.name,
+        store=cluster.store,
+        host_id=name,
+        host_address=given["address"],
+        directory=given["directory"] or state_dir() / "hosts" / cluster.name / name,
+        cache_dir=given["cache"],
+        image=given["image"],
+        simulated=given["simulated"],
+        cpu_millis=given["cpu"],
+        memory_bytes=given["memory"],
+        disk_bytes=given["disk"],
+        device=device if isinstance(device, Device) else None,
+        attributes={key: parse_attribute(value) for key, value in given["attribute"]},
+        accept_cpu_jobs=given["accept_cpu_jobs"],
+        faults=given["fault"],
+        **_configured(given["config"], given["run_as"], simulated=given["simulated"]),
+        **chosen,
+        **known,
+    )
 
-    async def run() -> None:
-        cluster = (await AsyncIrisClient.connect(selected(ctx))).record
-        if cluster.supervisor is not None:  # a cluster of this machine
-            use_keys_of(cluster_dir(cluster.name))
-        name = check_name("host-id", host_id or default_host_id())
-        configured = None if config is None else load_config(config)
-        bootstrap = Bootstrap() if configured is None else configured.bootstrap
-        uids = bootstrap.run_as if run_as is None else run_as
-        own_users = choose_uids(uids, root=os.geteuid() == 0, simulated=simulated) is not None
-        gcp = None if configured is None else configured.platform.gcp
-        options = AgentOptions(
-            address=cluster.address,
-            namespace=cluster.namespace,
-            cluster=cluster.name,
-            store=cluster.store,
-            host_id=name,
-            slice_id=slice_id and check_name("slice", slice_id),
-            slice_size=slice_size or 1,
-            proof=proof,
-            key_file=key_file,
-            host_address=address,
-            directory=directory or state_dir() / "hosts" / cluster.name / name,
-            cache_dir=cache,
-            run_as=uids,
-            **({} if jobs_dir is None else {"jobs_dir": jobs_dir.absolute()}),
-            **({} if gpu_check is None else {"gpu_check": gpu_check}),
-            image=image,
-            require_digests=bootstrap.require_image_digests,
-            simulated=simulated,
-            umask=umask,
-            env_vars=bootstrap.env_vars,
-            mounts=tuple(map(Path, bootstrap.mounts)),
-            limits=StoreLimits(
-                logs=bootstrap.max_logs,
-                outputs=bootstrap.max_outputs,
-                checkpoint=bootstrap.max_checkpoint,
-                disk=bootstrap.max_disk,
-            ),
-            secrets=() if configured is None else secrets_of(configured, own_users=own_users),
-            secrets_project="" if gcp is None else gcp.project_id,
-            secrets_endpoint="" if gcp is None else gcp.endpoints.secret_manager,
-            cpu_millis=cpu,
-            memory_bytes=memory,
-            disk_bytes=disk,
-            device=device if isinstance(device, Device) else None,
-            attributes={key: parse_attribute(value) for key, value in attribute},
-            accept_cpu_jobs=accept_cpu_jobs,
-            faults=fault,
-        )
-        if home is None:
-            await serve(options)
-        else:
-            from iris.worker_agents.local.slice_agents import agents_of_slice, serve_slice
 
-            await serve_slice([*agents_of_slice(home, options)])
+def _configured(config: Path | None, run_as: str | None, *, simulated: bool) -> dict[str, Any]:
+    """Returns the options of the agent that the cluster's configuration determines."""
+    from iris.config import load_config, secrets_of
+    from iris.config.schema import Bootstrap
 
-    asyncio.run(run())
+    loaded = None if config is None else load_config(config)
+    bootstrap = Bootstrap() if loaded is None else loaded.bootstrap
+    gcp = None if loaded is None else loaded.platform.gcp
+    uids = bootstrap.run_as if run_as is None else run_as
+    own_users = choose_uids(uids, root=os.geteuid() == 0, simulated=simulated) is not None
+    return {
+        "run_as": uids,
+        "require_digests": bootstrap.require_image_digests,
+        "env_vars": bootstrap.env_vars,
+        "mounts": tuple(map(Path, bootstrap.mounts)),
+        "limits": StoreLimits(
+            logs=bootstrap.max_logs,
+            outputs=bootstrap.max_outputs,
+            checkpoint=bootstrap.max_checkpoint,
+            disk=bootstrap.max_disk,
+        ),
+        "secrets": () if loaded is None else secrets_of(loaded, own_users=own_users),
+        "secrets_project": "" if gcp is None else gcp.project_id,
+        "secrets_endpoint": "" if gcp is None else gcp.endpoints.secret_manager,
+    }
+
+
+async def _serve(options: "AgentOptions", home: Path | None) -> None:
+    """Runs the agent until SIGTERM.
+
+    Args:
+        home: the directory of a slice of a local cluster, if this process runs all its hosts.
+    """
+    if home is None:
+        from iris.worker_agents.host.agent import serve
+
+        await serve(options)
+    else:
+        from iris.worker_agents.local.slice_agents import agents_of_slice, serve_slice
+
+        await serve_slice([*agents_of_slice(home, options)])
 
 
 def _proof(key_file: Path | None, token: str | None) -> MachineProof | None:
-    """Returns what proves that this machine was created for a slice; None: a user brought it."""
+    """Returns the proof that this machine was created for a slice. None: a user added the machine."""
     if key_file is None:
         return None if token is None else MachineProof(token=token)
     key = key_file.read_text().strip()
