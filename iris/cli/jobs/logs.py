@@ -108,18 +108,10 @@ def logs(
     """
     if (job is None) == (agent is None):
         raise click.UsageError("give either JOB or --agent HOST")
-    if raw and (as_json or timestamps or agent is not None):
-        raise click.UsageError("--raw excludes --json, --timestamps and --agent")
-    if raw and sys.stdout.isatty():
-        raise click.UsageError(
-            "--raw is for files and other programs, as in: iris logs --raw JOB > FILE; "
-            "a terminal gets the log without this option"
-        )
-    if exit_code and (not follow or agent is not None):
-        raise click.UsageError("--exit-code needs -f and JOB: it waits for the job's end")
     output = _Output(
         since=since, tail=tail, follow=follow, timestamps=timestamps, as_json=as_json, raw=raw
     )
+    _check_output(output, agent, exit_code=exit_code)
     cluster = ctx.find_root().obj["cluster"]
     if agent is not None:
         if task is not None or all_tasks or attempt is not None or streams or build:
@@ -155,6 +147,19 @@ class _Output(NamedTuple):
     timestamps: bool
     as_json: bool
     raw: bool
+
+
+def _check_output(output: _Output, agent: str | None, *, exit_code: bool) -> None:
+    """Rejects options of the output that exclude each other."""
+    if output.raw and (output.as_json or output.timestamps or agent is not None):
+        raise click.UsageError("--raw excludes --json, --timestamps and --agent")
+    if output.raw and sys.stdout.isatty():
+        raise click.UsageError(
+            "--raw is for files and other programs, as in: iris logs --raw JOB > FILE; "
+            "a terminal gets the log without this option"
+        )
+    if exit_code and (not output.follow or agent is not None):
+        raise click.UsageError("--exit-code needs -f and JOB: it waits for the job's end")
 
 
 class _Selection(NamedTuple):

@@ -422,7 +422,7 @@ async def _serve(options: "AgentOptions", home: Path | None) -> None:
 
 
 def _proof(key_file: Path | None, token: str | None) -> MachineProof | None:
-    """Returns the proof that this machine was created for a slice. None: a user added the machine."""
+    """Returns the proof that this machine was created for a slice, if it was."""
     if key_file is None:
         return None if token is None else MachineProof(token=token)
     key = key_file.read_text().strip()
