@@ -23,10 +23,12 @@ from iris.model.slice.scaling import Action, Availability, GroupStatus, Outlook
 from iris.model.slice.status import SliceState, SliceStatus, SliceStep
 from iris.model.units import format_duration
 
-#: Number of last actions shown to people. Programs get all that are kept.
+#: The number of actions that people see, the latest ones. Programs get all actions.
 LAST = 20
-#: States of slices that count against the limits of their group.
+#: The states of slices that count against the limits of their group.
 EXISTING = frozenset(SliceState) - {SliceState.FAILED, SliceState.DELETED}
+#: The settings of the autoscaler whose change `config_changes` reports.
+_AUTOSCALER = ("evaluation_interval", "observe_interval")
 
 
 def counts_json(counts: Mapping[SliceState, int]) -> dict[str, int]:
@@ -40,7 +42,7 @@ def counts_text(counts: Mapping[SliceState, int]) -> str:
 
 
 def _cluster_state(record: ClusterRecord) -> str:
-    """Returns whether a cluster runs, as far as this machine knows without asking it."""
+    """Returns the state of a cluster as this machine knows it. Does not ask the cluster."""
     if record.remote:
         return "STARTED"
     return "RUNNING" if record.alive() else "STOPPED"
@@ -143,7 +145,7 @@ def _evaluated(status: AutoscalerStatus, now: datetime) -> str:
 
 
 def problems(status: AutoscalerStatus) -> list[str]:
-    """Returns what blocks the autoscaler as a whole, one line for each cause."""
+    """Returns the problems that block the whole autoscaler, one line for each."""
     lines = [f"PAUSED    the autoscaler: {status.paused}"] if status.paused is not None else []
     lines += (
         [f"CLOSING   all slices are being deleted: {status.closing}"]
@@ -164,7 +166,7 @@ def problems(status: AutoscalerStatus) -> list[str]:
 
 
 def blocked(status: AutoscalerStatus) -> dict[str, str]:
-    """Returns the groups that cannot grow for now (`QUOTA_EXCEEDED` or `BACKOFF`), and why."""
+    """Returns the reason for each group that cannot grow now (`QUOTA_EXCEEDED` or `BACKOFF`)."""
     able = (
         Availability.AVAILABLE,
         Availability.AT_MAX,
@@ -179,7 +181,7 @@ def blocked(status: AutoscalerStatus) -> dict[str, str]:
 
 
 def slice_counts(status: AutoscalerStatus) -> dict[SliceState, int]:
-    """Counts all slices that were created, by state."""
+    """Returns the number of slices in each state."""
     states = [each.state for each in status.slices]
     return {state: states.count(state) for state in states}
 
@@ -195,8 +197,9 @@ def _why(status: GroupStatus, now: datetime) -> str:
 
 
 def groups(status: AutoscalerStatus) -> Listing[ScaleGroup]:
-    """Returns the listing of scale groups, with their last statuses. A group without a status was
-    not evaluated yet.
+    """Returns the listing of scale groups with their last statuses.
+
+    A group has no status before its first evaluation.
     """
     statuses = {each.group: each for each in status.groups}
 
@@ -248,7 +251,11 @@ def tasks_on(slice_id: str, hosts: Iterable[HostView]) -> list[str]:
 
 
 def slices(hosts: Sequence[HostView]) -> Listing[SliceRow]:
-    """Returns the listing of slices, with what runs on these hosts."""
+    """Returns the listing of slices.
+
+    Args:
+        hosts: the cluster's hosts, with their tasks.
+    """
     return Listing(
         Column("ID", "id", shortens=True),
         Column("STATE", "state"),
@@ -286,8 +293,9 @@ def slices(hosts: Sequence[HostView]) -> Listing[SliceRow]:
 
 
 def _addresses(slice_id: str, hosts: Iterable[HostView]) -> list[str]:
-    """Returns the addresses of the slice's hosts. A machine of a pool has the one that the
-    configuration has.
+    """Returns the addresses of the slice's hosts.
+
+    A machine over SSH has the address that the configuration names.
     """
     return [
         view.host.address for view in hosts if view.host.slice_id == slice_id and view.host.address
@@ -295,8 +303,10 @@ def _addresses(slice_id: str, hosts: Iterable[HostView]) -> list[str]:
 
 
 def _slice_hosts(hosts: Iterable[HostView]) -> Listing[Host]:
-    """Returns the listing of a slice's hosts, with what is free and what runs there as far as the
-    scheduler knows the host.
+    """Returns the listing of a slice's hosts.
+
+    Args:
+        hosts: the hosts that the scheduler knows, with their free resources and tasks.
     """
     views = {view.host.id: view for view in hosts}
     return Listing(
@@ -395,9 +405,7 @@ def _history(status: SliceStatus, now: datetime) -> str:
 
 
 def config_changes(before: ClusterConfig, after: ClusterConfig) -> list[str]:
-    """Returns what another configuration changes: one line for each group that is added, removed or
-    changed.
-    """
+    """Returns a line for each scale group that a new configuration adds, removes or changes."""
     old, new = (
         {group.name: group for group in scale_groups_of(config)} for config in (before, after)
     )
@@ -414,9 +422,6 @@ def config_changes(before: ClusterConfig, after: ClusterConfig) -> list[str]:
             lines.append(f"~ {name}: {', '.join(what)}")
     what = _changes(before.autoscaler, after.autoscaler, _AUTOSCALER)
     return [*lines, *([f"~ autoscaler: {', '.join(what)}"] if what else [])]
-
-
-_AUTOSCALER = ("evaluation_interval", "observe_interval")
 
 
 def _limits(group: ScaleGroup) -> str:

@@ -1,4 +1,4 @@
-"""Prints how jobs ended. Apart from `follow`, because most commands read no logs."""
+"""Follows the output and the state of a job until the job ends, and prints how it ended."""
 
 import asyncio
 import contextlib
@@ -20,12 +20,15 @@ from iris.model.job.spec import JobStatus
 from iris.model.states import JobState
 from iris.model.units import format_duration
 
+#: The seconds between two queries of a job's state. Each one asks the control plane.
+STATE_INTERVAL_S = 1.0
+
 
 def print_end(status: JobStatus) -> None:
-    """Prints how the job ended.
+    """Prints that the job succeeded.
 
     Raises:
-        JobFailed, JobCancelled: the job did not succeed; they set the exit code.
+        JobFailed, JobCancelled: the job did not succeed. The error determines the exit code.
     """
     ran = _after(status)
     if status.state is JobState.SUCCEEDED:
@@ -38,7 +41,7 @@ def print_end(status: JobStatus) -> None:
 
 
 def _after(status: JobStatus) -> str:
-    """Returns ` after 44s (ran 220ms)`: the time since the submission, and that of the run."""
+    """Returns ` after 44s (ran 220ms)`: the time from the submission, and from the start."""
     if status.finished_at is None:
         return ""
     whole = format_duration(max(timedelta(0), status.finished_at - status.submitted_at))
@@ -48,18 +51,15 @@ def _after(status: JobStatus) -> str:
     return f" after {whole}" if ran == whole else f" after {whole} (ran {ran})"
 
 
-#: Between checks of the state; each queries the control plane.
-STATE_INTERVAL_S = 1.0
-
-
 def attempt_mark(task: int, attempt: int, *, prefixed: bool) -> str:
+    """Returns the line that separates the output of two attempts."""
     return f"-- task {task}, attempt {attempt} --" if prefixed else f"-- attempt {attempt} --"
 
 
 async def follow_lines(
     reader: Reader, printer: Printer, ended: "asyncio.Future[None]", title: str
 ) -> None:
-    """Prints output until `ended` is done, and then the rest that was written before.
+    """Prints output until `ended` is done, and then the output that was written before that.
 
     Raises:
         IrisError: the store is gone.
@@ -78,11 +78,12 @@ async def follow_logs(
     *,
     utc: bool = False,
 ) -> None:
-    """Prints output until the job has ended and everything is printed. Prints on standard error why
-    no program runs yet.
+    """Prints output until the job has ended and all its output is printed.
+
+    Prints on standard error why no program runs yet.
 
     Args:
-        utc: lines have their times, which are in UTC; so are those of the states then.
+        utc: print times of states in UTC, because each line of output has its time in UTC.
     """
     async with _beside(
         _print_states(client, job, run_id, {JobState.PENDING, JobState.BUILDING}, utc=utc)
@@ -100,13 +101,14 @@ async def follow_job(
     upload: timedelta,
     remark: Awaitable[str],
 ) -> JobStatus:
-    """Follows logs and state until the job ends, and returns its last status. A terminal shows the
-    state in a block below.
+    """Follows logs and state until the job ends, and returns its last status.
+
+    A terminal shows the state in a block below the output.
 
     Args:
-        prefixed: lines have the number of their task.
-        upload: how long the job's files took.
-        remark: a text about the job that comes later, for standard error; empty: none.
+        prefixed: print the number of its task before each line.
+        upload: the time that the upload of the job's files took.
+        remark: a text for standard error that is known only later. An empty text is not printed.
     """
     printer = LinePrinter(
         prefixed=prefixed,
@@ -127,7 +129,7 @@ async def follow_job(
 
 @contextlib.asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Does this work while the block runs."""
+    """Runs the work while the block runs."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -159,8 +161,10 @@ async def _print_states(
     *,
     utc: bool = False,
 ) -> None:
-    """Prints changes of the job's state or reason on standard error, while the job is in one of
-    these states.
+    """Prints changes of the job's state or reason on standard error.
+
+    Args:
+        shown: the states that are printed.
     """
     printed = ""
     while True:

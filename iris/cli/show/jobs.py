@@ -1,5 +1,6 @@
-"""Formats jobs, tasks, attempts and hosts for people and for programs. The JSON's keys are a public
-contract (tests/cli).
+"""Formats jobs, tasks, attempts and hosts for people and for programs.
+
+The keys of the JSON are a public contract (tests/cli).
 """
 
 from collections import Counter
@@ -21,17 +22,17 @@ from iris.model.states import ENDED, LIVE, TaskState
 from iris.model.units import format_bytes, format_cpu, format_duration
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
-if TYPE_CHECKING:  # most commands do not need these; some come with the scheduler's state
+if TYPE_CHECKING:  # most commands do not need these; some import the scheduler's state
     from iris.client.jobs.usage import InUse
     from iris.messages.scheduler import HostView
     from iris.scheduling.reasons.forecast import Fit, Forecast
 
-#: The most characters of a job's command in a list.
+#: The highest number of characters that a list shows of a job's command.
 MAX_COMMAND = 60
 
 
 def amounts_json(amounts: dict[str, int]) -> dict[str, float | int]:
-    """Returns the amounts under names that carry their units: `cpu` in cores, sizes in bytes."""
+    """Returns the amounts with units in their names: `cpu` in cores, `memory_bytes`."""
     units = {"cpu": "cpu", "memory": "memory_bytes", "disk": "disk_bytes", "device": "devices"}
     return {
         units[name]: amount / 1000 if name == "cpu" else amount for name, amount in amounts.items()
@@ -104,10 +105,10 @@ def _numbered(row: JobRow) -> str:
 
 
 def job_tree(rows: Sequence[JobRow]) -> str:
-    """Returns a table of the jobs with those that belong to a job below it, the first one first, by
-    their last names.
+    """Returns a table in which each job's child jobs are below it, the oldest child first.
 
-    A job whose parent is not among the rows stands by itself, with its whole id.
+    The table shows the last part of a child's id. A job whose parent is not among the rows is at
+    the left, with its whole id.
     """
     known = {(row.id, row.run) for row in rows}
     below: dict[str | None, list[JobRow]] = {}
@@ -134,8 +135,11 @@ def job_tree(rows: Sequence[JobRow]) -> str:
 
 
 def children_text(rows: Sequence[JobRow], most: int = 5) -> str:
-    """Returns how many jobs belong to a job, in which states, and the names of the first live
-    ones.
+    """Returns the number of child jobs, their number by state, and the ids of the first live ones.
+
+    Args:
+        rows: the child jobs.
+        most: the highest number of ids.
     """
     counts = Counter(state_text(row) for row in sorted(rows, key=lambda row: row.state.ended))
     live = [f"{row.id} {state_text(row)}" for row in rows if not row.state.ended]
@@ -167,8 +171,8 @@ def status_text(
     """Formats a job and its tasks, for people.
 
     Args:
-        submission: the lines that say what it was submitted with.
-        children: the jobs that belong to it.
+        submission: the text about its submission (`submission_text`).
+        children: its child jobs.
     """
     times = [f"submitted {age(status.submitted_at, now)} ago"]
     if status.started_at:
@@ -192,9 +196,7 @@ def status_text(
 
 
 def _ran_until(status: JobStatus, now: datetime) -> datetime:
-    """Returns the end of the time in which the job ran. One that waits for another attempt ran
-    until the end of its last one.
-    """
+    """Returns until when the job ran. If it waits for another attempt, its last attempt's end."""
     if status.finished_at is not None or any(task.state in LIVE for task in status.tasks):
         return status.finished_at or now
     return max(
@@ -203,8 +205,9 @@ def _ran_until(status: JobStatus, now: datetime) -> datetime:
 
 
 def listed_text(row: JobRow, now: datetime) -> str:
-    """Formats what lists show of a job, for people: its state may have changed since its control
-    plane answered last.
+    """Formats a job as lists show it, for people.
+
+    The state may be older, because the control plane does not answer.
     """
     tasks = "unknown" if row.tasks is None else str(row.tasks)
     facts = {"command": row.command, "tasks": f"{tasks}; their states were not asked"}
@@ -221,8 +224,10 @@ def _family(parent: str | None, children: Sequence[JobRow]) -> list[str]:
 
 
 def uses(requested: Resources) -> "Listing[InUse]":
-    """Returns the listing of what running tasks use, beside what each of them requested where the
-    two can be compared.
+    """Returns the listing of the resource use of running tasks.
+
+    Args:
+        requested: the resources that each task requested, which some columns show beside the use.
     """
     cores = format_cpu(requested.cpu_millis)
     return Listing(
@@ -292,8 +297,9 @@ FITS: "Listing[Fit]" = Listing(
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
-    """Returns the same keys for every job. The code of a job that does not wait is its state, and
-    its numbers are empty.
+    """Returns an explanation as JSON, with the same keys for every job.
+
+    For a job that does not wait, the code is the job's state, and the numbers are empty.
     """
     refusal = explanation.refusal or Refusal(code=RefusalCode.UNKNOWN, message="")
     numbers = refusal.model_dump(mode="json")
@@ -333,10 +339,10 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
 
 
 def explanation_text(explanation: Explanation, now: datetime, submission: str = "") -> str:
-    """Formats why a job is in its state, for people.
+    """Formats the explanation of a job's state, for people.
 
     Args:
-        submission: as for `status_text`.
+        submission: the text about its submission (`submission_text`).
     """
     refusal = explanation.refusal
     lines = [
@@ -388,7 +394,7 @@ def forecast_json(found: "Forecast") -> dict[str, Any]:
 
 
 def forecast_text(spec: JobSpec, found: "Forecast") -> str:
-    """Formats what would happen to a job, for people."""
+    """Formats the forecast for a job, for people: whether it would start now."""
     what = (
         "the job"
         if spec.replicas == 1 or spec.coscheduling
@@ -413,7 +419,7 @@ def forecast_text(spec: JobSpec, found: "Forecast") -> str:
 
 
 def _host_state(view: "HostView") -> str:
-    """Returns READY, or how the host is closed: CORDONED, DRAINED, QUARANTINED, PAUSED."""
+    """Returns READY, or why the host takes no tasks: CORDONED, DRAINED, QUARANTINED, PAUSED."""
     if not view.closed:
         return "READY"
     by = view.closed.partition(":")[0]
@@ -423,7 +429,7 @@ def _host_state(view: "HostView") -> str:
 
 
 def free_text(view: "HostView") -> str:
-    """Formats what is free on a host, its accelerators first."""
+    """Formats the free resources of a host, its accelerators first."""
     device, count = view.host.resources.device, view.free.get("device", 0)
     if device is None or not count:
         return format_amounts(view.free)
@@ -504,19 +510,19 @@ def _headline(name: str, state: str, text: str) -> str:
 
 
 class TaskPage(NamedTuple):
-    """Some tasks of a job."""
+    """A page of a job's tasks."""
 
     tasks: tuple[TaskStatus, ...]
-    #: The number of tasks by state, of all; empty if the page has all tasks.
+    #: The number of all tasks of the job by state. It is empty if the page has all tasks.
     counts: str
-    #: What is not on the page; empty: nothing.
+    #: The number of the page and of its tasks. It is empty if the page has all tasks.
     rest: str
 
 
 def page_of_tasks(tasks: Sequence[TaskStatus], text: str, limit: int, page: int) -> TaskPage:
-    """Returns a page of the tasks with the text in their state, host or reason.
+    """Returns a page of the tasks that have the text in their state, host or reason.
 
-    If not all tasks fit on one page, those that did not succeed come first, then those that run.
+    If there are several pages, failed tasks come first, then running, waiting and succeeded ones.
     """
     found = [
         task
@@ -544,6 +550,7 @@ def page_of_tasks(tasks: Sequence[TaskStatus], text: str, limit: int, page: int)
 
 
 def _rank(task: TaskStatus) -> int:
+    """Returns the place of a task in the order of `page_of_tasks`."""
     if task.state in ENDED:
         return 3 if task.state is TaskState.SUCCEEDED else 0
     return 1 if task.state in LIVE else 2
