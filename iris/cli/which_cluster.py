@@ -1,4 +1,4 @@
-"""Implements `iris config`."""
+"""Implements `iris config`: which cluster, user and directory commands use, and why."""
 
 import os
 from typing import NamedTuple
@@ -18,10 +18,12 @@ from iris.model.errors import IrisError
 
 
 class Setting(NamedTuple):
-    """What a command would use, and what decides it."""
+    """A setting that commands use."""
 
     name: str
+    #: None: the setting has no value; the origin says why.
     value: str | None
+    #: The option, variable or file that decides the value.
     origin: str
 
 
@@ -58,8 +60,8 @@ def settings(cluster: ClusterRef | IrisError, origin: str) -> list[Setting]:
     """Returns the settings of commands.
 
     Args:
-        cluster: the cluster that is chosen; an error: why none is.
-        origin: what has chosen it.
+        cluster: the selected cluster, or the error of the selection.
+        origin: the option or variable that has selected it.
     """
     found = [
         Setting("cluster", None, str(cluster))

@@ -1,4 +1,4 @@
-"""Implements `iris cluster cleanup`."""
+"""Implements `iris cluster cleanup`, which deletes the leftovers of clusters."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -109,8 +109,13 @@ def _end(
     do: Callable[[], None],
     unreachable: Mapping[str, str] | None = None,
 ) -> None:
-    """Prints what was found, and deletes it if `really` is set. Prints JSON after the deletion,
-    because that may fail.
+    """Prints the leftovers, and deletes them if `really` is set.
+
+    Prints JSON after the deletion, because the deletion may fail.
+
+    Args:
+        do: deletes the leftovers.
+        unreachable: why some zones could not be listed.
     """
     for each in () if as_json else found:
         click.echo(f"{'deleting' if really else 'would delete'} {each}")

@@ -390,7 +390,7 @@ def _location_json(record: ClusterRecord) -> dict[str, Any]:
 
 
 def _location(record: ClusterRecord) -> str:
-    """Formats where the cluster is."""
+    """Formats the location of the cluster: its addresses, store and machine."""
     lines = [
         f"Temporal  {record.address}, namespace {record.namespace}",
         f"Web UI    {record.ui or '-'}",

@@ -29,11 +29,14 @@ from iris.client.operate.local.controller import controller_of, gcp_controller
 from iris.model.errors import NotFound, Rejected
 from iris.model.names import ENV_PAYLOAD_KEYS
 
+#: The output of `codec-server`.
 _CODEC_SERVER = """\
 decrypts payloads for {ui} until Ctrl-C
-in the Web UI, click the glasses (Configure Codec Server), choose "Use my browser setting", and paste:
+in the Web UI, click the glasses (Configure Codec Server), choose "Use my browser setting",
+and paste:
 {endpoint}
 keep this address to yourself: who has it can decrypt on this machine while this command runs"""
+#: The remedy for a control plane that runs on a machine with other programs.
 NO_MACHINE = "its control plane has no machine of its own; see: iris debug logs"
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -43,6 +46,7 @@ def _set_config(ctx: click.Context, _: click.Parameter, value: Path | None) -> N
         ctx.find_root().obj["config"] = value
 
 
+#: `--config` of `debug` and of each of its commands.
 config_option = click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -109,6 +113,7 @@ def health(ctx: click.Context, as_json: bool) -> None:
 
 
 async def _checks(cluster: ClusterRef) -> list[Check]:
+    """Checks the service, and through it the other parts of the cluster if the service answers."""
     await locate(cluster)
     clients: list[AsyncIrisClient] = []
 
@@ -133,8 +138,8 @@ async def _checks(cluster: ClusterRef) -> list[Check]:
 def codec_server(ctx: click.Context, port: int, as_json: bool) -> None:
     """Decrypt payloads for the Web UI, until Ctrl-C. Needs the cluster's keys: IRIS_PAYLOAD_KEYS.
 
-    Prints an address for the Web UI's settings, in which only your own browser may have it: who
-    knows it can decrypt on this machine. It has a secret that is new at each start.
+    Prints an address for the settings of the Web UI in your browser. Keep it to yourself: who knows
+    it can decrypt on this machine. It contains a secret that is new at each start.
     """
     from iris.client.connect.encryption import payload_keys
     from iris.client.operate.codec_server import CodecServer

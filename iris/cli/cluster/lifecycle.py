@@ -1,6 +1,4 @@
-"""Implements `iris cluster stop | restart | reload | tunnel`: the operations on a cluster that was
-started.
-"""
+"""Implements `iris cluster stop | restart | reload | tunnel`: operations on a started cluster."""
 
 import asyncio
 from pathlib import Path
@@ -29,6 +27,11 @@ from iris.platforms.local import MAX_LOCAL_HOSTS
 
 if TYPE_CHECKING:
     from iris.client.operate.controller import ControllerProtocol, StopPlan
+
+#: The part of the question of `stop` about jobs, if the control plane does not answer.
+_SILENT = "Its control plane does not answer: its machines are deleted directly."
+#: The same, if the machine of the control plane does not exist.
+_MISSING = "Its control plane has no machine: its slices are deleted directly."
 
 
 @click.command(cls=Command)
@@ -184,15 +187,11 @@ def tunnel(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
     show_tunnel(ctx, selected(ctx, name, file).known(), as_json)
 
 
-#: Shown instead of the running jobs.
-_SILENT = "Its control plane does not answer: its machines are deleted directly."
-_MISSING = "Its control plane has no machine: its slices are deleted directly."
-
 COMMANDS = (stop, restart, reload_, tunnel, cleanup, gc)
 
 
 def _confirm(plan: "StopPlan") -> None:
-    """Asks the user to confirm the stop."""
+    """Asks the user to confirm the stop, and shows what happens to jobs."""
     if plan.silent:
         show_progress(plan.silent)
     what = f"{plan.jobs} live job(s) " + (
@@ -206,12 +205,10 @@ def _confirm(plan: "StopPlan") -> None:
 def _controller(
     ctx: click.Context, name: str | None, file: Path | None, steps: Steps
 ) -> "tuple[str, ControllerProtocol]":
-    """Returns the name and the control plane of the selected cluster, running or not. It reports to
-    `steps`.
+    """Returns the name and the control plane of the selected cluster, running or not.
 
-    Raises:
-        NotFound: there is no such cluster, or there are several.
-        InvalidConfig, InvalidValue: the configuration cannot be used.
+    Args:
+        steps: shows the steps of the control plane's operations.
     """
     from iris.client.operate.local.controller import controller_of
 
@@ -220,7 +217,7 @@ def _controller(
 
 
 def check_size(config: ClusterConfig) -> None:
-    """Refuses a configuration that starts with more hosts than one machine can have."""
+    """Rejects a configuration that starts more hosts than one machine can have."""
     total = sum(group.min_slices * group.hosts for group in scale_groups_of(config))
     if total > MAX_LOCAL_HOSTS:
         raise click.UsageError(
@@ -230,7 +227,7 @@ def check_size(config: ClusterConfig) -> None:
 
 
 def _plan_text(plan: "StopPlan") -> str:
-    """Formats what a stop would do, for people."""
+    """Formats the plan of a stop, for people."""
     unseen = [
         f"zone {zone} could not be listed: {why}" for zone, why in sorted(plan.unreachable.items())
     ]
@@ -257,6 +254,7 @@ def _plan_text(plan: "StopPlan") -> str:
 
 
 def _left_text(plan: "StopPlan", done: str = "deleted") -> str:
+    """Returns which leftovers of a cluster that does not run are deleted."""
     left = [f"{len(plan.slices)} slice(s)"] if plan.slices else []
     left += [f"{len(plan.processes)} process(es)"] if plan.processes else []
     left += (

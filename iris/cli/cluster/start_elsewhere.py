@@ -1,4 +1,4 @@
-"""Starts clusters whose hosts are not on this machine."""
+"""Starts clusters with hosts on other machines: in a cloud, or over SSH."""
 
 from pathlib import Path
 from typing import Any
@@ -11,32 +11,24 @@ from iris.cli.show.progress import Steps
 from iris.client.connect.clusters import ClusterRecord, read_record
 from iris.config import load_written
 
-#: Options of `iris cluster start` that describe a cluster on this machine.
+#: The options of `iris cluster start` that only a cluster on this machine can have.
 _LOCAL_ONLY = (
-    *(
-        "name",
-        "hosts",
-        "tpu",
-        "slices",
-        "ephemeral",
-        "agents",
-        "cpu",
-        "memory",
-        "disk",
-        "device",
-        "attribute",
-    ),
+    *("name", "hosts", "tpu", "slices", "ephemeral", "agents"),
+    *("cpu", "memory", "disk", "device", "attribute"),
     *("preemption", "patience", "min_run_time"),
 )
 
 
 def start(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord | None:
-    """Starts the configuration's cluster and returns its record, or prints the requests to the
-    cloud.
+    """Starts the cluster of a configuration, and returns its record.
+
+    Args:
+        given: the options of the command.
+        dry_run: print the requests to the cloud, start nothing, and return None.
 
     Raises:
-        InvalidValue: this version cannot start it from here.
-        IrisError: it did not start.
+        InvalidValue: this version cannot start the cluster from this machine.
+        IrisError: the cluster did not start.
     """
     from iris.client.operate.local.controller import create_controller
 

@@ -26,7 +26,7 @@ from iris.model.units import format_duration
 if TYPE_CHECKING:
     from iris.client.operate.validation import CaseResult
 
-#: Gives an `accelerators.Tpu`.
+#: The value is an `accelerators.Tpu`.
 KIND = Parsed("variant", lambda text: accelerators.tpu(text, "tpu-type"))
 CASES: "Listing[CaseResult]" = Listing(
     Column("CASE", "name"),
@@ -117,5 +117,5 @@ def validate(
 
 
 def rounded(seconds: float) -> timedelta:
-    """Rounds to a tenth of a second, for people."""
+    """Returns the duration, rounded to a tenth of a second."""
     return timedelta(seconds=round(seconds, 1))

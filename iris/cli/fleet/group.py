@@ -31,8 +31,7 @@ def list_groups(ctx: click.Context, as_json: bool) -> None:
 
 
 async def _known(client: AsyncIrisClient) -> Known:
-    from iris.cli.fleet.without_control_plane import (
-        known_groups,  # most of the time the control plane answers
-    )
+    # rarely needed: most of the time the control plane answers
+    from iris.cli.fleet.without_control_plane import known_groups
 
     return await known_groups(client)

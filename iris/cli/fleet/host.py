@@ -1,5 +1,6 @@
-"""Implements `iris host list | show | cordon | uncordon | drain`. `host_ssh` and `host_machines`
-have the others.
+"""Implements `iris host list | show | cordon | uncordon | drain`.
+
+`host_ssh` and `host_machines` implement the other commands of the group.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -102,9 +103,8 @@ def drain(
 
 
 async def _known(client: AsyncIrisClient, host: str | None = None) -> Known:
-    from iris.cli.fleet.without_control_plane import (
-        known_hosts,  # most of the time the control plane answers
-    )
+    # rarely needed: most of the time the control plane answers
+    from iris.cli.fleet.without_control_plane import known_hosts
 
     return await known_hosts(client, host)
 
@@ -115,6 +115,8 @@ def _each(
     work: Callable[[AsyncIrisClient, str], Awaitable[None]],
     done: str,
 ) -> None:
+    """Runs the work for each host, and prints that the host is `done`."""
+
     async def one(client: AsyncIrisClient, name: str) -> str:
         await work(client, name)
         return f"host {name} {done}"

@@ -1,5 +1,6 @@
-"""Implements `iris host add | remove`: machines over SSH join and leave a cluster, and its
-configuration file follows.
+"""Implements `iris host add | remove` for machines over SSH.
+
+Both change the cluster's configuration file, and the cluster itself if it runs.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from iris.cli.command import Command
 from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import DURATION, dry_run_option, group_option, yes_option
 from iris.cli.run import selected
+from iris.cli.show.columns import several
 from iris.cli.show.messages import confirm, show_progress
 from iris.cli.show.progress import Steps
 from iris.model.errors import IrisError, Rejected, Unreachable
@@ -131,7 +133,7 @@ def remove(
     iris host remove 10.0.0.14 --config lab.yaml
     iris host remove gpu5 gpu6 --config lab.yaml --deadline 2h
     """
-    from iris.config.edit_hosts import remove_hosts, retire_hosts  # as above
+    from iris.config.edit_hosts import remove_hosts, retire_hosts
     from iris.config.machine_choice import addresses_in, machines_to_remove
 
     if give_up and deadline is not None:
@@ -169,21 +171,17 @@ def remove(
 
 
 def _cluster(ctx: click.Context, file: Path, steps: Steps) -> "ConfiguredCluster":
-    from iris.client.operate.configured_cluster import (
-        ConfiguredCluster,  # imports the local cluster
-    )
+    # imports the local cluster
+    from iris.client.operate.configured_cluster import ConfiguredCluster
 
     return ConfiguredCluster.find(selected(ctx, None, file), file, steps)
 
 
 def _check(text: str, group: str, addresses: Collection[str]) -> None:
-    """Asks the machines what they have. Prints warnings.
+    """Logs in to the machines, and checks that each can be a host of the group. Prints warnings.
 
     Args:
-        text: the configuration that lists them.
-
-    Raises:
-        Rejected: one cannot be a host of the group.
+        text: the configuration that lists the machines.
     """
     from iris.client.operate.manual.survey import ask_machines
     from iris.client.operate.platforms import secret_reader
@@ -214,7 +212,7 @@ def _check(text: str, group: str, addresses: Collection[str]) -> None:
 
 
 def _show(cluster: "ConfiguredCluster", changed: str) -> None:
-    """Prints what changes in the file, and what else of it the cluster does not have yet."""
+    """Prints the changes of the file, also earlier ones that the cluster does not have yet."""
     from iris.cli.show.fleet import config_changes
 
     if cluster.applied is not None and (lines := config_changes(cluster.applied, cluster.config)):
@@ -246,9 +244,8 @@ def _confirm(
         ]
 
     if running := asyncio.run(tasks()):
-        few = ", ".join(running[:3]) + (f" and {len(running) - 3} more" if len(running) > 3 else "")
         confirm(
-            f"Remove {', '.join(addresses)}? {few} will be"
+            f"Remove {', '.join(addresses)}? {several(running)} will be"
             f" stopped{' at the deadline' if deadline else ''}."
         )
 
@@ -256,7 +253,7 @@ def _confirm(
 def _give_back(
     cluster: "ConfiguredCluster", addresses: Collection[str], deadline: timedelta, steps: Steps
 ) -> None:
-    """Waits until nothing of the cluster is on the machines. An error says how to finish."""
+    """Waits until the machines have nothing of the cluster. An error says how to finish."""
     from iris.client.operate.controller import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
     from iris.client.operate.manual.leaving import give_machines_back
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from iris.config import ClusterConfig
     from iris.platforms.manual.settings import HostAccess, ManualSettings
 
+#: The remedy if no machines over SSH are known.
+_NAME_IT = "if it has, name its configuration with --config FILE"
+
 
 @click.command(cls=Command, name="ssh")
 @click.argument("host", shell_complete=names_of(Kind.HOSTS))
@@ -41,9 +44,8 @@ def ssh(ctx: click.Context, host: str, command: tuple[str, ...], file: Path | No
     iris host ssh gpu1 -- nvidia-smi
     iris host ssh gpu1 -- 'dmesg | tail'
     """
-    from iris.platforms.manual.ssh_options import (
-        ssh_command,  # imports the configuration's schema, which few commands need
-    )
+    # imports the configuration's schema, which few commands need
+    from iris.platforms.manual.ssh_options import ssh_command
 
     cluster = selected(ctx, None, file)
     config = _config_of(cluster)
@@ -81,7 +83,7 @@ def print_ssh_config(ctx: click.Context, name: str | None, file: Path | None) ->
     \b
     iris ssh-config > ~/.ssh/iris.conf    and in ~/.ssh/config: Include iris.conf
     """
-    from iris.platforms.manual.ssh_options import ssh_config  # as above
+    from iris.platforms.manual.ssh_options import ssh_config
 
     cluster = selected(ctx, name, file)
     settings = _settings_of(_config_of(cluster))
@@ -92,11 +94,8 @@ def print_ssh_config(ctx: click.Context, name: str | None, file: Path | None) ->
     click.echo(ssh_config(settings), nl=False)
 
 
-_NAME_IT = "if it has, name its configuration with --config FILE"
-
-
 def _config_of(cluster: ClusterRef) -> "ClusterConfig | None":
-    """Returns the cluster's configuration; None: it is not known here."""
+    """Returns the cluster's configuration if this machine knows it."""
     if cluster.config is not None or cluster.record is None:
         return cluster.config
     from iris.client.operate.local.controller import known_config  # imports the local cluster
@@ -105,12 +104,13 @@ def _config_of(cluster: ClusterRef) -> "ClusterConfig | None":
 
 
 def _settings_of(config: "ClusterConfig | None") -> "ManualSettings | None":
-    from iris.platforms.manual.settings import manual_settings  # as above
+    from iris.platforms.manual.settings import manual_settings
 
     return manual_settings(config, "") if config is not None else None
 
 
 def _listed(settings: "ManualSettings | None", address: str) -> "HostAccess | None":
+    """Returns the machine with this address, if the configuration lists it."""
     machines = settings.all_hosts if settings is not None else ()
     return next((each for each in machines if each.address == address), None)
 
@@ -120,7 +120,7 @@ async def _named(client: AsyncIrisClient, name: str) -> Host:
 
 
 def _also_no_machine(error: IrisError, name: str, settings: "ManualSettings") -> IrisError:
-    """Returns the error of a search for a host, with the machines that could be meant."""
+    """Returns the error that a name is neither a host nor a machine, with the known machines."""
     machines = [each.address for each in settings.all_hosts]
     few = ", ".join(machines[:10]) + (", …" if len(machines) > 10 else "")
     return NotFound(
@@ -130,9 +130,7 @@ def _also_no_machine(error: IrisError, name: str, settings: "ManualSettings") ->
 
 
 def _elsewhere(host: Host, config: "ClusterConfig | None") -> str:
-    """Returns why Iris does not log in to a host that it does not reach over SSH, and how to get
-    there.
-    """
+    """Returns why Iris does not log in to this host, and how the user can log in."""
     group = (
         config.scale_groups.get(str(host.attributes.get(SCALE_GROUP)))
         if config is not None

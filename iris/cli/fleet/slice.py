@@ -17,6 +17,7 @@ from iris.cli.parameters import (
 )
 from iris.cli.run import Known, for_each, with_client
 from iris.cli.show import fleet as render_fleet
+from iris.cli.show.columns import several
 from iris.cli.show.messages import confirm, print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.fleet.slices import SliceRow
@@ -92,9 +93,8 @@ def show(ctx: click.Context, slice_id: str, as_json: bool) -> None:
 async def _known(
     client: AsyncIrisClient, wanted: Callable[[SliceRow], bool], *, one: bool = False
 ) -> Known:
-    from iris.cli.fleet.without_control_plane import (
-        known_slices,  # most of the time the control plane answers
-    )
+    # rarely needed: most of the time the control plane answers
+    from iris.cli.fleet.without_control_plane import known_slices
 
     return await known_slices(client, wanted, one=one)
 
@@ -155,9 +155,7 @@ def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) 
 
     ids, tasks = with_client(ctx, busy) if not yes else ([], [])
     if tasks:
-        few = ", ".join(tasks[:3]) + (f" and {len(tasks) - 3} more" if len(tasks) > 3 else "")
-        question = f"Delete {', '.join(ids)}? {few} will be stopped."
-        confirm(question)
+        confirm(f"Delete {', '.join(ids)}? {several(tasks)} will be stopped.")
 
     async def one(client: AsyncIrisClient, prefix: str) -> str:
         slice_id, state = await client.slices.delete(prefix, reason)

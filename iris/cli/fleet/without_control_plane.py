@@ -1,4 +1,4 @@
-"""Formats what is known of hosts, slices and scale groups while no control plane answers."""
+"""Formats the known facts of hosts, slices and scale groups while no control plane answers."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -39,7 +39,10 @@ _SLICES: Listing[SliceRow] = Listing(
 
 
 async def known_hosts(client: AsyncIrisClient, host: str | None = None) -> Known:
-    """Returns the hosts, or one host, whose agents report to the service.
+    """Returns the hosts with agents that report to the Temporal service.
+
+    Args:
+        host: return only this host.
 
     Raises:
         IrisError: the service does not answer, or has no list of agents.
@@ -62,10 +65,10 @@ async def known_hosts(client: AsyncIrisClient, host: str | None = None) -> Known
 async def known_slices(
     client: AsyncIrisClient, wanted: Callable[[SliceRow], bool], *, one: bool = False
 ) -> Known:
-    """Returns the wanted slices as the service lists them.
+    """Returns the wanted slices as the Temporal service lists them.
 
     Args:
-        one: only one is wanted.
+        one: the user has named one slice.
 
     Raises:
         IrisError: the service does not answer.
@@ -77,10 +80,10 @@ async def known_slices(
 
 
 async def known_groups(client: AsyncIrisClient, *, of_autoscaler: bool = False) -> Known:
-    """Returns the scale groups of the configuration that the cluster was started with from here.
+    """Returns the scale groups of the configuration with which this machine started the cluster.
 
     Args:
-        of_autoscaler: they are a part of the autoscaler's state.
+        of_autoscaler: the user has asked for the state of the autoscaler.
     """
     from iris.client.fleet.cluster import scaling_settings
     from iris.client.operate.local.controller import known_config
@@ -110,5 +113,12 @@ def _known(
     not_asked: str,
     fields: dict[str, Any] | None = None,
 ) -> Known:
+    """Returns the known part with an explanation for people.
+
+    Args:
+        what: names the known part.
+        text: the known part.
+        not_asked: names the missing parts.
+    """
     silent = f"the control plane of cluster {client.record.name} does not answer"
     return Known(f"{silent}; {what}:\n{text}\nnot asked: {not_asked}", not_asked, fields)

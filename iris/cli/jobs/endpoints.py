@@ -33,11 +33,10 @@ ENDPOINTS: Listing[Endpoint] = Listing(
 @cluster_option
 @click.pass_context
 def endpoints(ctx: click.Context, job: str, prefix: str, as_json: bool) -> None:
-    """List the addresses that the tasks of JOB, and of the jobs that belong to it, have made known
-    by name.
+    """List the addresses that the tasks of JOB, and of its child jobs, have registered by name.
 
-    An endpoint is there as long as the attempt that registered it, with
-    iris.context().register_endpoint.
+    A program registers an endpoint with iris.context().register_endpoint. It is removed when the
+    attempt ends.
     """
 
     async def work(client: AsyncIrisClient) -> None:

@@ -173,13 +173,16 @@ def _files(count: int) -> str:
 
 
 def _printable(file: OutputFile) -> str:
-    """Returns the path on one line, without characters that a terminal would interpret."""
+    """Returns the path without line breaks and control characters."""
     return "".join(each if each.isprintable() else "�" for each in str(file.path))
 
 
 @contextmanager
 def _progress(files: list[OutputFile]) -> Iterator[Callable[[Fetched], None]]:
-    """Shows the progress on standard error: a bar on a terminal, else a line for each file."""
+    """Yields a function to call after each file.
+
+    It shows the progress on standard error: a bar on a terminal, elsewhere a line for each file.
+    """
     if not is_live():
         yield lambda fetched: click.echo(
             f"{format_bytes(fetched.file.size):>10}  {fetched.to}", err=True

@@ -141,7 +141,7 @@ class _Output(NamedTuple):
 
     #: Only lines since this time, in milliseconds since 1970.
     since: int | None
-    #: Only so many lines of the end.
+    #: Only this number of lines, the last ones.
     tail: int | None
     follow: bool
     timestamps: bool

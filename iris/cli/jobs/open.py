@@ -45,8 +45,9 @@ def open_(ctx: click.Context, job: str, only_print: bool) -> None:
 
 
 def _has_browser() -> bool:
-    """Returns whether a browser would open before the user's eyes: in a graphical session that is
-    not another machine's.
+    """Returns whether a browser would open on the user's screen.
+
+    It does in a graphical session, unless the user has logged in from another machine.
     """
     graphical = sys.platform == "darwin" or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")

@@ -59,6 +59,7 @@ def port_forward(ctx: click.Context, job: str, ports: tuple[str, ...]) -> int:
 
 
 async def _forward(forward: PortForward, where: TaskLocation, wanted: list[ForwardedPort]) -> int:
+    """Listens on the local ports until the forwarding ends, which is an error."""
     ready = await forward.ready()
     for each, port in zip(wanted, ready.ports, strict=True):
         local = await forward.listen(each.local, port)
@@ -75,11 +76,13 @@ def _tell(reason: str) -> None:
 
 
 class _Signals:
-    """Cancels the current task at SIGTERM and SIGHUP, as `asyncio.run` does at SIGINT, so that
-    nothing is left on the host.
+    """Cancels the current task at SIGTERM and SIGHUP, as `asyncio.run` does at SIGINT.
+
+    So the command cleans up on the host before it ends.
     """
 
     def __init__(self) -> None:
+        #: The number of the signal that ended the command.
         self.received: int | None = None
 
     def __enter__(self) -> "_Signals":

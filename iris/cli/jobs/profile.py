@@ -14,12 +14,13 @@ from iris.client.jobs.exec_session import TaskLocation, new_session
 from iris.messages.exec import Profile, ProfileFormat, ProfileRequest
 from iris.model.errors import InvalidValue
 
-#: File suffixes of the formats that other programs read.
+#: The suffix of the file in which each format is saved.
 _ENDINGS = {
     ProfileFormat.FLAMEGRAPH: "svg",
     ProfileFormat.SPEEDSCOPE: "speedscope.json",
     ProfileFormat.RAW: "txt",
 }
+#: The formats of a recording. A dump is a single sample.
 _RECORDED = [each.value for each in ProfileFormat if each is not ProfileFormat.DUMP]
 
 

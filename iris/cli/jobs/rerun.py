@@ -30,8 +30,8 @@ from iris.client.views import Submitted
     multiple=True,
     metavar="NAME[=SOURCE]",
     help=(
-        "Give the new job this secret again, as with `iris submit`: those of the submitter are"
-        " deleted with a job. Repeatable."
+        "Give the new job this secret again, as with `iris submit`: the submitter's secrets are"
+        " deleted when a job ends. Repeatable."
     ),
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only the job's id.")

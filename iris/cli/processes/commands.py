@@ -331,7 +331,7 @@ def _check_membership(
 
 
 def _use_keys_of(cluster: ClusterRecord) -> None:
-    """Lets this process find the keys of users' secrets if the cluster runs on this machine."""
+    """Uses the keys of users' secrets of a cluster that runs on this machine."""
     from iris.client.connect.clusters import cluster_dir
     from iris.client.connect.secret_keys import use_keys_of
 

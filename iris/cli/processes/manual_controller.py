@@ -1,5 +1,6 @@
-"""Implements `iris controller manual`: what runs on the machine of a control plane that another
-machine operates over SSH.
+"""Implements `iris controller manual`, which operates the control plane on this machine.
+
+A client on another machine runs these commands over SSH.
 """
 
 import asyncio
@@ -67,7 +68,7 @@ def reload_(file: Path) -> None:
     help="A host that will not come back. Repeatable.",
 )
 def stop(file: Path, give_up: tuple[str, ...]) -> None:
-    """Give back the hosts, and end the control plane."""
+    """Give back the hosts, and stop the control plane."""
     from iris.client.operate.local.controller import LocalController
 
     controller = LocalController(_config_of(file), progress=show_progress)
@@ -92,10 +93,8 @@ def rotate(file: Path) -> None:
 
 
 def _config_of(file: Path) -> "ClusterConfig":
-    """Returns the configuration as it is for the machine on which this runs."""
-    from iris.config import (  # agents share the module of this command, and load no configuration
-        load_config,
-        on_its_machine,
-    )
+    """Returns the configuration, changed for the machine of the control plane."""
+    # agents import this module, too, and need no configuration
+    from iris.config import load_config, on_its_machine
 
     return on_its_machine(load_config(file))

@@ -10,8 +10,8 @@ from iris.cli.command import Command
 @click.command(cls=Command, name="pool-worker")
 @click.argument("python")
 def pool_worker(python: str) -> int:
-    """Run the calls of a pool (iris.WorkerPool) with the interpreter PYTHON. The tasks of the
-    pool's jobs do this.
+    """Run the calls of a pool (iris.WorkerPool) with the interpreter PYTHON. The tasks of a pool's
+    jobs run this command.
     """
     from iris.client.pool.worker import work
 
