@@ -11,9 +11,9 @@ import click
 from iris.cli.command import Command
 from iris.cli.parameters import DURATION, cluster_option
 from iris.cli.run import locate, selected
-from iris.cli.show import fleet as render_fleet
-from iris.cli.show import jobs as render
+from iris.cli.show.fleet import GROUPS, problems
 from iris.cli.show.full_screen import full_screen
+from iris.cli.show.jobs import JOBS
 from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
@@ -117,11 +117,9 @@ def top_json(view: View) -> dict[str, Any]:
         "user": view.user,
         "hosts": counts,
         "queue": queue,
-        "groups": None
-        if scaling is None
-        else [render_fleet.GROUPS.json(each) for each in scaling.groups],
-        "problems": None if scaling is None else render_fleet.problems(scaling),
-        "jobs": None if jobs is None else [render.JOBS.json(row) for row in jobs],
+        "groups": None if scaling is None else [GROUPS.json(each) for each in scaling.groups],
+        "problems": None if scaling is None else problems(scaling),
+        "jobs": None if jobs is None else [JOBS.json(row) for row in jobs],
         "not_asked": "; ".join(view.unknown),
     }
 
@@ -136,13 +134,13 @@ def top_text(view: View, now: datetime) -> str:
     if view.snapshot is not None and view.snapshot.paused is not None:
         lines.append(f"PAUSED  {view.snapshot.paused}")
     if view.autoscaler is not None:
-        lines += [*render_fleet.problems(view.autoscaler)]
+        lines += [*problems(view.autoscaler)]
     lines += [f"unknown  {each}" for each in view.unknown]
     parts = ["\n".join(lines)]
     if view.autoscaler is not None and view.autoscaler.groups:
-        parts.append(render_fleet.GROUPS.table(view.autoscaler.groups, now, cut=True))
+        parts.append(GROUPS.table(view.autoscaler.groups, now, cut=True))
     if view.jobs is not None:
         # live jobs first; both live and ended ones from the newest
         ordered = sorted(view.jobs, key=lambda row: row.state.ended)
-        parts.append(f"jobs of {view.user}\n{render.JOBS.table(ordered, now, cut=True)}")
+        parts.append(f"jobs of {view.user}\n{JOBS.table(ordered, now, cut=True)}")
     return "\n\n".join(parts)

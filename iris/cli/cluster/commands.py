@@ -31,7 +31,14 @@ from iris.cli.parameters import (
     reason_option,
 )
 from iris.cli.run import Known, selected, with_client
-from iris.cli.show import fleet as render_fleet
+from iris.cli.show.fleet import (
+    CLUSTERS,
+    blocked_groups,
+    counts_json,
+    counts_text,
+    problems,
+    slice_counts,
+)
 from iris.cli.show.messages import print_json
 from iris.cli.show.progress import Steps
 from iris.client.client import AsyncIrisClient
@@ -288,7 +295,7 @@ def list_clusters(as_json: bool) -> None:
     """List the clusters that were started from here. Asks none of them; `iris cluster status NAME`
     does.
     """
-    render_fleet.CLUSTERS.show(kept_records(), as_json=as_json)
+    CLUSTERS.show(kept_records(), as_json=as_json)
 
 
 @cluster.command()
@@ -346,8 +353,8 @@ def _status_json(found: _Status) -> dict[str, Any]:
         "live_jobs": found.live_jobs,
         "waiting": scheduler.waiting,
         "held": scheduler.held,
-        "slices": render_fleet.counts_json(render_fleet.slice_counts(autoscaler)),
-        "blocked": render_fleet.blocked(autoscaler),
+        "slices": counts_json(slice_counts(autoscaler)),
+        "blocked": blocked_groups(autoscaler),
         "missing_hosts": [each.host_id for each in autoscaler.missing],
         "paused": scheduler.paused,
         "paused_groups": scheduler.paused_groups,
@@ -366,15 +373,15 @@ def _print_status(found: _Status) -> None:
         f" {scheduler.waiting} gang(s) waiting"
         + (f", {scheduler.held} held" if scheduler.held else "")
     )
-    click.echo(f"  slices    {render_fleet.counts_text(render_fleet.slice_counts(autoscaler))}")
+    click.echo(f"  slices    {counts_text(slice_counts(autoscaler))}")
     if scheduler.paused is not None:
         click.echo(f"  PAUSED    {scheduler.paused}")
     for group, reason in scheduler.paused_groups.items():
         click.echo(f"  PAUSED    scale group {group}: {reason}")
-    for group, reason in render_fleet.blocked(autoscaler).items():
+    for group, reason in blocked_groups(autoscaler).items():
         if group not in scheduler.paused_groups:
             click.echo(f"  BLOCKED   scale group {group}: {reason}")
-    for problem in render_fleet.problems(autoscaler):
+    for problem in problems(autoscaler):
         click.echo(f"  {problem}")
     for host, reason in scheduler.quarantined.items():
         click.echo(f"  QUARANTINED  host {host}: {reason}")

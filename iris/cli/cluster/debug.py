@@ -17,9 +17,9 @@ from iris.cli.cluster.tunnel import show_tunnel
 from iris.cli.command import CommandGroup
 from iris.cli.parameters import cluster_option, json_option, limit_option
 from iris.cli.run import locate, selected, with_client
-from iris.cli.show import debug as debug_render
-from iris.cli.show import fleet as render_fleet
-from iris.cli.show import jobs as render
+from iris.cli.show.debug import CHECKS, WORKERS, discovery_text, machine_text
+from iris.cli.show.fleet import autoscaler_json, autoscaler_text
+from iris.cli.show.jobs import JOBS
 from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
@@ -92,7 +92,7 @@ def discover(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json(found.model_dump(mode="json"))
     else:
-        click.echo(debug_render.discovery_text(found))
+        click.echo(discovery_text(found))
 
 
 @debug.command()
@@ -106,9 +106,9 @@ def health(ctx: click.Context, as_json: bool) -> None:
     checks = asyncio.run(_checks(_selected(ctx)))
     ok = all(each.ok for each in checks)
     if as_json:
-        print_json({"ok": ok, "checks": [debug_render.CHECKS.json(each) for each in checks]})
+        print_json({"ok": ok, "checks": [CHECKS.json(each) for each in checks]})
     else:
-        click.echo(debug_render.CHECKS.table(checks))
+        click.echo(CHECKS.table(checks))
     ctx.exit(0 if ok else 1)
 
 
@@ -170,9 +170,9 @@ def autoscaler_status(ctx: click.Context, as_json: bool) -> None:
     """Show the autoscaler's state, like `iris autoscaler status`."""
     found = with_client(ctx, lambda client: client.autoscaler.status(), _selected(ctx))
     if as_json:
-        print_json(render_fleet.autoscaler_json(found))
+        print_json(autoscaler_json(found))
     else:
-        click.echo(render_fleet.autoscaler_text(found, datetime.now(UTC)))
+        click.echo(autoscaler_text(found, datetime.now(UTC)))
 
 
 @debug.command("list-workers")
@@ -181,7 +181,7 @@ def autoscaler_status(ctx: click.Context, as_json: bool) -> None:
 def list_workers(ctx: click.Context, as_json: bool) -> None:
     """List hosts and agents: which take work, which are closed, and which do not report."""
     rows = with_client(ctx, lambda client: Diagnostics(client).workers(), _selected(ctx))
-    debug_render.WORKERS.show(rows, as_json=as_json)
+    WORKERS.show(rows, as_json=as_json)
 
 
 @debug.command("list-jobs")
@@ -191,7 +191,7 @@ def list_workers(ctx: click.Context, as_json: bool) -> None:
 def list_jobs(ctx: click.Context, limit: int, as_json: bool) -> None:
     """List jobs, the newest first, including ended ones."""
     rows = with_client(ctx, lambda client: client.jobs.list(limit=limit), _selected(ctx))
-    render.JOBS.show(rows, as_json=as_json)
+    JOBS.show(rows, as_json=as_json)
 
 
 @debug.command()
@@ -251,7 +251,7 @@ def ssh_status(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo(debug_render.machine_text(found))
+        click.echo(machine_text(found))
 
 
 @debug.command()

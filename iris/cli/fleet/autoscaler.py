@@ -7,7 +7,7 @@ import click
 from iris.cli.command import CommandGroup
 from iris.cli.parameters import cluster_option, json_option, reason_option
 from iris.cli.run import Known, with_client
-from iris.cli.show import fleet as render_fleet
+from iris.cli.show.fleet import autoscaler_json, autoscaler_text
 from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 
@@ -29,9 +29,9 @@ def status(ctx: click.Context, as_json: bool) -> None:
         ctx, lambda client: client.autoscaler.status(), known=_known, as_json=as_json
     )
     if as_json:
-        print_json(render_fleet.autoscaler_json(found))
+        print_json(autoscaler_json(found))
     else:
-        click.echo(render_fleet.autoscaler_text(found, datetime.now(UTC)))
+        click.echo(autoscaler_text(found, datetime.now(UTC)))
 
 
 async def _known(client: AsyncIrisClient) -> Known:

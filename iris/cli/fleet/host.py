@@ -14,7 +14,7 @@ from iris.cli.fleet.host_ssh import ssh
 from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import DURATION, cluster_option, json_option, reason_option
 from iris.cli.run import Known, for_each, with_client
-from iris.cli.show import jobs as render
+from iris.cli.show.hosts import HOSTS, host_text
 from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 
@@ -35,7 +35,7 @@ for _command in (ssh, add, remove):
 def list_hosts(ctx: click.Context, as_json: bool) -> None:
     """List hosts: their resources, free resources and tasks, and why some take no new tasks."""
     views = with_client(ctx, lambda client: client.hosts.list(), known=_known, as_json=as_json)
-    render.HOSTS.show(views, as_json=as_json)
+    HOSTS.show(views, as_json=as_json)
 
 
 @host.command()
@@ -52,9 +52,9 @@ def show(ctx: click.Context, host: str, as_json: bool) -> None:
         as_json=as_json,
     )
     if as_json:
-        print_json(render.HOSTS.json(view))
+        print_json(HOSTS.json(view))
     else:
-        click.echo(render.host_text(view))
+        click.echo(host_text(view))
 
 
 _hosts = click.argument("host", nargs=-1, required=True, shell_complete=names_of(Kind.HOSTS))

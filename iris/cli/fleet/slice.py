@@ -16,8 +16,8 @@ from iris.cli.parameters import (
     yes_option,
 )
 from iris.cli.run import Known, for_each, with_client
-from iris.cli.show import fleet as render_fleet
 from iris.cli.show.columns import several
+from iris.cli.show.fleet import slice_json, slice_listing, slice_text, tasks_on
 from iris.cli.show.messages import confirm, print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.fleet.slices import SliceRow
@@ -64,7 +64,7 @@ def list_slices(ctx: click.Context, group: str | None, state: str | None, as_jso
     rows, hosts = with_client(
         ctx, work, known=lambda client: _known(client, wanted), as_json=as_json
     )
-    render_fleet.slices(hosts).show([row for row in rows if wanted(row)], as_json=as_json)
+    slice_listing(hosts).show([row for row in rows if wanted(row)], as_json=as_json)
 
 
 @slice_.command()
@@ -85,9 +85,9 @@ def show(ctx: click.Context, slice_id: str, as_json: bool) -> None:
         ctx, work, known=lambda client: _known(client, wanted, one=True), as_json=as_json
     )
     if as_json:
-        print_json(render_fleet.slice_json(status, hosts))
+        print_json(slice_json(status, hosts))
     else:
-        click.echo(render_fleet.slice_text(status, hosts, datetime.now(UTC)))
+        click.echo(slice_text(status, hosts, datetime.now(UTC)))
 
 
 async def _known(
@@ -151,7 +151,7 @@ def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) 
     async def busy(client: AsyncIrisClient) -> tuple[list[str], list[str]]:
         hosts = await client.hosts.list()
         ids = [(await client.slices.show(prefix)).id for prefix in slices]
-        return ids, [task for slice_id in ids for task in render_fleet.tasks_on(slice_id, hosts)]
+        return ids, [task for slice_id in ids for task in tasks_on(slice_id, hosts)]
 
     ids, tasks = with_client(ctx, busy) if not yes else ([], [])
     if tasks:

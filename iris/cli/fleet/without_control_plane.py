@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from iris.cli.run import Known
-from iris.cli.show import fleet as render_fleet
 from iris.cli.show.columns import Column
+from iris.cli.show.fleet import group_listing
 from iris.cli.show.listing import Listing
 from iris.client.client import AsyncIrisClient
 from iris.client.fleet.slices import SliceRow
@@ -92,7 +92,7 @@ async def known_groups(client: AsyncIrisClient, *, of_autoscaler: bool = False) 
         groups = scaling_settings(known_config(client.record)).groups
     except IrisError as error:
         return _known(client, "its configuration is not known here", str(error), "scale groups")
-    listing = render_fleet.groups(AutoscalerStatus())
+    listing = group_listing(AutoscalerStatus())
     fields = {"groups": [listing.json(each) for each in groups]} if of_autoscaler else None
     not_asked = "slices and availability" + (
         ", demand, waiting jobs, actions" if of_autoscaler else ""

@@ -22,9 +22,18 @@ from iris.cli.parameters import (
     reason_option,
 )
 from iris.cli.run import Known, for_each, iris_command, with_client
-from iris.cli.show import jobs as render
+from iris.cli.show.explanation import explanation_json, explanation_text
 from iris.cli.show.follow import print_end
-from iris.cli.show.jobs import page_of_tasks
+from iris.cli.show.jobs import (
+    JOBS,
+    TaskPage,
+    job_tree,
+    listed_text,
+    page_of_tasks,
+    status_json,
+    status_text,
+    usage_listing,
+)
 from iris.cli.show.messages import print_json, raise_first
 from iris.cli.show.submission import submission_json, submission_text
 from iris.cli.watch import Watchable
@@ -117,9 +126,9 @@ def jobs(
             " jobs --all"
         )
     elif tree and not as_json:
-        click.echo(render.job_tree(rows))
+        click.echo(job_tree(rows))
     else:
-        render.JOBS.show(rows, as_json=as_json)
+        JOBS.show(rows, as_json=as_json)
     if are_more or page > 1:
         rest = "there are more" if are_more else "the last page"
         click.echo(
@@ -206,24 +215,24 @@ async def _ask_status(
 
 
 def _status_json(found: _Status) -> dict[str, Any]:
-    shown = {**render.status_json(found.status), **submission_json(found.submission)}
+    shown = {**status_json(found.status), **submission_json(found.submission)}
     shown["notifications"] = [each.model_dump(mode="json") for each in found.notifications]
     if found.in_use is None:
         return shown
-    listing = render.uses(found.submission.spec.resources)
+    listing = usage_listing(found.submission.spec.resources)
     return {**shown, "usage": [listing.json(each) for each in found.in_use]}
 
 
-def _print_status(found: _Status, page: render.TaskPage) -> None:
+def _print_status(found: _Status, page: TaskPage) -> None:
     facts = submission_text(found.submission, found.notifications)
     if page.counts:
         facts += f"\n{'tasks':<10}{page.counts}"
     shown = found.status.model_copy(update={"tasks": page.tasks})
-    click.echo(render.status_text(shown, datetime.now(UTC), facts, found.children))
+    click.echo(status_text(shown, datetime.now(UTC), facts, found.children))
     if page.rest:
         click.echo(page.rest)
     if found.in_use is not None:
-        click.echo(f"\n{render.uses(found.submission.spec.resources).table(found.in_use)}")
+        click.echo(f"\n{usage_listing(found.submission.spec.resources).table(found.in_use)}")
 
 
 async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> Known:
@@ -233,9 +242,9 @@ async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> Know
     name = await named_job(client, job)
     row = await listed_job(client.connection, name, await client.jobs.run(name, number))
     return Known(
-        render.listed_text(row, datetime.now(UTC)),
+        listed_text(row, datetime.now(UTC)),
         "its tasks, and changes of its state",
-        render.JOBS.json(row),
+        JOBS.json(row),
     )
 
 
@@ -277,7 +286,7 @@ def wait(
     ended = [result for result in results if isinstance(result, JobStatus)]
     errors = [result for result in results if isinstance(result, BaseException)]
     if as_json:
-        print_json([render.status_json(found) for found in ended])
+        print_json([status_json(found) for found in ended])
     for found in ended:
         try:
             print_end(found)
@@ -320,9 +329,9 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
     )
     if as_json:
         unasked = {"not_asked": "attempts"} if found.attempts_unknown else {}
-        print_json({**render.explanation_json(found), **submission_json(submission), **unasked})
+        print_json({**explanation_json(found), **submission_json(submission), **unasked})
     if not as_json:
-        click.echo(render.explanation_text(found, datetime.now(UTC), submission_text(submission)))
+        click.echo(explanation_text(found, datetime.now(UTC), submission_text(submission)))
     if found.attempts_unknown:
         raise Unreachable(found.attempts_unknown)
 

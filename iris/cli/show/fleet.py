@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from iris.autoscaling.liveness import HELD
 from iris.cli.show.columns import Column, age, several
-from iris.cli.show.jobs import free_text, resources_json
 from iris.cli.show.listing import Listing, coloured
+from iris.cli.show.resources import free_text, resources_json
 from iris.client.connect.clusters import START_HINT, ClusterRecord
 from iris.client.fleet.slices import SliceRow
 from iris.config import ClusterConfig, scale_groups_of
@@ -165,7 +165,7 @@ def problems(status: AutoscalerStatus) -> list[str]:
     return lines
 
 
-def blocked(status: AutoscalerStatus) -> dict[str, str]:
+def blocked_groups(status: AutoscalerStatus) -> dict[str, str]:
     """Returns the reason for each group that cannot grow now (`QUOTA_EXCEEDED` or `BACKOFF`)."""
     able = (
         Availability.AVAILABLE,
@@ -196,7 +196,7 @@ def _why(status: GroupStatus, now: datetime) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def groups(status: AutoscalerStatus) -> Listing[ScaleGroup]:
+def group_listing(status: AutoscalerStatus) -> Listing[ScaleGroup]:
     """Returns the listing of scale groups with their last statuses.
 
     A group has no status before its first evaluation.
@@ -250,7 +250,7 @@ def tasks_on(slice_id: str, hosts: Iterable[HostView]) -> list[str]:
     return [task for view in hosts if view.host.slice_id == slice_id for task in view.running]
 
 
-def slices(hosts: Sequence[HostView]) -> Listing[SliceRow]:
+def slice_listing(hosts: Sequence[HostView]) -> Listing[SliceRow]:
     """Returns the listing of slices.
 
     Args:

@@ -80,3 +80,8 @@ def coloured(state: str) -> str:
     from iris.cli.show.fitted_table import coloured_text  # imports rich
 
     return coloured_text(state)
+
+
+def headline(name: str, state: str, text: str) -> str:
+    """Returns the first line about an object: its name, its state in colour, and a text."""
+    return f"{name}  {coloured(state)}  {text}".rstrip()

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from iris.cli.show.jobs import resources_json
+from iris.cli.show.resources import resources_json
 from iris.model.job.secrets import shown_source
 from iris.model.job.tags import format_tags
 from iris.model.units import format_bytes

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from iris.cli.interrupts import created, nothing_yet, run
 from iris.cli.parameters import TEXT, cluster_option, json_option
 from iris.cli.run import iris_command, selected
-from iris.cli.show import jobs as render
+from iris.cli.show.explanation import forecast_json, forecast_text
 from iris.cli.show.follow import print_end
 from iris.cli.show.messages import print_json
 from iris.cli.submit.options import SPEC_OPTIONS, JobCommand, make_spec, spec_options
@@ -198,9 +198,9 @@ async def _forecast(cluster: ClusterRef | None, options: dict[str, Any]) -> None
     await warn_of_secrets(client, [spec])
     found = await client.jobs.forecast(spec)
     if options["as_json"]:
-        print_json(render.forecast_json(found))
+        print_json(forecast_json(found))
     else:
-        click.echo(render.forecast_text(spec, found))
+        click.echo(forecast_text(spec, found))
     if found.infeasible is not None:
         raise Rejected(infeasible(found.infeasible))
 

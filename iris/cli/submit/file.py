@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import click
 
 from iris.cli.interrupts import created, nothing_yet
-from iris.cli.show import jobs as render
+from iris.cli.show.explanation import forecast_json, forecast_text
 from iris.cli.show.messages import print_json
 from iris.cli.submit.options import make_spec
 from iris.cli.submit.read_file import (
@@ -243,10 +243,10 @@ async def _forecast(
 ) -> None:
     found = [await client.jobs.forecast(job.spec) for job in jobs]
     if options["as_json"]:
-        print_json([render.forecast_json(each) for each in found])
+        print_json([forecast_json(each) for each in found])
     else:
         for job, each in zip(jobs, found, strict=True):
-            click.echo(f"{job.where}: {job.spec.name}\n{render.forecast_text(job.spec, each)}\n")
+            click.echo(f"{job.where}: {job.spec.name}\n{forecast_text(job.spec, each)}\n")
     never = [(job, each.infeasible) for job, each in zip(jobs, found, strict=True)]
     if refusals := [f"{job.where}: {infeasible(each)}" for job, each in never if each]:
         raise Rejected("\n".join(refusals))
