@@ -11,7 +11,7 @@ import click
 from iris.cli.command import Command
 from iris.cli.parameters import DURATION, cluster_option
 from iris.cli.run import locate, selected
-from iris.cli.show.fleet import GROUPS, problems
+from iris.cli.show.autoscaler import GROUPS, problems
 from iris.cli.show.full_screen import full_screen
 from iris.cli.show.jobs import JOBS
 from iris.cli.show.messages import print_json

@@ -9,12 +9,13 @@ from typing import Any
 import jsonschema
 import pytest
 
+from iris.cli.show.autoscaler import ACTIONS, GROUPS, OUTLOOKS
 from iris.cli.show.debug import CHECKS, WORKERS
 from iris.cli.show.explanation import ATTEMPTS, FITS, explanation_json, forecast_json
-from iris.cli.show.fleet import ACTIONS, GROUPS, OUTLOOKS, slice_listing
 from iris.cli.show.hosts import HOSTS
 from iris.cli.show.jobs import JOBS, TASKS, status_json, usage_listing
 from iris.cli.show.listing import Listing
+from iris.cli.show.slices import slice_listing
 from iris.cli.show.submission import submission_json
 from iris.client.operate.controller import StopPlan
 from iris.client.operate.local.versions import AgentVersion, Versions

@@ -31,18 +31,20 @@ from iris.cli.parameters import (
     reason_option,
 )
 from iris.cli.run import Known, selected, with_client
-from iris.cli.show.fleet import (
-    CLUSTERS,
+from iris.cli.show.autoscaler import (
     blocked_groups,
     counts_json,
     counts_text,
     problems,
     slice_counts,
 )
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
 from iris.cli.show.messages import print_json
 from iris.cli.show.progress import Steps
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import (
+    START_HINT,
     ClusterRecord,
     check_is_free,
     cluster_dir,
@@ -73,6 +75,31 @@ if TYPE_CHECKING:
 TPU = Parsed("variant", accelerators.tpu)
 #: The options of `iris cluster start` that describe machines. They exclude a configuration file.
 _MACHINES = ("hosts", "tpu", "slices", "cpu", "memory", "disk", "device", "attribute")
+
+
+def _cluster_state(record: ClusterRecord) -> str:
+    """Returns the state of a cluster as this machine knows it. Does not ask the cluster."""
+    if record.remote:
+        return "STARTED"
+    return "RUNNING" if record.alive() else "STOPPED"
+
+
+CLUSTERS: Listing[ClusterRecord] = Listing(
+    Column("NAME", "name", shortens=True),
+    Column("STATE", "state", _cluster_state),
+    Column(
+        "LOCATION",
+        "location",
+        lambda record: record.location() if record.remote else "this machine",
+        wraps=True,
+        optional=True,
+        importance=1,
+    ),
+    Column("TEMPORAL", "address", shortens=True),
+    Column("WEB UI", "ui", shortens=True, optional=True),
+    Column(key="store"),
+    empty=f"no clusters were started from here; {START_HINT}",
+)
 
 
 @click.group(cls=CommandGroup)

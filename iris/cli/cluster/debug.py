@@ -17,8 +17,8 @@ from iris.cli.cluster.tunnel import show_tunnel
 from iris.cli.command import CommandGroup
 from iris.cli.parameters import cluster_option, json_option, limit_option
 from iris.cli.run import locate, selected, with_client
+from iris.cli.show.autoscaler import autoscaler_json, autoscaler_text
 from iris.cli.show.debug import CHECKS, WORKERS, discovery_text, machine_text
-from iris.cli.show.fleet import autoscaler_json, autoscaler_text
 from iris.cli.show.jobs import JOBS
 from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient

@@ -130,7 +130,7 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
     """Apply another configuration to a cluster. Excess slices are deleted when they are idle;
     running tasks continue.
     """
-    from iris.cli.show.fleet import config_changes
+    from iris.cli.cluster.config_changes import config_changes
     from iris.client.operate.local.controller import create_controller, known_config
 
     record = selected(ctx, name, none_known=NotFound).known().record

@@ -7,7 +7,7 @@ import click
 from iris.cli.command import CommandGroup
 from iris.cli.parameters import cluster_option, json_option, reason_option
 from iris.cli.run import Known, with_client
-from iris.cli.show.fleet import autoscaler_json, autoscaler_text
+from iris.cli.show.autoscaler import autoscaler_json, autoscaler_text
 from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 

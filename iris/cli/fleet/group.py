@@ -5,7 +5,7 @@ import click
 from iris.cli.command import CommandGroup
 from iris.cli.parameters import cluster_option, json_option
 from iris.cli.run import Known, with_client
-from iris.cli.show.fleet import group_listing
+from iris.cli.show.autoscaler import group_listing
 from iris.client.client import AsyncIrisClient
 
 

@@ -213,7 +213,7 @@ def _check(text: str, group: str, addresses: Collection[str]) -> None:
 
 def _show(cluster: "ConfiguredCluster", changed: str) -> None:
     """Prints the changes of the file, also earlier ones that the cluster does not have yet."""
-    from iris.cli.show.fleet import config_changes
+    from iris.cli.cluster.config_changes import config_changes
 
     if cluster.applied is not None and (lines := config_changes(cluster.applied, cluster.config)):
         click.echo(

@@ -17,8 +17,8 @@ from iris.cli.parameters import (
 )
 from iris.cli.run import Known, for_each, with_client
 from iris.cli.show.columns import several
-from iris.cli.show.fleet import slice_json, slice_listing, slice_text, tasks_on
 from iris.cli.show.messages import confirm, print_json
+from iris.cli.show.slices import slice_json, slice_listing, slice_text, tasks_on
 from iris.client.client import AsyncIrisClient
 from iris.client.fleet.slices import SliceRow
 from iris.messages.scheduler import HostView

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from iris.cli.run import Known
+from iris.cli.show.autoscaler import group_listing
 from iris.cli.show.columns import Column
-from iris.cli.show.fleet import group_listing
 from iris.cli.show.listing import Listing
 from iris.client.client import AsyncIrisClient
 from iris.client.fleet.slices import SliceRow

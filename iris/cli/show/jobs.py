@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iris.cli.show.columns import Column, age, several
-from iris.cli.show.listing import Listing
+from iris.cli.show.listing import Listing, headline
 from iris.client.views import JobRow
 from iris.model import names
 from iris.model.host.resources import Resources

@@ -9,21 +9,19 @@ import click
 import pytest
 
 from iris.autoscaling.missing_hosts import MissingHost
-from iris.cli.show.fleet import (
+from iris.cli.cluster.config_changes import config_changes
+from iris.cli.show.autoscaler import (
     LAST,
     autoscaler_json,
     autoscaler_text,
     blocked_groups,
-    config_changes,
     group_listing,
     problems,
     slice_counts,
-    slice_json,
-    slice_listing,
-    slice_text,
 )
 from iris.cli.show.hosts import HOSTS
 from iris.cli.show.listing import Listing
+from iris.cli.show.slices import slice_json, slice_listing, slice_text
 from iris.client.fleet.slices import SliceRow
 from iris.config import load_config
 from iris.messages.autoscaler import AutoscalerStatus, ScalingSettings

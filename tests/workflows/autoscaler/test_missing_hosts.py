@@ -4,7 +4,7 @@ slices offer them again.
 
 import pytest
 
-from iris.cli.show.fleet import problems
+from iris.cli.show.autoscaler import problems
 from iris.messages.scheduler import HostLost, SchedulerStart
 from iris.model.slice.status import SliceState
 from tests.fleet_harness import EAGER, MINUTE, FleetCluster
