@@ -3,7 +3,7 @@
 `LazyGroup` imports a command's module only when the command is called.
 """
 
-from iris.cli.command import CommandPlace
+from iris.cli.command import CommandPlace, LazyGroup
 
 # fmt: off
 JOB_COMMANDS = {
@@ -42,10 +42,71 @@ JOB_COMMANDS = {
     "priority": CommandPlace("jobs.commands", "priority",
         "Move jobs to another priority band."),
 }
+#: The commands of `iris job`. Two have other names there, because other nouns have them, too.
+_JOB_GROUP = {
+    **{{"jobs": "list", "status": "show"}.get(name, name): place
+       for name, place in JOB_COMMANDS.items()},
+    "check": CommandPlace("submit.check", "check",
+        "Check a job file. Contacts no cluster."),
+    "schema": CommandPlace("submit.check", "schema",
+        "Print the JSON schema of job files, for editors."),
+}
+_HOST_GROUP = {
+    "list": CommandPlace("fleet.host", "list_hosts",
+        "List hosts: their resources, free resources and tasks, and why some take no new tasks."),
+    "show": CommandPlace("fleet.host", "show",
+        "Show HOST: its resources, attributes and tasks, and why it takes no new tasks."),
+    "cordon": CommandPlace("fleet.host", "cordon",
+        "Place no new tasks on each HOST."),
+    "uncordon": CommandPlace("fleet.host", "uncordon",
+        "Place new tasks on each HOST again, also after a drain or a quarantine."),
+    "drain": CommandPlace("fleet.host", "drain",
+        "Place no new tasks on each HOST and evict its tasks."),
+    "add": CommandPlace("fleet.host_machines", "add",
+        "Add each MACHINE over SSH to a scale group: to the configuration file, and to the cluster"
+        " if it runs."),
+    "remove": CommandPlace("fleet.host_machines", "remove",
+        "Remove each MACHINE over SSH from the cluster and from its configuration file, and leave"
+        " it as it was before."),
+    "ssh": CommandPlace("fleet.host_ssh", "ssh",
+        "Log in to HOST, a machine over SSH, or run COMMAND there."),
+}
+_CLUSTER_GROUP = {
+    "start": CommandPlace("cluster.start", "start",
+        "Start a cluster."),
+    "stop": CommandPlace("cluster.lifecycle", "stop",
+        "Delete all slices of a cluster, and stop it."),
+    "restart": CommandPlace("cluster.lifecycle", "restart",
+        "Restart the control plane of a cluster, and wait until it answers."),
+    "reload": CommandPlace("cluster.lifecycle", "reload_",
+        "Apply another configuration to a cluster."),
+    "list": CommandPlace("cluster.commands", "list_clusters",
+        "List the clusters that were started from here."),
+    "status": CommandPlace("cluster.commands", "status",
+        "Show a cluster: its location, hosts, slices and jobs, and what blocks it."),
+    "pause": CommandPlace("cluster.commands", "pause",
+        "Place no new tasks."),
+    "resume": CommandPlace("cluster.commands", "resume",
+        "Place new tasks again."),
+    "tunnel": CommandPlace("cluster.tunnel", "tunnel",
+        "Open a tunnel to a cluster in a cloud, and show its local address."),
+    "init": CommandPlace("cluster.init", "init",
+        "Write the configuration of a cluster of existing machines."),
+    "config": CommandPlace("cluster.config", "config",
+        "Check and show configuration files."),
+    "validate": CommandPlace("cluster.validate", "validate",
+        "Run three small jobs on TPU slices, and check that every host answers correctly."),
+    "cleanup": CommandPlace("cluster.cleanup", "cleanup",
+        "Find and delete the remains of clusters: machines without an owner, and processes and"
+        " directories of dead clusters."),
+    "gc": CommandPlace("cluster.gc", "gc",
+        "Find and delete the files of ended jobs in the store: logs, outputs, checkpoints,"
+        " workspaces, and files of pools."),
+}
 #: All commands of `iris`.
 COMMANDS = {
     **JOB_COMMANDS,
-    "job": CommandPlace("jobs.group", "job",
+    "job": CommandPlace("registry", "job",
         "The commands above by the name of their noun: list, show, logs and so on."),
     "top": CommandPlace("top", "top",
         "Show the cluster, its scale groups and your jobs, and keep them up to date."),
@@ -55,7 +116,7 @@ COMMANDS = {
         "Start a job again and again, at times or in intervals."),
     "secret": CommandPlace("secret", "secret",
         "Keep secrets for your jobs: sealed for the cluster before they leave this machine."),
-    "cluster": CommandPlace("cluster.commands", "cluster",
+    "cluster": CommandPlace("registry", "cluster",
         "Start, stop, show and pause clusters."),
     "autoscaler": CommandPlace("fleet.autoscaler", "autoscaler",
         "Show, pause and resume the autoscaler."),
@@ -63,15 +124,15 @@ COMMANDS = {
         "Show scale groups: the kinds of slice that a cluster can have."),
     "slice": CommandPlace("fleet.slice", "slice_",
         "List, show, drain and delete slices."),
-    "host": CommandPlace("fleet.host", "host",
+    "host": CommandPlace("registry", "host",
         "List, cordon, uncordon and drain hosts, and log in to them."),
     "ssh-config": CommandPlace("fleet.host_ssh", "print_ssh_config",
         "Print ssh's configuration for a cluster's machines over SSH."),
     "debug": CommandPlace("cluster.debug", "debug",
         "Find faults in a cluster."),
-    "controller": CommandPlace("processes.commands", "controller",
+    "controller": CommandPlace("processes.controller", "controller",
         "Run a control plane."),
-    "agent": CommandPlace("processes.commands", "agent",
+    "agent": CommandPlace("processes.agent", "agent",
         "Run this machine as a host."),
     "pool-worker": CommandPlace("processes.pool_worker", "pool_worker",
         "Run the calls of a Python program's pool; its jobs do this."),
@@ -85,3 +146,18 @@ COMMANDS = {
 # fmt: on
 #: Names that other tools use for these commands.
 ALIASES = {"ps": "jobs", "kill": "cancel"}
+
+job = LazyGroup(
+    "job",
+    table=_JOB_GROUP,
+    help=(
+        "List, show, submit, follow and cancel jobs. `iris jobs`, `iris status` and so on are the"
+        " same commands."
+    ),
+)
+host = LazyGroup(
+    "host",
+    table=_HOST_GROUP,
+    help="List, show, cordon, uncordon and drain hosts; add, remove and log in to machines over SSH.",
+)
+cluster = LazyGroup("cluster", table=_CLUSTER_GROUP, help="Start, stop, show and pause clusters.")

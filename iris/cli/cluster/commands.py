@@ -1,19 +1,11 @@
-"""Implements `iris cluster list | status | pause | resume`.
-
-The other commands of the group are in the modules beside this one.
-"""
+"""Implements `iris cluster list | status | pause | resume`."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
-from iris.cli.cluster import lifecycle
-from iris.cli.cluster.config import config
-from iris.cli.cluster.init import init
-from iris.cli.cluster.start import start
-from iris.cli.cluster.validate import validate
-from iris.cli.command import CommandGroup
+from iris.cli.command import Command
 from iris.cli.parameters import (
     cluster_argument,
     cluster_option,
@@ -64,16 +56,7 @@ CLUSTERS: Listing[ClusterRecord] = Listing(
 )
 
 
-@click.group(cls=CommandGroup)
-def cluster() -> None:
-    """Start, stop, show and pause clusters."""
-
-
-for command in (start, init, config, validate, *lifecycle.COMMANDS):
-    cluster.add_command(command)
-
-
-@cluster.command("list")
+@click.command("list", cls=Command)
 @json_option
 def list_clusters(as_json: bool) -> None:
     """List the clusters that were started from here. Asks none of them; `iris cluster status NAME`
@@ -82,7 +65,7 @@ def list_clusters(as_json: bool) -> None:
     CLUSTERS.show(kept_records(), as_json=as_json)
 
 
-@cluster.command()
+@click.command(cls=Command)
 @cluster_argument
 @json_option
 @config_option
@@ -199,7 +182,7 @@ def _location(record: ClusterRecord) -> str:
     return "\n".join(f"  {line}" for line in lines)
 
 
-@cluster.command()
+@click.command(cls=Command)
 @group_option("Only this scale group.")
 @reason_option("for the jobs that wait")
 @cluster_option
@@ -213,7 +196,7 @@ def pause(ctx: click.Context, group: str | None, reason: str) -> None:
     )
 
 
-@cluster.command()
+@click.command(cls=Command)
 @group_option("Only this scale group.")
 @cluster_option
 @click.pass_context

@@ -1,13 +1,11 @@
-"""Implements `iris cluster stop | restart | reload | tunnel`: operations on a started cluster."""
+"""Implements `iris cluster stop | restart | reload`."""
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.cluster.cleanup import cleanup
-from iris.cli.cluster.gc import gc
+from iris.cli.cluster.config_changes import config_changes
 from iris.cli.command import Command
 from iris.cli.parameters import (
     cluster_argument,
@@ -21,12 +19,16 @@ from iris.cli.run import selected
 from iris.cli.show.messages import confirm, print_json, show_progress
 from iris.cli.show.progress import Steps
 from iris.client.connect.clusters import cluster_dir, not_running, read_record
+from iris.client.operate.controller import ControllerProtocol, StopPlan
+from iris.client.operate.local.controller import (
+    controller_of,
+    create_controller,
+    known_config,
+)
+from iris.client.operate.local.controller import give_up as give_up_machines
 from iris.config import ClusterConfig, load_written, make_local_config, scale_groups_of
 from iris.model.errors import InvalidValue, NotFound
 from iris.platforms.local import MAX_LOCAL_HOSTS
-
-if TYPE_CHECKING:
-    from iris.client.operate.controller import ControllerProtocol, StopPlan
 
 #: The part of the question of `stop` about jobs, if the control plane does not answer.
 _SILENT = "Its control plane does not answer: its machines are deleted directly."
@@ -71,8 +73,6 @@ def stop(
         raise click.UsageError("--json needs --dry-run")
     if give_up and dry_run:
         raise click.UsageError("--dry-run has no effect with --give-up; remove one of the two")
-    from iris.client.operate.local import controller as controllers
-
     steps = Steps("stopping the cluster")
     name, controller = _controller(ctx, name, file, steps)
     record = read_record(name)
@@ -88,7 +88,7 @@ def stop(
         _confirm(plan)
     with steps:
         if give_up:
-            controllers.give_up(controller, give_up)
+            give_up_machines(controller, give_up)
         controller.stop()
     if plan is None or plan.running:
         click.echo(f"cluster {name} is stopped")
@@ -130,8 +130,6 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
     """Apply another configuration to a cluster. Excess slices are deleted when they are idle;
     running tasks continue.
     """
-    from iris.cli.cluster.config_changes import config_changes
-    from iris.client.operate.local.controller import create_controller, known_config
 
     record = selected(ctx, name, none_known=NotFound).known().record
     if record is None:
@@ -172,25 +170,7 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
     click.echo(f"cluster {record.name} uses the configuration of {file}")
 
 
-@click.command(cls=Command)
-@cluster_argument
-@json_option
-@config_option
-@cluster_option
-@click.pass_context
-def tunnel(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
-    """Open a tunnel to a cluster in a cloud, and show its local address. Other commands open the
-    tunnel when they need it.
-    """
-    from iris.cli.cluster.tunnel import show_tunnel
-
-    show_tunnel(ctx, selected(ctx, name, file).known(), as_json)
-
-
-COMMANDS = (stop, restart, reload_, tunnel, cleanup, gc)
-
-
-def _confirm(plan: "StopPlan") -> None:
+def _confirm(plan: StopPlan) -> None:
     """Asks the user to confirm the stop, and shows what happens to jobs."""
     if plan.silent:
         show_progress(plan.silent)
@@ -204,14 +184,12 @@ def _confirm(plan: "StopPlan") -> None:
 
 def _controller(
     ctx: click.Context, name: str | None, file: Path | None, steps: Steps
-) -> "tuple[str, ControllerProtocol]":
+) -> tuple[str, ControllerProtocol]:
     """Returns the name and the control plane of the selected cluster, running or not.
 
     Args:
         steps: shows the steps of the control plane's operations.
     """
-    from iris.client.operate.local.controller import controller_of
-
     cluster = selected(ctx, name, file, none_known=NotFound)
     return cluster.name, controller_of(cluster, steps)
 
@@ -226,7 +204,7 @@ def check_size(config: ClusterConfig) -> None:
         )
 
 
-def _plan_text(plan: "StopPlan") -> str:
+def _plan_text(plan: StopPlan) -> str:
     """Formats the plan of a stop, for people."""
     unseen = [
         f"zone {zone} could not be listed: {why}" for zone, why in sorted(plan.unreachable.items())
@@ -253,7 +231,7 @@ def _plan_text(plan: "StopPlan") -> str:
     return "\n".join([*lines, "nothing was changed"])
 
 
-def _left_text(plan: "StopPlan", done: str = "deleted") -> str:
+def _left_text(plan: StopPlan, done: str = "deleted") -> str:
     """Returns which leftovers of a cluster that does not run are deleted."""
     left = [f"{len(plan.slices)} slice(s)"] if plan.slices else []
     left += [f"{len(plan.processes)} process(es)"] if plan.processes else []

@@ -1,16 +1,11 @@
-"""Implements `iris host list | show | cordon | uncordon | drain`.
-
-`host_ssh` and `host_machines` implement the other commands of the group.
-"""
+"""Implements `iris host list | show | cordon | uncordon | drain`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import click
 
-from iris.cli.command import CommandGroup
-from iris.cli.fleet.host_machines import add, remove
-from iris.cli.fleet.host_ssh import ssh
+from iris.cli.command import Command
 from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import DURATION, cluster_option, json_option, reason_option
 from iris.cli.run import Known, for_each, with_client
@@ -19,16 +14,7 @@ from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 
 
-@click.group(cls=CommandGroup)
-def host() -> None:
-    """List, show, cordon, uncordon and drain hosts; add, remove and log in to machines over SSH."""
-
-
-for _command in (ssh, add, remove):
-    host.add_command(_command)
-
-
-@host.command("list")
+@click.command("list", cls=Command)
 @json_option
 @cluster_option
 @click.pass_context
@@ -38,7 +24,7 @@ def list_hosts(ctx: click.Context, as_json: bool) -> None:
     HOSTS.show(views, as_json=as_json)
 
 
-@host.command()
+@click.command(cls=Command)
 @click.argument("host", shell_complete=names_of(Kind.HOSTS))
 @json_option
 @cluster_option
@@ -61,7 +47,7 @@ _hosts = click.argument("host", nargs=-1, required=True, shell_complete=names_of
 _reason = reason_option("by `iris host list`")
 
 
-@host.command()
+@click.command(cls=Command)
 @_hosts
 @_reason
 @cluster_option
@@ -71,7 +57,7 @@ def cordon(ctx: click.Context, host: tuple[str, ...], reason: str) -> None:
     _each(ctx, host, lambda client, name: client.hosts.cordon(name, reason), "is cordoned")
 
 
-@host.command()
+@click.command(cls=Command)
 @_hosts
 @cluster_option
 @click.pass_context
@@ -80,7 +66,7 @@ def uncordon(ctx: click.Context, host: tuple[str, ...]) -> None:
     _each(ctx, host, lambda client, name: client.hosts.uncordon(name), "takes new tasks")
 
 
-@host.command()
+@click.command(cls=Command)
 @_hosts
 @click.option(
     "--deadline",
