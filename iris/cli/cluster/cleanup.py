@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,10 +14,9 @@ from iris.cli.show.messages import print_json
 from iris.cli.show.progress import Steps
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import known_clusters
+from iris.client.operate.cleanup import Leftover, clean, clean_elsewhere, left_elsewhere, leftovers
+from iris.client.operate.local.controller import gcp_controller
 from iris.model.errors import IrisError, Rejected
-
-if TYPE_CHECKING:
-    from iris.client.operate.cleanup import Leftover
 
 
 @click.command(cls=Command)
@@ -64,7 +63,6 @@ def cleanup(
 
 
 def _clean_here(name: str | None, *, really: bool, as_json: bool) -> None:
-    from iris.client.operate.cleanup import clean, leftovers
 
     with Steps("looking for remains"):
         found = asyncio.run(leftovers(name))
@@ -81,8 +79,6 @@ def _clean_here(name: str | None, *, really: bool, as_json: bool) -> None:
 def _clean_elsewhere(
     cluster: ClusterRef, *, with_controller: bool, really: bool, as_json: bool
 ) -> None:
-    from iris.client.operate.cleanup import clean_elsewhere, left_elsewhere
-    from iris.client.operate.local.controller import gcp_controller
 
     steps = Steps("looking for remains")
     controller = gcp_controller(cluster, "use its name instead: iris cluster cleanup NAME", steps)
@@ -102,7 +98,7 @@ def _clean_elsewhere(
 
 
 def _end(
-    found: "Sequence[Leftover]",
+    found: Sequence[Leftover],
     *,
     really: bool,
     as_json: bool,
@@ -136,7 +132,7 @@ def _end(
         click.echo("nothing was deleted; to delete, add --no-dry-run")
 
 
-def leftover_json(left: "Leftover") -> dict[str, Any]:
+def leftover_json(left: Leftover) -> dict[str, Any]:
     """Returns the fields of a leftover that users see."""
     shown = left.model_dump(mode="json", include={"cluster", "kind", "id"})
     return {**shown, "zone": left.zone or None, "state": left.state or None}

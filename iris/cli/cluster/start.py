@@ -13,6 +13,8 @@ from iris.cli.parameters import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, 
 from iris.cli.show.messages import print_json, show_risks
 from iris.cli.show.progress import Steps
 from iris.client.connect.clusters import ClusterRecord, check_is_free, read_record
+from iris.client.operate.local.controller import create_controller
+from iris.client.workspace.files import is_project
 from iris.config import (
     ClusterConfig,
     dump_config,
@@ -28,6 +30,7 @@ from iris.model.host.constraints import parse_attribute
 from iris.model.host.resources import Device
 from iris.model.names import check_name
 from iris.platforms.local import MAX_LOCAL_HOSTS
+from iris.processes.process import be_private
 
 if TYPE_CHECKING:
     from iris.worker_agents.local.cluster import LocalClusterOptions
@@ -158,7 +161,6 @@ def _start_elsewhere(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord |
         given: the options of the command.
         dry_run: print the requests to the cloud, start nothing, and return None.
     """
-    from iris.client.operate.local.controller import create_controller
 
     file: Path | None = given["file"]
     if file is None:
@@ -213,7 +215,6 @@ def _local_options(chosen: dict[str, Any], given: TextIO | None) -> "LocalCluste
 
 def _start_detached(options: "LocalClusterOptions") -> None:
     """Starts the local cluster in the background, and returns when it answers."""
-    from iris.client.operate.local.controller import create_controller
 
     controller = create_controller(
         load_config(options.config), ephemeral=options.ephemeral, agents=options.agents
@@ -227,7 +228,6 @@ def _start_detached(options: "LocalClusterOptions") -> None:
 
 def _run_here(options: "LocalClusterOptions") -> None:
     """Runs the local cluster in this process until Ctrl-C."""
-    from iris.processes.process import be_private
     from iris.worker_agents.local.cluster import supervise
     from iris.worker_agents.local.launch import wait_until_ready
 
@@ -297,7 +297,6 @@ def _print_ready(record: ClusterRecord) -> None:
 
 def _no_files() -> str:
     """Returns the option that keeps a first job from sending and installing the current project."""
-    from iris.client.workspace.files import is_project  # most commands send no files
 
     try:
         return "--no-workspace " if is_project(Path.cwd()) else ""

@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -20,15 +19,14 @@ from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
 from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
+from iris.client.operate.validation import CaseResult
+from iris.client.operate.validation import validate as run_cases
 from iris.model.host import accelerators
 from iris.model.units import format_duration
 
-if TYPE_CHECKING:
-    from iris.client.operate.validation import CaseResult
-
 #: The value is an `accelerators.Tpu`.
 KIND = Parsed("variant", lambda text: accelerators.tpu(text, "tpu-type"))
-CASES: "Listing[CaseResult]" = Listing(
+CASES: Listing[CaseResult] = Listing(
     Column("CASE", "name"),
     Column("RESULT", "passed", text=lambda passed: "passed" if passed else "FAILED"),
     Column(
@@ -83,15 +81,13 @@ def validate(
         if not as_json:
             click.echo(text, err=True)
 
-    from iris.client.operate import validation  # only this command needs it
-
-    async def work(client: AsyncIrisClient) -> "list[CaseResult]":
+    async def work(client: AsyncIrisClient) -> list[CaseResult]:
         progress(
             f"cluster {client.record.name}: {kind.variant}, {kind.hosts} host(s) with"
             f" {kind.chips_per_host} chip(s) each"
         )
         results = []
-        async for result in validation.validate(client, kind, timeout, progress):
+        async for result in run_cases(client, kind, timeout, progress):
             results.append(result)
             progress(
                 f"  {'passed' if result.passed else 'FAILED'} in"

@@ -8,10 +8,10 @@ import difflib
 from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from iris.cli.cluster.config_changes import config_changes
 from iris.cli.command import Command
 from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import DURATION, dry_run_option, group_option, yes_option
@@ -19,11 +19,23 @@ from iris.cli.run import selected
 from iris.cli.show.columns import several
 from iris.cli.show.messages import confirm, show_progress
 from iris.cli.show.progress import Steps
+from iris.client.operate.configured_cluster import ConfiguredCluster
+from iris.client.operate.controller import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
+from iris.client.operate.manual.leaving import give_machines_back
+from iris.client.operate.manual.survey import ask_machines
+from iris.client.operate.platforms import secret_reader
+from iris.config import ClusterConfig, load_config
+from iris.config.edit_hosts import add_hosts, remove_hosts, retire_hosts
+from iris.config.machine_choice import (
+    addresses_in,
+    group_to_join,
+    lacks,
+    machines_to_add,
+    machines_to_remove,
+    misfit,
+)
 from iris.model.errors import IrisError, Rejected, Unreachable
-
-if TYPE_CHECKING:
-    from iris.client.operate.configured_cluster import ConfiguredCluster
-    from iris.config import ClusterConfig
+from iris.platforms.manual.settings import manual_settings
 
 _machines = click.argument(
     "machines",
@@ -71,8 +83,6 @@ def add(
     iris host add 10.0.0.14 --config lab.yaml
     iris host add 'gpu[5-8]' --config lab.yaml --group gpus
     """
-    from iris.config.edit_hosts import add_hosts  # most commands need no configuration
-    from iris.config.machine_choice import group_to_join, machines_to_add
 
     steps = Steps("looking at the cluster")
     with steps:
@@ -133,8 +143,6 @@ def remove(
     iris host remove 10.0.0.14 --config lab.yaml
     iris host remove gpu5 gpu6 --config lab.yaml --deadline 2h
     """
-    from iris.config.edit_hosts import remove_hosts, retire_hosts
-    from iris.config.machine_choice import addresses_in, machines_to_remove
 
     if give_up and deadline is not None:
         raise click.UsageError("--deadline has no effect with --give-up; remove one of the two")
@@ -170,9 +178,8 @@ def remove(
         click.echo(f"{were}; nothing of cluster {cluster.config.name} is left there")
 
 
-def _cluster(ctx: click.Context, file: Path, steps: Steps) -> "ConfiguredCluster":
+def _cluster(ctx: click.Context, file: Path, steps: Steps) -> ConfiguredCluster:
     # imports the local cluster
-    from iris.client.operate.configured_cluster import ConfiguredCluster
 
     return ConfiguredCluster.find(selected(ctx, None, file), file, steps)
 
@@ -183,11 +190,6 @@ def _check(text: str, group: str, addresses: Collection[str]) -> None:
     Args:
         text: the configuration that lists the machines.
     """
-    from iris.client.operate.manual.survey import ask_machines
-    from iris.client.operate.platforms import secret_reader
-    from iris.config import load_config
-    from iris.config.machine_choice import lacks, misfit
-    from iris.platforms.manual.settings import manual_settings
 
     config = load_config(text)
     settings = manual_settings(config, "")
@@ -211,9 +213,8 @@ def _check(text: str, group: str, addresses: Collection[str]) -> None:
         )
 
 
-def _show(cluster: "ConfiguredCluster", changed: str) -> None:
+def _show(cluster: ConfiguredCluster, changed: str) -> None:
     """Prints the changes of the file, also earlier ones that the cluster does not have yet."""
-    from iris.cli.cluster.config_changes import config_changes
 
     if cluster.applied is not None and (lines := config_changes(cluster.applied, cluster.config)):
         click.echo(
@@ -228,11 +229,8 @@ def _show(cluster: "ConfiguredCluster", changed: str) -> None:
     click.echo("\n".join(lines) if lines else f"{name} needs no change")
 
 
-def _confirm(
-    config: "ClusterConfig", addresses: Collection[str], deadline: timedelta | None
-) -> None:
+def _confirm(config: ClusterConfig, addresses: Collection[str], deadline: timedelta | None) -> None:
     """Asks the user to confirm if tasks run on the machines."""
-    from iris.client.operate.controller import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
 
     async def tasks() -> list[str]:
         client = await client_once_it_answers(config.name, REMOTE_ANSWER_TIMEOUT)
@@ -251,11 +249,9 @@ def _confirm(
 
 
 def _give_back(
-    cluster: "ConfiguredCluster", addresses: Collection[str], deadline: timedelta, steps: Steps
+    cluster: ConfiguredCluster, addresses: Collection[str], deadline: timedelta, steps: Steps
 ) -> None:
     """Waits until the machines have nothing of the cluster. An error says how to finish."""
-    from iris.client.operate.controller import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
-    from iris.client.operate.manual.leaving import give_machines_back
 
     async def give_back() -> None:
         client = (

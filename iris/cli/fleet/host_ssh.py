@@ -3,7 +3,6 @@
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,14 +12,13 @@ from iris.cli.parameters import cluster_argument, cluster_option, config_option
 from iris.cli.run import selected, with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
+from iris.config import ClusterConfig
 from iris.model.errors import IrisError, NotFound, Rejected
 from iris.model.host.constraints import SCALE_GROUP, TPU_WORKER_ID, ZONE
 from iris.model.host.hosts import Host
 from iris.model.slice.scale_groups import SliceType
-
-if TYPE_CHECKING:
-    from iris.config import ClusterConfig
-    from iris.platforms.manual.settings import HostAccess, ManualSettings
+from iris.platforms.manual.settings import HostAccess, ManualSettings, manual_settings
+from iris.platforms.manual.ssh_options import ssh_command, ssh_config
 
 #: The remedy if no machines over SSH are known.
 _NAME_IT = "if it has, name its configuration with --config FILE"
@@ -45,7 +43,6 @@ def ssh(ctx: click.Context, host: str, command: tuple[str, ...], file: Path | No
     iris host ssh gpu1 -- 'dmesg | tail'
     """
     # imports the configuration's schema, which few commands need
-    from iris.platforms.manual.ssh_options import ssh_command
 
     cluster = selected(ctx, None, file)
     config = _config_of(cluster)
@@ -83,7 +80,6 @@ def print_ssh_config(ctx: click.Context, name: str | None, file: Path | None) ->
     \b
     iris ssh-config > ~/.ssh/iris.conf    and in ~/.ssh/config: Include iris.conf
     """
-    from iris.platforms.manual.ssh_options import ssh_config
 
     cluster = selected(ctx, name, file)
     settings = _settings_of(_config_of(cluster))
@@ -94,7 +90,7 @@ def print_ssh_config(ctx: click.Context, name: str | None, file: Path | None) ->
     click.echo(ssh_config(settings), nl=False)
 
 
-def _config_of(cluster: ClusterRef) -> "ClusterConfig | None":
+def _config_of(cluster: ClusterRef) -> ClusterConfig | None:
     """Returns the cluster's configuration if this machine knows it."""
     if cluster.config is not None or cluster.record is None:
         return cluster.config
@@ -103,13 +99,12 @@ def _config_of(cluster: ClusterRef) -> "ClusterConfig | None":
     return known_config(cluster.record)
 
 
-def _settings_of(config: "ClusterConfig | None") -> "ManualSettings | None":
-    from iris.platforms.manual.settings import manual_settings
+def _settings_of(config: ClusterConfig | None) -> ManualSettings | None:
 
     return manual_settings(config, "") if config is not None else None
 
 
-def _listed(settings: "ManualSettings | None", address: str) -> "HostAccess | None":
+def _listed(settings: ManualSettings | None, address: str) -> HostAccess | None:
     """Returns the machine with this address, if the configuration lists it."""
     machines = settings.all_hosts if settings is not None else ()
     return next((each for each in machines if each.address == address), None)
@@ -119,7 +114,7 @@ async def _named(client: AsyncIrisClient, name: str) -> Host:
     return (await client.hosts.show(name)).host
 
 
-def _also_no_machine(error: IrisError, name: str, settings: "ManualSettings") -> IrisError:
+def _also_no_machine(error: IrisError, name: str, settings: ManualSettings) -> IrisError:
     """Returns the error that a name is neither a host nor a machine, with the known machines."""
     machines = [each.address for each in settings.all_hosts]
     few = ", ".join(machines[:10]) + (", …" if len(machines) > 10 else "")
@@ -129,7 +124,7 @@ def _also_no_machine(error: IrisError, name: str, settings: "ManualSettings") ->
     )
 
 
-def _elsewhere(host: Host, config: "ClusterConfig | None") -> str:
+def _elsewhere(host: Host, config: ClusterConfig | None) -> str:
     """Returns why Iris does not log in to this host, and how the user can log in."""
     group = (
         config.scale_groups.get(str(host.attributes.get(SCALE_GROUP)))

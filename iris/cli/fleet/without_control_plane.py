@@ -9,8 +9,10 @@ from iris.cli.show.autoscaler import group_listing
 from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
 from iris.client.client import AsyncIrisClient
+from iris.client.fleet.cluster import scaling_settings
 from iris.client.fleet.slices import SliceRow
 from iris.client.operate.debugging import agent_reports
+from iris.client.operate.local.controller import known_config
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.model.errors import IrisError
 
@@ -85,8 +87,6 @@ async def known_groups(client: AsyncIrisClient, *, of_autoscaler: bool = False) 
     Args:
         of_autoscaler: the user has asked for the state of the autoscaler.
     """
-    from iris.client.fleet.cluster import scaling_settings
-    from iris.client.operate.local.controller import known_config
 
     try:
         groups = scaling_settings(known_config(client.record)).groups

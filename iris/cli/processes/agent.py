@@ -3,7 +3,7 @@
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,8 +20,9 @@ from iris.cli.parameters import (
 )
 from iris.cli.run import selected
 from iris.client.client import AsyncIrisClient
-from iris.client.connect.clusters import ClusterRecord
+from iris.client.connect.clusters import ClusterRecord, cluster_dir
 from iris.client.connect.paths import state_dir
+from iris.client.connect.secret_keys import use_keys_of
 from iris.model.host.constraints import parse_attribute
 from iris.model.host.faults import parse_fault
 from iris.model.host.resources import Device
@@ -29,10 +30,10 @@ from iris.model.host.run_as import choose_uids
 from iris.model.host.store_limits import StoreLimits
 from iris.model.names import check_name
 from iris.model.slice.keys import MachineProof, public_key
+from iris.processes.process import be_private
+from iris.worker_agents.host.agent_options import AgentOptions
+from iris.worker_agents.host.probe import default_host_id
 from iris.worker_agents.logging_setup import log_to_stderr
-
-if TYPE_CHECKING:
-    from iris.worker_agents.host.agent_options import AgentOptions
 
 #: The value is a `Fault`.
 FAULT = Parsed("name=regex", parse_fault)
@@ -158,7 +159,6 @@ def agent(
     """
     proof = _proof(key_file, token)
     _check_membership(proof, slice_id, slice_size, join=join)
-    from iris.processes.process import be_private
 
     log_to_stderr()
     umask = be_private()
@@ -197,22 +197,18 @@ def _check_membership(
 
 def _use_keys_of(cluster: ClusterRecord) -> None:
     """Uses the keys of users' secrets of a cluster that runs on this machine."""
-    from iris.client.connect.clusters import cluster_dir
-    from iris.client.connect.secret_keys import use_keys_of
 
     if cluster.supervisor is not None:
         use_keys_of(cluster_dir(cluster.name))
 
 
-def _agent_options(cluster: ClusterRecord, given: dict[str, Any], **known: Any) -> "AgentOptions":
+def _agent_options(cluster: ClusterRecord, given: dict[str, Any], **known: Any) -> AgentOptions:
     """Returns the options of the agent.
 
     Args:
         given: the options of the command that describe the host and its tasks.
         known: further options of the agent.
     """
-    from iris.worker_agents.host.agent_options import AgentOptions
-    from iris.worker_agents.host.probe import default_host_id
 
     name = check_name("host-id", given["host_id"] or default_host_id())
     jobs_dir, device = given["jobs_dir"], given["device"]
@@ -270,7 +266,7 @@ def _configured(config: Path | None, run_as: str | None, *, simulated: bool) -> 
     }
 
 
-async def _serve(options: "AgentOptions", home: Path | None) -> None:
+async def _serve(options: AgentOptions, home: Path | None) -> None:
     """Runs the agent until SIGTERM.
 
     Args:

@@ -10,6 +10,7 @@ from iris.cli.command import CommandGroup
 from iris.cli.processes.manual_controller import manual
 from iris.model.errors import InvalidValue
 from iris.model.names import check_name
+from iris.processes.process import be_private
 from iris.worker_agents.logging_setup import log_to_stderr
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ def serve(
     """Serve a cluster's workflows until SIGTERM. Run two processes to tolerate the failure of
     one.
     """
-    from iris.processes.process import be_private
     from iris.worker_agents.control_plane.serve import ControlPlaneOptions, serve
 
     log_to_stderr()
@@ -103,7 +103,6 @@ def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> Non
     """Run a cluster's control plane until SIGTERM, and a Temporal server unless the configuration
     names one.
     """
-    from iris.processes.process import be_private
     from iris.worker_agents.control_plane.gce_controller import HostedOptions, run
 
     log_to_stderr()

@@ -5,14 +5,13 @@ A client on another machine runs these commands over SSH.
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.show.messages import show_progress
-
-if TYPE_CHECKING:
-    from iris.config import ClusterConfig
+from iris.cli.show.messages import print_json, show_progress
+from iris.client.connect.clusters import not_running, read_record
+from iris.config import ClusterConfig, dump_config, load_config, on_its_machine
+from iris.processes.process import be_private
 
 _config = click.option(
     "--config",
@@ -41,8 +40,6 @@ def check(file: Path) -> None:
 @_config
 def serve(file: Path) -> None:
     """Run the control plane and its Temporal service until SIGTERM."""
-    from iris.config import dump_config
-    from iris.processes.process import be_private
     from iris.worker_agents.local.cluster import LocalClusterOptions, supervise
 
     config = _config_of(file)
@@ -81,8 +78,6 @@ def stop(file: Path, give_up: tuple[str, ...]) -> None:
 @_config
 def rotate(file: Path) -> None:
     """Replace the key with which users' secrets are sealed. Prints what was done as JSON."""
-    from iris.cli.show.messages import print_json
-    from iris.client.connect.clusters import not_running, read_record
     from iris.client.operate.key_rotation import rotate_keys
 
     name = _config_of(file).name
@@ -92,9 +87,7 @@ def rotate(file: Path) -> None:
     print_json(asyncio.run(rotate_keys(record)).facts)
 
 
-def _config_of(file: Path) -> "ClusterConfig":
+def _config_of(file: Path) -> ClusterConfig:
     """Returns the configuration, changed for the machine of the control plane."""
-    # agents import this module, too, and need no configuration
-    from iris.config import load_config, on_its_machine
 
     return on_its_machine(load_config(file))
