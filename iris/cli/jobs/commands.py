@@ -23,13 +23,13 @@ from iris.cli.parameters import (
 )
 from iris.cli.run import Known, for_each, iris_command, with_client
 from iris.cli.show.explanation import explanation_json, explanation_text
-from iris.cli.show.follow import print_end
 from iris.cli.show.jobs import (
     JOBS,
     TaskPage,
     job_tree,
     listed_text,
     page_of_tasks,
+    print_end,
     status_json,
     status_text,
     usage_listing,

@@ -11,7 +11,8 @@ from iris.cli.command import Command
 from iris.cli.job_names import job_and_task
 from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import Parsed, cluster_option
-from iris.cli.show.follow import attempt_mark, follow_lines, follow_logs, print_end
+from iris.cli.show.follow import attempt_mark, follow_lines, follow_logs
+from iris.cli.show.jobs import print_end
 from iris.cli.show.log_printers import JsonPrinter, LinePrinter, Printer, RawPrinter
 from iris.client.connect.identity import job_and_run
 from iris.client.logs.follow import present_lines

@@ -1,4 +1,4 @@
-"""Follows the output and the state of a job until the job ends, and prints how it ended."""
+"""Follows the output and the state of a job until the job ends."""
 
 import asyncio
 import contextlib
@@ -14,41 +14,13 @@ from iris.client.client import AsyncIrisClient
 from iris.client.logs.follow import new_lines
 from iris.client.logs.reading import Reader
 from iris.client.logs.stored import LogReader
-from iris.model.errors import IrisError, JobCancelled, JobFailed
+from iris.model.errors import IrisError
 from iris.model.job.cancelling import state_text
 from iris.model.job.spec import JobStatus
 from iris.model.states import JobState
-from iris.model.units import format_duration
 
 #: The seconds between two queries of a job's state. Each one asks the control plane.
 STATE_INTERVAL_S = 1.0
-
-
-def print_end(status: JobStatus) -> None:
-    """Prints that the job succeeded.
-
-    Raises:
-        JobFailed, JobCancelled: the job did not succeed. The error determines the exit code.
-    """
-    ran = _after(status)
-    if status.state is JobState.SUCCEEDED:
-        click.echo(
-            f"{status.id} SUCCEEDED{ran}{f': {status.reason}' if status.reason else ''}", err=True
-        )
-        return
-    kind = JobCancelled if status.state is JobState.KILLED else JobFailed
-    raise kind(f"{status.id} {status.state}{ran}: {status.reason}", status)
-
-
-def _after(status: JobStatus) -> str:
-    """Returns ` after 44s (ran 220ms)`: the time from the submission, and from the start."""
-    if status.finished_at is None:
-        return ""
-    whole = format_duration(max(timedelta(0), status.finished_at - status.submitted_at))
-    if status.started_at is None:
-        return f" after {whole}"
-    ran = format_duration(max(timedelta(0), status.finished_at - status.started_at))
-    return f" after {whole}" if ran == whole else f" after {whole} (ran {ran})"
 
 
 def attempt_mark(task: int, attempt: int, *, prefixed: bool) -> str:

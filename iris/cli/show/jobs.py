@@ -5,18 +5,21 @@ The keys of the JSON are a public contract (tests/cli).
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
 
 from iris.cli.show.columns import Column, age, several
 from iris.cli.show.listing import Listing, headline
 from iris.client.views import JobRow
 from iris.model import names
+from iris.model.errors import JobCancelled, JobFailed
 from iris.model.host.resources import Resources
 from iris.model.job.cancelling import state_text
 from iris.model.job.spec import JobStatus, TaskStatus
 from iris.model.job.tags import format_tags
-from iris.model.states import ENDED, LIVE, TaskState
+from iris.model.states import ENDED, LIVE, JobState, TaskState
 from iris.model.units import format_bytes, format_cpu, format_duration
 
 if TYPE_CHECKING:  # most commands do not need these; some import the scheduler's state
@@ -228,6 +231,33 @@ def usage_listing(requested: Resources) -> "Listing[InUse]":
 
 def _ports(ports: Mapping[str, int]) -> str:
     return " ".join(f"{name}={port}" for name, port in sorted(ports.items()))
+
+
+def print_end(status: JobStatus) -> None:
+    """Prints that the job succeeded.
+
+    Raises:
+        JobFailed, JobCancelled: the job did not succeed. The error determines the exit code.
+    """
+    ran = _after(status)
+    if status.state is JobState.SUCCEEDED:
+        click.echo(
+            f"{status.id} SUCCEEDED{ran}{f': {status.reason}' if status.reason else ''}", err=True
+        )
+        return
+    kind = JobCancelled if status.state is JobState.KILLED else JobFailed
+    raise kind(f"{status.id} {status.state}{ran}: {status.reason}", status)
+
+
+def _after(status: JobStatus) -> str:
+    """Returns ` after 44s (ran 220ms)`: the time from the submission, and from the start."""
+    if status.finished_at is None:
+        return ""
+    whole = format_duration(max(timedelta(0), status.finished_at - status.submitted_at))
+    if status.started_at is None:
+        return f" after {whole}"
+    ran = format_duration(max(timedelta(0), status.finished_at - status.started_at))
+    return f" after {whole}" if ran == whole else f" after {whole} (ran {ran})"
 
 
 class TaskPage(NamedTuple):

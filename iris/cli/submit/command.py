@@ -15,7 +15,7 @@ from iris.cli.interrupts import created, nothing_yet, run
 from iris.cli.parameters import TEXT, cluster_option, json_option
 from iris.cli.run import iris_command, selected
 from iris.cli.show.explanation import forecast_json, forecast_text
-from iris.cli.show.follow import print_end
+from iris.cli.show.jobs import print_end
 from iris.cli.show.messages import print_json
 from iris.cli.submit.options import SPEC_OPTIONS, JobCommand, make_spec, spec_options
 from iris.cli.submit.read_file import read_whole
