@@ -158,6 +158,8 @@ job = LazyGroup(
 host = LazyGroup(
     "host",
     table=_HOST_GROUP,
-    help="List, show, cordon, uncordon and drain hosts; add, remove and log in to machines over SSH.",
+    help=(
+        "List, show, cordon, uncordon and drain hosts; add, remove and log in to machines over SSH."
+    ),
 )
 cluster = LazyGroup("cluster", table=_CLUSTER_GROUP, help="Start, stop, show and pause clusters.")

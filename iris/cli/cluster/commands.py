@@ -73,7 +73,6 @@ def list_clusters(as_json: bool) -> None:
 @click.pass_context
 def status(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
     """Show a cluster: its location, hosts, slices and jobs, and what blocks it."""
-
     chosen = selected(ctx, name, file)
     found = with_client(ctx, _ask_status, chosen, known=_known, as_json=as_json)
     if as_json:

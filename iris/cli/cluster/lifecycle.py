@@ -130,7 +130,6 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
     """Apply another configuration to a cluster. Excess slices are deleted when they are idle;
     running tasks continue.
     """
-
     record = selected(ctx, name, none_known=NotFound).known().record
     if record is None:
         raise click.UsageError("name the cluster to reload by its NAME; it must be known here")

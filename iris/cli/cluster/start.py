@@ -161,7 +161,6 @@ def _start_elsewhere(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord |
         given: the options of the command.
         dry_run: print the requests to the cloud, start nothing, and return None.
     """
-
     file: Path | None = given["file"]
     if file is None:
         raise click.UsageError(
@@ -215,7 +214,6 @@ def _local_options(chosen: dict[str, Any], given: TextIO | None) -> "LocalCluste
 
 def _start_detached(options: "LocalClusterOptions") -> None:
     """Starts the local cluster in the background, and returns when it answers."""
-
     controller = create_controller(
         load_config(options.config), ephemeral=options.ephemeral, agents=options.agents
     )
@@ -297,7 +295,6 @@ def _print_ready(record: ClusterRecord) -> None:
 
 def _no_files() -> str:
     """Returns the option that keeps a first job from sending and installing the current project."""
-
     try:
         return "--no-workspace " if is_project(Path.cwd()) else ""
     except (IrisError, OSError):  # git fails, or the directory is gone

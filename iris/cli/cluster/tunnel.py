@@ -28,8 +28,7 @@ def tunnel(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
 
 
 def show_tunnel(ctx: click.Context, cluster: ClusterRef, as_json: bool) -> None:
-    """Opens a tunnel to the cluster, and prints its local address once the service has answered
-    through it.
+    """Opens a tunnel to the cluster, and prints its local address when the service has answered.
 
     Raises:
         Rejected: the cluster needs no tunnel.

@@ -83,7 +83,6 @@ def add(
     iris host add 10.0.0.14 --config lab.yaml
     iris host add 'gpu[5-8]' --config lab.yaml --group gpus
     """
-
     steps = Steps("looking at the cluster")
     with steps:
         cluster = _cluster(ctx, file, steps)
@@ -143,7 +142,6 @@ def remove(
     iris host remove 10.0.0.14 --config lab.yaml
     iris host remove gpu5 gpu6 --config lab.yaml --deadline 2h
     """
-
     if give_up and deadline is not None:
         raise click.UsageError("--deadline has no effect with --give-up; remove one of the two")
     steps = Steps("looking at the cluster")
@@ -190,7 +188,6 @@ def _check(text: str, group: str, addresses: Collection[str]) -> None:
     Args:
         text: the configuration that lists the machines.
     """
-
     config = load_config(text)
     settings = manual_settings(config, "")
     hosts = [each for each in settings.hosts[group] if each.address in addresses]
@@ -215,7 +212,6 @@ def _check(text: str, group: str, addresses: Collection[str]) -> None:
 
 def _show(cluster: ConfiguredCluster, changed: str) -> None:
     """Prints the changes of the file, also earlier ones that the cluster does not have yet."""
-
     if cluster.applied is not None and (lines := config_changes(cluster.applied, cluster.config)):
         click.echo(
             "\n".join([f"{cluster.file} has other changes, too, which are applied:", *lines])

@@ -80,7 +80,6 @@ def print_ssh_config(ctx: click.Context, name: str | None, file: Path | None) ->
     \b
     iris ssh-config > ~/.ssh/iris.conf    and in ~/.ssh/config: Include iris.conf
     """
-
     cluster = selected(ctx, name, file)
     settings = _settings_of(_config_of(cluster))
     if settings is None or not settings.all_hosts:

@@ -87,7 +87,6 @@ async def known_groups(client: AsyncIrisClient, *, of_autoscaler: bool = False) 
     Args:
         of_autoscaler: the user has asked for the state of the autoscaler.
     """
-
     try:
         groups = scaling_settings(known_config(client.record)).groups
     except IrisError as error:

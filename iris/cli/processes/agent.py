@@ -197,7 +197,6 @@ def _check_membership(
 
 def _use_keys_of(cluster: ClusterRecord) -> None:
     """Uses the keys of users' secrets of a cluster that runs on this machine."""
-
     if cluster.supervisor is not None:
         use_keys_of(cluster_dir(cluster.name))
 
@@ -209,7 +208,6 @@ def _agent_options(cluster: ClusterRecord, given: dict[str, Any], **known: Any) 
         given: the options of the command that describe the host and its tasks.
         known: further options of the agent.
     """
-
     name = check_name("host-id", given["host_id"] or default_host_id())
     jobs_dir, device = given["jobs_dir"], given["device"]
     chosen = {} if given["gpu_check"] is None else {"gpu_check": given["gpu_check"]}

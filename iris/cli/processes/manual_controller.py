@@ -89,5 +89,4 @@ def rotate(file: Path) -> None:
 
 def _config_of(file: Path) -> ClusterConfig:
     """Returns the configuration, changed for the machine of the control plane."""
-
     return on_its_machine(load_config(file))
