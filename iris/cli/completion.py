@@ -84,7 +84,7 @@ def answer(cli: click.Command, instruction: str) -> int:
 
 
 def kind_of(words: Sequence[str], incomplete: str) -> Kind | None:
-    """Returns the kind of name at the end of a command line. None: click has to ask the command.
+    """Returns the kind of name at the end of a command line, if it is clear without the command.
 
     Args:
         words: the words before the last one, without `iris`.

@@ -109,8 +109,7 @@ def interrupted_start(cluster: str, stop: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         click.echo(
-            f"cluster {cluster} may have been started in part; to delete what there is, run:"
-            f" {stop}",
+            f"cluster {cluster} may have been started in part; to delete it, run: {stop}",
             err=True,
         )
         raise

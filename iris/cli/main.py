@@ -153,7 +153,7 @@ def _explain(error: BaseException, *, as_json: bool) -> int:
 
 
 def _message_of(error: BaseException) -> str:
-    """Returns what happened, and the remedy, for an error that is not one of Iris."""
+    """Returns the message, and the remedy if there is one, of an error that is no `IrisError`."""
     from iris.storage.files import is_full
 
     if isinstance(error, ImportError):

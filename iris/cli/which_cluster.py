@@ -21,7 +21,7 @@ class Setting(NamedTuple):
     """A setting that commands use."""
 
     name: str
-    #: None: the setting has no value; the origin says why.
+    #: The value. A setting without a value has the reason as its origin.
     value: str | None
     #: The option, variable or file that decides the value.
     origin: str

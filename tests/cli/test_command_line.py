@@ -341,11 +341,11 @@ def test_an_address_without_a_service_is_named_with_the_cause(
             "--hosts, --cpu: exclude --config",
         ),
         (["agent"], "add --join"),
+        (["agent", "--key-file", EXAMPLE], "--key-file needs --slice"),
         (
-            ["agent", "--join", "--token", "t"],
+            ["agent", "--join", "--slice", "s", "--key-file", EXAMPLE],
             "add --join on a machine that you add, or --slice and --key-file",
         ),
-        (["agent", "--token", "t"], "--key-file needs --slice"),
         (
             ["agent", "--slice", "s", "--key-file", EXAMPLE],
             "local.yaml contains no private key of a slice",

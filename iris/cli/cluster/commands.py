@@ -98,7 +98,7 @@ async def _ask_status(client: AsyncIrisClient) -> _Status:
 
 
 async def _known(client: AsyncIrisClient) -> Known:
-    """Returns what is known of a cluster whose control plane does not answer."""
+    """Returns the facts of a cluster that Temporal knows, because no control plane answers."""
     live = await client.jobs.count()
     silent = (
         f"cluster {client.record.name} has {live} live job(s); its control plane does not answer"

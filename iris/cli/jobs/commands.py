@@ -162,7 +162,7 @@ def status(
 ) -> None:
     """Show JOB (NAME or USER/NAME) and its tasks, one task: NAME:3, or an earlier run: NAME#1.
 
-    Of many tasks, those that did not succeed come first. With --json all tasks are shown.
+    If there are many tasks, failed ones come first. With --json, all tasks are shown.
     """
     named, number = job_and_run(job)
     _, task = job_and_task(named)
@@ -187,7 +187,7 @@ class _Status(NamedTuple):
     submission: "Submission"
     notifications: Sequence["NotificationRow"]
     children: Sequence[JobRow]
-    #: The resource use of the running tasks. None: it was not asked.
+    #: The resource use of the running tasks, if the user asked for it.
     in_use: "Sequence[InUse] | None"
 
 
@@ -236,7 +236,7 @@ def _print_status(found: _Status, page: TaskPage) -> None:
 
 
 async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> Known:
-    """Returns what lists show of a job whose control plane does not answer."""
+    """Returns the facts of a job that Temporal knows, because the control plane does not answer."""
     from iris.client.jobs.lists import listed_job
 
     name = await named_job(client, job)

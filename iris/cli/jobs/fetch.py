@@ -117,7 +117,7 @@ async def _fetch(
 
 
 def _report(fetched: list[Fetched], into: Path, *, as_json: bool) -> None:
-    """Prints what was written, and warnings."""
+    """Prints the written files, and warnings."""
     if as_json:
         print_json(
             [

@@ -57,7 +57,6 @@ FAULT = Parsed("name=regex", parse_fault)
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="File with the private key of a machine that was created for --slice; excludes --join.",
 )
-@click.option("--token", hidden=True)  # in the startup scripts of version 0.1
 @click.option(
     "--slice-size", type=click.IntRange(min=1), help="Number of hosts in the slice.  [default: 1]"
 )
@@ -148,7 +147,6 @@ def agent(
     slice_id: str | None,
     slice_size: int | None,
     key_file: Path | None,
-    token: str | None,
     home: Path | None,
     **given: Any,
 ) -> None:
@@ -157,9 +155,8 @@ def agent(
     \b
     iris --cluster 10.0.0.5:7233 agent --join
     """
-    proof = _proof(key_file, token)
-    _check_membership(proof, slice_id, slice_size, join=join)
-
+    _check_membership(key_file, slice_id, slice_size, join=join)
+    proof = None if key_file is None else MachineProof(private_key=_private_key(key_file))
     log_to_stderr()
     umask = be_private()
 
@@ -181,15 +178,15 @@ def agent(
 
 
 def _check_membership(
-    proof: MachineProof | None, slice_id: str | None, slice_size: int | None, *, join: bool
+    key_file: Path | None, slice_id: str | None, slice_size: int | None, *, join: bool
 ) -> None:
-    """Checks that the options say either that a user adds this machine, or which slice it is of."""
-    if join == (proof is not None):
+    """Checks that a user adds this machine, or that the options name its slice and the key."""
+    if join == (key_file is not None):
         raise click.UsageError(
             "add --join on a machine that you add, or --slice and --key-file on a machine that was"
             " created for a slice"
         )
-    if proof is not None and slice_id is None:
+    if key_file is not None and slice_id is None:
         raise click.UsageError("--key-file needs --slice")
     if slice_size is not None and slice_id is None:
         raise click.UsageError("--slice-size needs --slice")
@@ -280,13 +277,11 @@ async def _serve(options: AgentOptions, home: Path | None) -> None:
         await serve_slice([*agents_of_slice(home, options)])
 
 
-def _proof(key_file: Path | None, token: str | None) -> MachineProof | None:
-    """Returns the proof that this machine was created for a slice, if it was."""
-    if key_file is None:
-        return None if token is None else MachineProof(token=token)
+def _private_key(key_file: Path) -> str:
+    """Returns the private key of the slice for which this machine was created."""
     key = key_file.read_text().strip()
     try:
         public_key(key)
     except ValueError:
         raise click.UsageError(f"{key_file} contains no private key of a slice") from None
-    return MachineProof(private_key=key)
+    return key

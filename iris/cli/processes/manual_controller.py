@@ -30,7 +30,7 @@ def manual() -> None:
 @manual.command()
 @_config
 def check(file: Path) -> None:
-    """Log in to every host, and name those that cannot be used. Fails if none can be used."""
+    """Log in to every host, and name the unusable ones. Fails if none can be used."""
     from iris.client.operate.manual.start import prepare
 
     asyncio.run(prepare(_config_of(file), show_progress))

@@ -186,7 +186,7 @@ class JobProgress:
     refusal: Refusal | None = None
     #: The phases so far, with the time at which each began.
     phases: tuple[tuple[Phase, datetime], ...] = field(default=())
-    #: The time since which the state cannot be read. None: it can be read.
+    #: The time since which the state cannot be read, if it cannot be read now.
     silent_since: datetime | None = None
 
     def seen(self, status: JobStatus, refusal: Refusal | None, now: datetime) -> "JobProgress":

@@ -168,7 +168,7 @@ class JsonPrinter:
     """Prints one JSON object per line, for programs.
 
     Args:
-        agent: the host, if its agent wrote the log. None: the tasks of a job wrote it.
+        agent: the host, if the log is that of an agent and not of a job's tasks.
     """
 
     def __init__(self, agent: str | None = None) -> None:
