@@ -3,24 +3,36 @@
 import errno
 import json
 import os
-import select
 import sys
-from io import TextIOWrapper
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from iris.cli.notes import survive_readers
-from iris.cli.registry import ALIASES, COMMANDS, LazyGroup
-from iris.cli.show.terminal import end_output, guard_terminal
+from iris.cli.command import LazyGroup
+from iris.cli.registry import ALIASES, COMMANDS
+from iris.cli.streams import discard_output, flush_streams, prepare_streams, reader_is_gone
 
-#: Commands that run another command, each with an example.
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+#: The extra of the package that installs a library, by the first part of the library's name.
+EXTRAS = {"google": "gcp", "asyncssh": "ssh"}
+#: An example of each command that runs another command.
 RUNS_A_COMMAND = {
     "submit": "iris submit [options] -- python train.py --lr 0.1",
     "exec": "iris exec train -- ls -la",
 }
+
+
+def _cluster_names(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> "list[CompletionItem]":
+    from iris.cli.name_completion import Kind, names_of  # only a shell needs it
+
+    return names_of(Kind.CLUSTERS)(ctx, param, incomplete)
 
 
 @click.group(
@@ -33,6 +45,7 @@ RUNS_A_COMMAND = {
     "--cluster",
     metavar="NAME|ADDRESS",
     envvar="IRIS_CLUSTER",
+    shell_complete=_cluster_names,
     help="Name or address of the cluster.  [default: the only known cluster]",
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
@@ -56,51 +69,29 @@ def cli(ctx: click.Context, cluster: str | None, debug: bool) -> None:
 
 
 def main() -> None:
-    """Runs the `iris` command. Ends the process itself, because Temporal's client may abort during
-    the interpreter's clean-up.
+    """Runs the `iris` command.
+
+    Ends the process itself, because Temporal's client may abort during the interpreter's clean-up.
     """
-    for stream in range(
-        3
-    ):  # a closed one is opened to nowhere: otherwise the next file or socket would get its number
-        try:
-            os.fstat(stream)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
-    if sys.stdin is None:
-        sys.stdin = os.fdopen(0, closefd=False)
-    if sys.stdout is None:
-        click.echo("error: standard output is closed; to discard it, use >/dev/null", err=True)
-        os._exit(1)
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # as standard error: other locales than UTF-8 lack letters
-    guard_terminal()
-    survive_readers()
+    prepare_streams()
     if instruction := os.environ.get("_IRIS_COMPLETE"):
         from iris.cli.completion import answer  # a shell asks for completions
 
-        os._exit(answer(instruction))
+        os._exit(answer(cli, instruction))
     _keep_pydantic_from_plugins()
     code = run(sys.argv[1:], ends_with_it=True)
     try:
-        end_output(sys.stdout, sys.stderr)  # of a command that was interrupted
-        sys.stdout.flush()
-    except BrokenPipeError:
-        pass
+        flush_streams()
     except OSError as error:
         code = code or _explain(error, as_json=False)
-    if sys.stderr is not None:
-        sys.stderr.flush()
     os._exit(code)
 
 
 def _keep_pydantic_from_plugins() -> None:
-    """Has Pydantic find no plugins. It would look for them in the metadata of every installed
-    package.
+    """Replaces Pydantic's search for plugins, which reads the metadata of every installed package.
 
-    Pydantic's own switch is a variable of the environment, and with it each command still imports
-    the reader of metadata.
+    Pydantic's own switch is an environment variable. With it, each command would still import the
+    reader of metadata.
     """
     loader = ModuleType("pydantic.plugin._loader")
     vars(loader).update(get_plugins=tuple)
@@ -111,7 +102,7 @@ def run(arguments: list[str], *, ends_with_it: bool = False) -> int:
     """Runs one command line and returns its exit code.
 
     Args:
-        ends_with_it: the process ends right after it, so nothing needs to be closed.
+        ends_with_it: the process ends right after the command, so nothing needs to be closed.
     """
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     try:
@@ -132,59 +123,25 @@ def run(arguments: list[str], *, ends_with_it: bool = False) -> int:
         click.echo("interrupted", err=True)
         return 130
     except (BrokenPipeError, SystemExit) as error:
-        if not _reader_is_gone():
-            if "--debug" in own:
-                raise
-            return _explain(
-                error.__context__ or error, as_json="--json" in own
-            )  # click's exit hides the error before it
-        # The reader of the output has closed it (`iris logs … | head`). Click turns some of these
-        # errors into its own exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        if reader_is_gone():  # as in `iris logs … | head`; click turns some errors into an exit
+            discard_output(sys.stdout)
+            return 0
+        if "--debug" in own:
+            raise
+        # click's exit has the error as its context
+        return _explain(error.__context__ or error, as_json="--json" in own)
     except Exception as error:
         if "--debug" in own:
             raise
         return _explain(error, as_json="--json" in own)
 
 
-def _reader_is_gone() -> bool:
-    """Returns whether the output is a pipe that its reader has closed. Other connections break with
-    the same errors.
-    """
-    watched = select.poll()
-    watched.register(1, 0)
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in watched.poll(0))
-
-
-#: The extra of the package that brings a library, by the beginning of the library's name.
-_EXTRAS = {"google": "gcp", "asyncssh": "ssh"}
-
-
 def _explain(error: BaseException, *, as_json: bool) -> int:
+    """Prints the message of an error, and returns the exit code."""
     from iris.model.errors import IrisError
-    from iris.storage.files import is_full
 
     code = error.exit_code if isinstance(error, IrisError) else 1
-    if isinstance(error, IrisError):
-        message = str(error)
-    elif isinstance(error, ImportError) and (
-        extra := _EXTRAS.get((error.name or "").partition(".")[0])
-    ):
-        message = (
-            f"this needs {error.name}, which is not installed; install it with: pip install"
-            f" 'iris-temporal[{extra}]'"
-        )
-    elif isinstance(error, OSError) and error.filename is None and is_full(error):
-        message = f"the output cannot be written: {error.strerror}"
-    elif isinstance(error, FileNotFoundError) and error.filename is None and _directory_is_gone():
-        message = "the current directory was deleted; change to another one"
-    elif isinstance(error, OSError) and error.filename is not None:
-        message = f"{error.filename}: {error.strerror}"
-        if _is_of_state_directory(error):
-            message += "; to keep the state of Iris elsewhere, set IRIS_STATE_DIR"
-    else:
-        message = f"{type(error).__name__}: {error} (--debug shows where)"
+    message = str(error) if isinstance(error, IrisError) else _message_of(error)
     if as_json:
         click.echo(
             json.dumps({"error": type(error).__name__, "message": message, "exit_code": code}),
@@ -195,12 +152,37 @@ def _explain(error: BaseException, *, as_json: bool) -> int:
     return code
 
 
+def _message_of(error: BaseException) -> str:
+    """Returns the message, and the remedy if there is one, of an error that is no `IrisError`."""
+    from iris.storage.files import is_full
+
+    if isinstance(error, ImportError):
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is not None:
+            return (
+                f"this needs {error.name}, which is not installed; install it with: pip install"
+                f" 'iris-temporal[{extra}]'"
+            )
+    if isinstance(error, OSError) and error.filename is not None:
+        remedy = (
+            "; to keep the state of Iris elsewhere, set IRIS_STATE_DIR"
+            if _is_of_state_directory(error)
+            else ""
+        )
+        return f"{error.filename}: {error.strerror}{remedy}"
+    if isinstance(error, OSError) and is_full(error):
+        return f"the output cannot be written: {error.strerror}"
+    if isinstance(error, FileNotFoundError) and _directory_is_gone():
+        return "the current directory was deleted; change to another one"
+    return f"{type(error).__name__}: {error} (--debug shows where)"
+
+
 def _is_of_state_directory(error: OSError) -> bool:
-    """Returns whether the state directory cannot be made or written."""
+    """Returns whether the error says that the state directory cannot be created or written."""
     from iris.client.connect.paths import state_dir
 
     state, path = state_dir(), Path(str(error.filename))
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):  # of a file in it, something else is wrong
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):  # a missing file in it has another cause
         return path in (state, *state.parents)
     return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and (
         path in state.parents or state in (path, *path.parents)

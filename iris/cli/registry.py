@@ -1,168 +1,165 @@
-"""Names the commands of `iris`, and imports each one only when it is called."""
+"""The commands of `iris`: the module and the help line of each, in the order of the help.
 
-import difflib
-import gc
-from collections.abc import Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+`LazyGroup` imports a command's module only when the command is called.
+"""
 
-import click
+from iris.cli.command import CommandPlace, LazyGroup
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
-#: command -> (module under iris.cli, attribute, one line for the help). Kept here so that the help
-#: needs no imports.
-Table = Mapping[str, tuple[str, str, str]]
-JOB_COMMANDS: Table = {
-    "submit": (
-        "submit.command",
-        "submit",
-        "Run a command on the cluster, and follow it until it ends.",
-    ),
-    "jobs": ("jobs.commands", "jobs", "List jobs, the newest first."),
-    "status": ("jobs.commands", "status", "Show a job and its tasks."),
-    "logs": ("jobs.logs", "logs", "Show the output of a job's tasks."),
-    "fetch": ("jobs.fetch", "fetch", "Fetch the output files of a job's tasks."),
-    "exec": ("jobs.exec", "exec_", "Run a command next to a running task."),
-    "port-forward": (
-        "jobs.port_forward",
-        "port_forward",
-        "Forward ports of this machine to a running task.",
-    ),
-    "endpoints": (
-        "jobs.endpoints",
-        "endpoints",
-        "List the addresses that a job's tasks have made known.",
-    ),
-    "profile": ("jobs.profile", "profile", "Profile a running Python program."),
-    "wait": ("jobs.commands", "wait", "Wait until jobs have ended."),
-    "cancel": ("jobs.commands", "cancel", "Cancel jobs."),
-    "rerun": ("jobs.rerun", "rerun", "Submit a job again, or only its failed tasks."),
-    "explain": ("jobs.commands", "explain", "Explain the state of a job."),
-    "hold": (
-        "jobs.commands",
-        "hold",
-        "Hold jobs: start none of their tasks until they are released.",
-    ),
-    "release": ("jobs.commands", "release", "Release held jobs."),
-    "open": ("jobs.open", "open_", "Open a job's page in Temporal's Web UI."),
-    "priority": ("jobs.commands", "priority", "Move jobs to another priority band."),
+# fmt: off
+JOB_COMMANDS = {
+    "submit": CommandPlace("submit.command", "submit",
+        "Run a command on the cluster, and follow it until it ends."),
+    "jobs": CommandPlace("jobs.commands", "jobs",
+        "List jobs, the newest first."),
+    "status": CommandPlace("jobs.commands", "status",
+        "Show a job and its tasks."),
+    "logs": CommandPlace("jobs.logs", "logs",
+        "Show the output of a job's tasks."),
+    "fetch": CommandPlace("jobs.fetch", "fetch",
+        "Fetch the output files of a job's tasks."),
+    "exec": CommandPlace("jobs.exec", "exec_",
+        "Run a command next to a running task."),
+    "port-forward": CommandPlace("jobs.port_forward", "port_forward",
+        "Forward ports of this machine to a running task."),
+    "endpoints": CommandPlace("jobs.endpoints", "endpoints",
+        "List the addresses that a job's tasks have made known."),
+    "profile": CommandPlace("jobs.profile", "profile",
+        "Profile a running Python program."),
+    "wait": CommandPlace("jobs.commands", "wait",
+        "Wait until jobs have ended."),
+    "cancel": CommandPlace("jobs.cancel", "cancel",
+        "Cancel jobs."),
+    "rerun": CommandPlace("jobs.rerun", "rerun",
+        "Submit a job again, or only its failed tasks."),
+    "explain": CommandPlace("jobs.commands", "explain",
+        "Explain the state of a job."),
+    "hold": CommandPlace("jobs.commands", "hold",
+        "Hold jobs: start none of their tasks until they are released."),
+    "release": CommandPlace("jobs.commands", "release",
+        "Release held jobs."),
+    "open": CommandPlace("jobs.open", "open_",
+        "Open a job's page in Temporal's Web UI."),
+    "priority": CommandPlace("jobs.commands", "priority",
+        "Move jobs to another priority band."),
 }
-COMMANDS: Table = {
+#: The commands of `iris job`. Two have other names there, because other nouns have them, too.
+_JOB_GROUP = {
+    **{{"jobs": "list", "status": "show"}.get(name, name): place
+       for name, place in JOB_COMMANDS.items()},
+    "check": CommandPlace("submit.check", "check",
+        "Check a job file. Contacts no cluster."),
+    "schema": CommandPlace("submit.check", "schema",
+        "Print the JSON schema of job files, for editors."),
+}
+_HOST_GROUP = {
+    "list": CommandPlace("fleet.host", "list_hosts",
+        "List hosts: their resources, free resources and tasks, and why some take no new tasks."),
+    "show": CommandPlace("fleet.host", "show",
+        "Show HOST: its resources, attributes and tasks, and why it takes no new tasks."),
+    "cordon": CommandPlace("fleet.host", "cordon",
+        "Place no new tasks on each HOST."),
+    "uncordon": CommandPlace("fleet.host", "uncordon",
+        "Place new tasks on each HOST again, also after a drain or a quarantine."),
+    "drain": CommandPlace("fleet.host", "drain",
+        "Place no new tasks on each HOST and evict its tasks."),
+    "add": CommandPlace("fleet.host_machines", "add",
+        "Add each MACHINE over SSH to a scale group: to the configuration file, and to the cluster"
+        " if it runs."),
+    "remove": CommandPlace("fleet.host_machines", "remove",
+        "Remove each MACHINE over SSH from the cluster and from its configuration file, and leave"
+        " it as it was before."),
+    "ssh": CommandPlace("fleet.host_ssh", "ssh",
+        "Log in to HOST, a machine over SSH, or run COMMAND there."),
+}
+_CLUSTER_GROUP = {
+    "start": CommandPlace("cluster.start", "start",
+        "Start a cluster."),
+    "stop": CommandPlace("cluster.lifecycle", "stop",
+        "Delete all slices of a cluster, and stop it."),
+    "restart": CommandPlace("cluster.lifecycle", "restart",
+        "Restart the control plane of a cluster, and wait until it answers."),
+    "reload": CommandPlace("cluster.lifecycle", "reload_",
+        "Apply another configuration to a cluster."),
+    "list": CommandPlace("cluster.commands", "list_clusters",
+        "List the clusters that were started from here."),
+    "status": CommandPlace("cluster.commands", "status",
+        "Show a cluster: its location, hosts, slices and jobs, and what blocks it."),
+    "pause": CommandPlace("cluster.commands", "pause",
+        "Place no new tasks."),
+    "resume": CommandPlace("cluster.commands", "resume",
+        "Place new tasks again."),
+    "tunnel": CommandPlace("cluster.tunnel", "tunnel",
+        "Open a tunnel to a cluster in a cloud, and show its local address."),
+    "init": CommandPlace("cluster.init", "init",
+        "Write the configuration of a cluster of existing machines."),
+    "config": CommandPlace("cluster.config", "config",
+        "Check and show configuration files."),
+    "validate": CommandPlace("cluster.validate", "validate",
+        "Run three small jobs on TPU slices, and check that every host answers correctly."),
+    "cleanup": CommandPlace("cluster.cleanup", "cleanup",
+        "Find and delete the remains of clusters: machines without an owner, and processes and"
+        " directories of dead clusters."),
+    "gc": CommandPlace("cluster.gc", "gc",
+        "Find and delete the files of ended jobs in the store: logs, outputs, checkpoints,"
+        " workspaces, and files of pools."),
+}
+#: All commands of `iris`.
+COMMANDS = {
     **JOB_COMMANDS,
-    "job": (
-        "jobs.group",
-        "job",
-        "The commands above by the name of their noun: list, show, logs and so on.",
-    ),
-    "top": (
-        "top",
-        "top",
-        "Show the cluster, its scale groups and your jobs, and keep them up to date.",
-    ),
-    "watch": ("watch", "watch", "Run a reading command again and again."),
-    "schedule": (
-        "submit.schedule",
-        "schedule",
-        "Start a job again and again, at times or in intervals.",
-    ),
-    "secret": (
-        "secret",
-        "secret",
-        "Keep secrets for your jobs: sealed for the cluster before they leave this machine.",
-    ),
-    "cluster": ("cluster.commands", "cluster", "Start, stop, show and pause clusters."),
-    "autoscaler": ("fleet.autoscaler", "autoscaler", "Show, pause and resume the autoscaler."),
-    "group": (
-        "fleet.group",
-        "group",
-        "Show scale groups: the kinds of slice that a cluster can have.",
-    ),
-    "slice": ("fleet.slice", "slice_", "List, show, drain and delete slices."),
-    "host": ("fleet.host", "host", "List, cordon, uncordon and drain hosts, and log in to them."),
-    "ssh-config": (
-        "fleet.host_ssh",
-        "print_ssh_config",
-        "Print ssh's configuration for a cluster's machines over SSH.",
-    ),
-    "debug": ("cluster.debug", "debug", "Find faults in a cluster."),
-    "controller": ("processes.commands", "controller", "Run a control plane."),
-    "agent": ("processes.commands", "agent", "Run this machine as a host."),
-    "pool-worker": (
-        "processes.pool_worker",
-        "pool_worker",
-        "Run the calls of a Python program's pool; its jobs do this.",
-    ),
-    "config": ("which_cluster", "config", "Show which cluster and user commands use, and why."),
-    "completion": (
-        "completion",
-        "completion",
-        "Print the script that lets a shell complete commands and names.",
-    ),
-    "version": (
-        "version",
-        "show_version",
-        "Show the versions of Iris here and in a cluster, and whether they fit.",
-    ),
+    "job": CommandPlace("registry", "job",
+        "The commands above by the name of their noun: list, show, logs and so on."),
+    "top": CommandPlace("top", "top",
+        "Show the cluster, its scale groups and your jobs, and keep them up to date."),
+    "watch": CommandPlace("watch", "watch",
+        "Run a reading command again and again."),
+    "schedule": CommandPlace("submit.schedule", "schedule",
+        "Start a job again and again, at times or in intervals."),
+    "secret": CommandPlace("secret", "secret",
+        "Keep secrets for your jobs: sealed for the cluster before they leave this machine."),
+    "cluster": CommandPlace("registry", "cluster",
+        "Start, stop, show and pause clusters."),
+    "autoscaler": CommandPlace("fleet.autoscaler", "autoscaler",
+        "Show, pause and resume the autoscaler."),
+    "group": CommandPlace("fleet.group", "group",
+        "Show scale groups: the kinds of slice that a cluster can have."),
+    "slice": CommandPlace("fleet.slice", "slice_",
+        "List, show, drain and delete slices."),
+    "host": CommandPlace("registry", "host",
+        "List, cordon, uncordon and drain hosts, and log in to them."),
+    "ssh-config": CommandPlace("fleet.host_ssh", "print_ssh_config",
+        "Print ssh's configuration for a cluster's machines over SSH."),
+    "debug": CommandPlace("cluster.debug", "debug",
+        "Find faults in a cluster."),
+    "controller": CommandPlace("processes.controller", "controller",
+        "Run a control plane."),
+    "agent": CommandPlace("processes.agent", "agent",
+        "Run this machine as a host."),
+    "pool-worker": CommandPlace("processes.pool_worker", "pool_worker",
+        "Run the calls of a Python program's pool; its jobs do this."),
+    "config": CommandPlace("which_cluster", "config",
+        "Show which cluster and user commands use, and why."),
+    "completion": CommandPlace("completion", "completion",
+        "Print the script that lets a shell complete commands and names."),
+    "version": CommandPlace("version", "show_version",
+        "Show the versions of Iris here and in a cluster, and whether they fit."),
 }
-#: The names of other tools for some of them.
+# fmt: on
+#: Names that other tools use for these commands.
 ALIASES = {"ps": "jobs", "kill": "cancel"}
 
-
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called.
-
-    Args:
-        table: its commands.
-        aliases: other names of some of them.
-    """
-
-    def __init__(
-        self, *args: Any, table: Table, aliases: Mapping[str, str] | None = None, **attributes: Any
-    ) -> None:
-        super().__init__(*args, **attributes)
-        self._table = table
-        self._aliases = aliases or {}
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._table)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        from click.shell_completion import CompletionItem  # only shells need it
-
-        names = [
-            CompletionItem(name, help=text)
-            for name, (_, _, text) in self._table.items()
-            if name.startswith(incomplete)
-        ]
-        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        cmd_name = self._aliases.get(cmd_name, cmd_name)
-        if cmd_name not in self._table:
-            return None
-        module, attribute, _ = self._table[cmd_name]
-        # imports make much and leave no garbage; looking for it takes a twentieth of their time
-        gc.disable()
-        try:
-            command: click.Command = getattr(import_module(f"iris.cli.{module}"), attribute)
-        finally:
-            gc.freeze()  # what was imported is not looked at again
-            gc.enable()
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, _, text) in self._table.items()])
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in {*self._table, *self._aliases}:
-            near = difflib.get_close_matches(args[0], self._table, n=1)
-            ctx.fail(
-                f"there is no command {args[0]!r}"
-                + (f"; did you mean {near[0]!r}?" if near else "")
-            )
-        return super().resolve_command(ctx, args)
+job = LazyGroup(
+    "job",
+    table=_JOB_GROUP,
+    help=(
+        "List, show, submit, follow and cancel jobs. `iris jobs`, `iris status` and so on are the"
+        " same commands."
+    ),
+)
+host = LazyGroup(
+    "host",
+    table=_HOST_GROUP,
+    help=(
+        "List, show, cordon, uncordon and drain hosts; add, remove and log in to machines over SSH."
+    ),
+)
+cluster = LazyGroup("cluster", table=_CLUSTER_GROUP, help="Start, stop, show and pause clusters.")

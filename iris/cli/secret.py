@@ -7,16 +7,12 @@ from typing import Any
 
 import click
 
-from iris.cli.common import (
-    CommandGroup,
-    cluster_option,
-    for_each,
-    json_option,
-    print_json,
-    selected,
-    with_client,
-)
-from iris.cli.show.columns import Column, Listing
+from iris.cli.command import CommandGroup
+from iris.cli.parameters import cluster_option, json_option
+from iris.cli.run import for_each, selected, with_client
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.secrets.named import NamedSecret
@@ -54,11 +50,10 @@ def secret() -> None:
 @click.argument("value", nargs=-1, metavar="")
 @click.pass_context
 def set_secret(ctx: click.Context, name: str, file: Path | None, value: tuple[str, ...]) -> None:
-    """Set secret NAME for your jobs, for `iris submit --secret NAME`. It replaces the value from
-    before.
+    """Set secret NAME for your jobs, for `iris submit --secret NAME`. Replaces an earlier value.
 
-    Nobody can read the value back, except for programs that get it. An attempt gets the value that
-    is set when it starts.
+    No command shows the value; only your programs can read it. An attempt gets the value that is
+    set when the attempt starts.
 
     \b
     iris secret set HF_TOKEN                 asks for the value
@@ -111,14 +106,13 @@ def rotate(ctx: click.Context, as_json: bool) -> None:
     """Replace the key with which secrets are sealed, and seal again what is in the store.
 
     Run it where the cluster was started, or on the machine of its control plane. Jobs go on, and no
-    process needs a restart. The key from before is kept until the next rotation, and for as long as
-    a secret is sealed with it.
+    process needs a restart. The previous key is kept until the next rotation, and for as long as a
+    secret is sealed with it.
     """
 
     async def here(client: AsyncIrisClient) -> dict[str, Any]:
-        from iris.client.operate.key_rotation import (
-            rotate_keys,  # the other commands need no private keys
-        )
+        # the other commands need no private keys
+        from iris.client.operate.key_rotation import rotate_keys
 
         return (await rotate_keys(client.record)).facts
 
@@ -154,7 +148,7 @@ def new_keys() -> None:
 
 
 def _over_ssh(cluster: ClusterRef) -> dict[str, Any]:
-    """Rotates the keys of a cluster whose control plane is on a machine over SSH."""
+    """Rotates the keys of a cluster with its control plane on a machine over SSH."""
     from iris.client.operate.make_controller import controller_of
     from iris.client.operate.manual.controller import ManualController
 
@@ -164,7 +158,7 @@ def _over_ssh(cluster: ClusterRef) -> dict[str, Any]:
 
 
 def _given(name: str, file: Path | None) -> bytes:
-    """Returns the value from the file, from standard input, or from the answer at a terminal."""
+    """Returns the value of the secret: from the file, standard input, or a prompt on a terminal."""
     if file is not None:
         with file.open("rb") as opened:
             return opened.read(MAX_VALUE_BYTES + 3)

@@ -8,10 +8,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from iris.cli.common import DURATION, Command, cluster_option, locate, print_json, selected
-from iris.cli.show import fleet as render_fleet
-from iris.cli.show import jobs as render
+from iris.cli.command import Command
+from iris.cli.parameters import DURATION, cluster_option
+from iris.cli.run import locate, selected
+from iris.cli.show.autoscaler import GROUPS, problems
 from iris.cli.show.full_screen import full_screen
+from iris.cli.show.jobs import JOBS
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
 from iris.client.jobs.lists import JobFilter
@@ -22,15 +25,15 @@ from iris.model.errors import IrisError, first_line
 
 T = TypeVar("T")
 
-#: The jobs that are shown.
+#: The highest number of jobs on the screen.
 MAX_JOBS = 20
-#: How long each of the three questions may take: the next screen must not wait for a control plane
-#: that is away.
+#: The seconds that each of the three queries may take, so that the screen stays up to date when the
+#: control plane does not answer.
 PATIENCE_S = 5.0
 
 
 class View(NamedTuple):
-    """What is shown. None: it could not be asked, and `unknown` says why."""
+    """The contents of the screen. A part is None if the query failed; `unknown` has the reasons."""
 
     cluster: str
     user: str
@@ -43,7 +46,7 @@ class View(NamedTuple):
 @click.command(cls=Command)
 @click.option("--once", is_flag=True, help="Print the present state once, also without a terminal.")
 @click.option(
-    "-n", "--interval", type=DURATION, default="2s", show_default=True, help="Between two looks."
+    "-n", "--interval", type=DURATION, default="2s", show_default=True, help="Time between updates."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the present state once, as JSON.")
 @cluster_option
@@ -52,7 +55,7 @@ def top(ctx: click.Context, once: bool, interval: timedelta, as_json: bool) -> N
     """Show the cluster, its scale groups and your jobs, and keep them up to date. q or Ctrl-C ends
     it.
 
-    Shows what it can while the control plane does not answer, and says what it could not ask.
+    While the control plane does not answer, shows the parts that are known.
     """
 
     async def show() -> None:
@@ -60,22 +63,22 @@ def top(ctx: click.Context, once: bool, interval: timedelta, as_json: bool) -> N
         await locate(chosen)
         client = await AsyncIrisClient.connect(chosen)
         if as_json:
-            print_json(top_json(await look(client)))
+            print_json(top_json(await query(client)))
             return
         if once:
-            click.echo(top_text(await look(client), datetime.now(UTC)))
+            click.echo(top_text(await query(client), datetime.now(UTC)))
             return
         with full_screen("add --once") as draw:
             while True:
-                draw(top_text(await look(client), datetime.now(UTC)))
+                draw(top_text(await query(client), datetime.now(UTC)))
                 await asyncio.sleep(max(0.1, interval.total_seconds()))
 
     with contextlib.nullcontext() if once or as_json else contextlib.suppress(KeyboardInterrupt):
         asyncio.run(show())
 
 
-async def look(client: AsyncIrisClient) -> View:
-    """Asks for everything at once."""
+async def query(client: AsyncIrisClient) -> View:
+    """Queries all parts of the screen at the same time."""
     unknown: list[str] = []
 
     async def ask(what: str, answer: Awaitable[T]) -> T | None:
@@ -97,7 +100,7 @@ async def look(client: AsyncIrisClient) -> View:
 
 
 def top_json(view: View) -> dict[str, Any]:
-    """Returns what the screen shows. What could not be asked is null, and `not_asked` says why."""
+    """Returns the screen as JSON. A failed query is null, and `not_asked` has the reasons."""
     snapshot, scaling, jobs = view.snapshot, view.autoscaler, view.jobs
     counts = (
         None
@@ -114,11 +117,9 @@ def top_json(view: View) -> dict[str, Any]:
         "user": view.user,
         "hosts": counts,
         "queue": queue,
-        "groups": None
-        if scaling is None
-        else [render_fleet.GROUPS.json(each) for each in scaling.groups],
-        "problems": None if scaling is None else render_fleet.problems(scaling),
-        "jobs": None if jobs is None else [render.JOBS.json(row) for row in jobs],
+        "groups": None if scaling is None else [GROUPS.json(each) for each in scaling.groups],
+        "problems": None if scaling is None else problems(scaling),
+        "jobs": None if jobs is None else [JOBS.json(row) for row in jobs],
         "not_asked": "; ".join(view.unknown),
     }
 
@@ -133,14 +134,13 @@ def top_text(view: View, now: datetime) -> str:
     if view.snapshot is not None and view.snapshot.paused is not None:
         lines.append(f"PAUSED  {view.snapshot.paused}")
     if view.autoscaler is not None:
-        lines += [*render_fleet.problems(view.autoscaler)]
+        lines += [*problems(view.autoscaler)]
     lines += [f"unknown  {each}" for each in view.unknown]
     parts = ["\n".join(lines)]
     if view.autoscaler is not None and view.autoscaler.groups:
-        parts.append(render_fleet.GROUPS.table(view.autoscaler.groups, now, cut=True))
+        parts.append(GROUPS.table(view.autoscaler.groups, now, cut=True))
     if view.jobs is not None:
-        ordered = sorted(
-            view.jobs, key=lambda row: row.state.ended
-        )  # live ones first, and the newest first among them
-        parts.append(f"jobs of {view.user}\n{render.JOBS.table(ordered, now, cut=True)}")
+        # live jobs first; both live and ended ones from the newest
+        ordered = sorted(view.jobs, key=lambda row: row.state.ended)
+        parts.append(f"jobs of {view.user}\n{JOBS.table(ordered, now, cut=True)}")
     return "\n\n".join(parts)

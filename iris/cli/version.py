@@ -2,7 +2,10 @@
 
 import click
 
-from iris.cli.common import Command, cluster_option, json_option, print_json, with_client
+from iris.cli.command import Command
+from iris.cli.parameters import cluster_option, json_option
+from iris.cli.run import with_client
+from iris.cli.show.messages import print_json
 from iris.client.connect.deployment import own_version
 from iris.client.operate.local.versions import Versions, versions_of
 from iris.model.errors import InvalidValue, NotFound, Rejected, Unreachable
@@ -15,11 +18,11 @@ from iris.model.errors import InvalidValue, NotFound, Rejected, Unreachable
 def show_version(ctx: click.Context, as_json: bool) -> None:
     """Show the versions of this client and of a cluster's parts, and whether they fit.
 
-    What cannot be asked is named. `iris --version` asks nothing.
+    Names the parts that do not answer. `iris --version` asks nothing.
     """
     try:
         found = with_client(ctx, versions_of)
-    except InvalidValue:  # the name of the cluster is none
+    except InvalidValue:  # the name of the cluster is malformed
         raise
     except (NotFound, Unreachable, Rejected) as error:
         found = Versions(client=own_version(), not_asked=str(error))

@@ -1,4 +1,4 @@
-"""Implements `iris watch`, and `--watch` of the commands for jobs."""
+"""Implements `iris watch COMMAND`, and the option `--watch` of reading commands."""
 
 import asyncio
 import contextlib
@@ -13,46 +13,29 @@ from datetime import datetime, timedelta
 
 import click
 
-from iris.cli.common import DURATION, Command
+from iris.cli.command import Command
+from iris.cli.parameters import DURATION
 from iris.cli.show.full_screen import full_screen
 from iris.cli.show.terminal import can_redraw
 from iris.model.errors import IrisError
 
-#: The commands that only read, with the verb of those that are nouns.
+#: The commands that `iris watch` may repeat, as users type them. They only read.
 WATCHED = (
-    *(
-        "jobs",
-        "ps",
-        "status",
-        "explain",
-        "endpoints",
-        "job list",
-        "job show",
-        "job explain",
-        "group list",
-        "host list",
-        "host show",
-    ),
-    *(
-        "slice list",
-        "slice show",
-        "autoscaler status",
-        "cluster status",
-        "cluster list",
-        "schedule list",
-        "schedule show",
-    ),
+    *("jobs", "ps", "status", "explain", "endpoints", "job list", "job show", "job explain"),
+    *("group list", "host list", "host show", "slice list", "slice show", "autoscaler status"),
+    *("cluster status", "cluster list", "schedule list", "schedule show"),
 )
+#: The texts of durations and ages.
 _AGES = re.compile(r"\b\d+(\.\d+)? ?(ms|s|m|h|d)\b")
-#: Of `--watch`.
+#: The time between two updates of `--watch`.
 INTERVAL = timedelta(seconds=2)
 
 
 class Watchable(Command):
-    """A reading command with `--json` that has the option `--watch`.
+    """A reading command with the options `--json` and `--watch`.
 
-    On a terminal, its output stays up to date in place. Elsewhere, and with `--json`, it is printed
-    again after each change.
+    With `--watch`, a terminal shows the output on the whole screen and keeps it up to date.
+    Elsewhere, and with `--json`, the command prints the output again after each change.
     """
 
     def __init__(self, *args: object, **attributes: object) -> None:
@@ -92,7 +75,7 @@ class Watchable(Command):
     type=DURATION,
     default="2s",
     show_default=True,
-    help="Between the ends and the next runs.",
+    help="Time between the end of a run and the next run.",
 )
 @click.argument("command", nargs=-1, required=True, metavar="COMMAND...")
 @click.pass_context
@@ -130,20 +113,20 @@ def watch(ctx: click.Context, interval: timedelta, command: tuple[str, ...]) -> 
 
 
 def _leave_no_loops_open() -> None:
-    """Otherwise the loop of each run would stay open until the end of this command."""
+    """Closes the event loop of each run (see `OpenLoop`), because a watch has many runs."""
     asyncio.set_event_loop_policy(None)
 
 
 class _Terminal(io.StringIO):
-    """Collects output as it would be for the terminal."""
+    """Collects output that is formatted for the terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def _output(arguments: list[str]) -> str:
-    """Runs a command, and returns what it prints on standard output and error."""
-    from iris.cli.main import run  # which finds this command by its name
+    """Runs a command, and returns its standard output and error."""
+    from iris.cli.main import run  # imports this module when `watch` is called
 
     said = _Terminal()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
@@ -154,8 +137,12 @@ def _output(arguments: list[str]) -> str:
 
 
 def _redraw(command: str, show: Callable[[], str]) -> None:
-    """Keeps what `show` returns on the whole terminal. An error of the first time ends the command,
-    a later one is shown.
+    """Shows the output on the whole terminal, and keeps it up to date.
+
+    An error of the first run ends the command. A later error is shown.
+
+    Args:
+        show: runs the command once and returns its output.
     """
     text = show()
     with full_screen("") as draw:
@@ -170,11 +157,14 @@ def _redraw(command: str, show: Callable[[], str]) -> None:
 
 
 def _print_changes(show: Callable[[], str], *, as_json: bool) -> None:
-    """Prints what `show` returns, with the time, when it has changed other than in ages; JSON is
-    printed in one line.
+    """Prints the output with the time, after each change that is not only one of ages.
 
-    An error of the first time ends the command. A later one is printed once. Ends when standard
-    output is closed.
+    An error of the first run ends the command. A later error is printed once. Ends when the reader
+    of standard output has closed it.
+
+    Args:
+        show: runs the command once and returns its output.
+        as_json: print each output as one line of JSON.
     """
     printed = failed = None
     while True:
@@ -198,14 +188,15 @@ def _print_changes(show: Callable[[], str], *, as_json: bool) -> None:
 
 
 def without_ages(text: str) -> str:
-    """Returns a text without what passes with time alone: durations, and the widths of the columns
-    that they are in.
+    """Returns the text without durations, and without the widths of columns.
+
+    Both change with time alone.
     """
     return " ".join(_AGES.sub("", text).split())
 
 
 def _is_closed_within(time: timedelta) -> bool:
-    """Waits for this time, or until the reader of standard output has closed it."""
+    """Waits for this time. Returns early with True if the reader of standard output closes it."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return bool(poll.poll(time.total_seconds() * 1000))

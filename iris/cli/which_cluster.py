@@ -1,12 +1,14 @@
-"""Implements `iris config`."""
+"""Implements `iris config`: which cluster, user and directory commands use, and why."""
 
 import os
 from typing import NamedTuple
 
 import click
 
-from iris.cli.common import Command, cluster_option, json_option
-from iris.cli.show.columns import Column, Listing
+from iris.cli.command import Command
+from iris.cli.parameters import cluster_option, json_option
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.clusters import cluster_dir
 from iris.client.connect.identity import current_user
@@ -16,10 +18,12 @@ from iris.model.errors import IrisError
 
 
 class Setting(NamedTuple):
-    """What a command would use, and what decides it."""
+    """A setting that commands use."""
 
     name: str
+    #: The value. A setting without a value has the reason as its origin.
     value: str | None
+    #: The option, variable or file that decides the value.
     origin: str
 
 
@@ -56,8 +60,8 @@ def settings(cluster: ClusterRef | IrisError, origin: str) -> list[Setting]:
     """Returns the settings of commands.
 
     Args:
-        cluster: the cluster that is chosen; an error: why none is.
-        origin: what has chosen it.
+        cluster: the selected cluster, or the error of the selection.
+        origin: the option or variable that has selected it.
     """
     found = [
         Setting("cluster", None, str(cluster))

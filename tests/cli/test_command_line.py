@@ -35,7 +35,8 @@ def test_help_imports_neither_temporal_nor_pydantic() -> None:
 import sys
 from iris.cli.main import cli, run
 code = run(["--help"])
-heavy = {"temporalio", "pydantic", "psutil", "obstore", "asyncio", "rich", "stamina"} & set(sys.modules)
+heavy = {"temporalio", "pydantic", "psutil", "obstore", "asyncio", "rich", "stamina"}
+heavy &= set(sys.modules)
 sys.exit(f"imported: {heavy}" if heavy else code)
 """
     ran = subprocess.run(
@@ -45,40 +46,58 @@ sys.exit(f"imported: {heavy}" if heavy else code)
     assert all(f"  {command} " in ran.stdout for command in COMMANDS)
 
 
+#: Modules that no command of these imports.
+OF_HOSTS = {
+    *("iris.activities.host.attempt.attempt", "iris.workflows.jobs.job"),
+    *("iris.workflows.slices.slice", "psutil", "rich", "uv"),
+}
+CONFIGURATION = {"iris.config.schema", "yaml"}
+#: The state of the scheduler, and Temporal's workers.
+OF_THE_CONTROL_PLANE = {
+    *("iris.messages.scheduler", "iris.messages.autoscaler", "iris.scheduling.ledger.ledger"),
+    *("temporalio.worker", "iris.model.slice.scale_groups", "iris.model.slice.status"),
+    *("iris.client.connect.tunnel", "iris.processes.children"),
+}
+#: The state of a job, the use of its tasks, and what only a job with files needs.
+OF_ONE_JOB = {
+    *("iris.messages.job", "iris.model.job.gangs", "iris.model.host.hosts"),
+    *("iris.model.job.endpoints", "iris.client.jobs.usage"),
+    *("obstore", "pathspec", "tarfile", "tomllib", "iris.client.workspace.pack"),
+}
+#: What only a followed job or a batch needs.
+OF_FOLLOWING = {"iris.cli.show.follow", "iris.cli.submit.batch", "iris.client.logs.stored"}
+OF_SUBMISSIONS = {
+    *("iris.client.jobs.submit", "iris.model.slice.scaling"),
+    *("iris.client.jobs.status", "iris.model.job.requests"),
+}
+
+
 @pytest.mark.parametrize(
-    "module",
+    ("module", "others"),
     [
-        "jobs.commands",
-        "submit.command",
-        "jobs.logs",
-        "jobs.exec",
-        "jobs.fetch",
-        "fleet.slice",
-        "fleet.host",
+        (
+            "jobs.commands",
+            CONFIGURATION | OF_THE_CONTROL_PLANE | OF_ONE_JOB | OF_SUBMISSIONS,
+        ),
+        ("submit.command", CONFIGURATION | OF_THE_CONTROL_PLANE | OF_ONE_JOB | OF_FOLLOWING),
+        ("jobs.logs", CONFIGURATION | OF_THE_CONTROL_PLANE),
+        ("jobs.exec", CONFIGURATION),
+        ("jobs.fetch", CONFIGURATION),
+        ("fleet.slice", set()),
+        ("fleet.host", CONFIGURATION),
+        ("cluster.commands", {"iris.worker_agents.local.cluster", "asyncssh"}),
     ],
 )
-def test_a_command_imports_no_code_of_hosts_and_workflows(module: str) -> None:
+def test_a_command_imports_no_code_of_hosts_and_workflows(module: str, others: set[str]) -> None:
     """They took a third of the time of every command. The client names the workflows that it
     starts.
     """
     script = f"""
 import sys
 import iris.cli.{module}
-hosts = {{"iris.activities.host.attempt.attempt", "iris.workflows.jobs.job", "iris.workflows.slices.slice", "psutil", "rich", "uv"}}
-if "{module}" != "fleet.slice":  # which shows what is configured
-    hosts |= {{"iris.config.schema", "yaml"}}
-if "{module}" in ("jobs.commands", "submit.command", "jobs.logs"):  # the state of the scheduler, and Temporal's workers
-    hosts |= {{"iris.messages.scheduler", "iris.messages.autoscaler", "iris.scheduling.ledger.ledger", "temporalio.worker"}}
-    hosts |= {{"iris.model.slice.scale_groups", "iris.model.slice.status", "iris.client.connect.tunnel", "iris.processes.children"}}
-if "{module}" in ("jobs.commands", "submit.command"):  # the state of a job, the use of its tasks, and what only a job with files needs
-    hosts |= {{"iris.messages.job", "iris.model.job.gangs", "iris.model.host.hosts", "iris.model.job.endpoints", "iris.client.jobs.usage"}}
-    hosts |= {{"obstore", "pathspec", "tarfile", "tomllib", "iris.client.workspace.pack"}}
-if "{module}" == "submit.command":  # what only a followed job or a batch needs
-    import iris.client.jobs.submit.start  # a submit imports it when it has connected
-    hosts |= {{"iris.cli.show.follow", "iris.cli.submit.batch", "iris.client.logs.stored"}}
-if "{module}" == "jobs.commands":
-    hosts |= {{"iris.client.jobs.submit.start", "iris.model.slice.scaling", "iris.client.jobs.task_reports", "iris.model.job.requests"}}
-heavy = hosts & set(sys.modules)
+if "{module}" == "submit.command":
+    import iris.client.jobs.submit  # a submit imports it when it has connected
+heavy = {OF_HOSTS | others} & set(sys.modules)
 sys.exit(f"imported: {{heavy}}" if heavy else 0)
 """
     ran = subprocess.run(
@@ -322,6 +341,11 @@ def test_an_address_without_a_service_is_named_with_the_cause(
             "--hosts, --cpu: exclude --config",
         ),
         (["agent"], "add --join"),
+        (["agent", "--key-file", EXAMPLE], "--key-file needs --slice"),
+        (
+            ["agent", "--join", "--slice", "s", "--key-file", EXAMPLE],
+            "add --join on a machine that you add, or --slice and --key-file",
+        ),
         (
             ["agent", "--slice", "s", "--key-file", EXAMPLE],
             "local.yaml contains no private key of a slice",

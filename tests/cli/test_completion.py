@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from iris.cli.completion import Kind, job_words, kind_of
+from iris.cli.completion import ARGUMENTS, kind_of
+from iris.cli.main import cli
+from iris.cli.name_completion import Kind, job_words
 
 
 @pytest.mark.parametrize(
@@ -53,12 +56,31 @@ def test_the_place_in_the_line_tells_which_names_may_follow(
     assert kind_of(line.split(), incomplete) is kind
 
 
+@pytest.mark.parametrize("words", ARGUMENTS)
+def test_the_places_that_are_found_without_a_command_are_those_of_the_command(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a name would be completed in one place of a line, and another kind in the next."""
+    monkeypatch.setattr("iris.cli.name_completion.known_names", lambda kind, _: [(kind.value, "")])
+    command: click.Command | None = cli
+    for word in words.split():
+        assert isinstance(command, click.Group)
+        command = command.get_command(click.Context(command), word)
+    assert command is not None
+    argument = next(each for each in command.params if isinstance(each, click.Argument))
+
+    found = argument.shell_complete(click.Context(command, obj={}), "")
+
+    assert [item.value for item in found] == [ARGUMENTS[words]]
+
+
 def ask(home: Path, line: str) -> tuple[list[str], bool]:
     """What bash gets for a line, and whether the client was imported for it."""
     env = {key: value for key, value in os.environ.items() if key != "IRIS_CLUSTER"}
     env |= {"IRIS_STATE_DIR": str(home), "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     code = (
-        "import sys; from iris.cli.completion import answer; answer('bash_complete');"
+        "import sys; from iris.cli.completion import answer; from iris.cli.main import cli;"
+        " answer(cli, 'bash_complete');"
         " print('temporalio' in sys.modules)"
     )
     ran = subprocess.run(

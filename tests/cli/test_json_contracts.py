@@ -9,10 +9,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from iris.cli.show import debug as debug_render
-from iris.cli.show import fleet as render_fleet
-from iris.cli.show import jobs as render
-from iris.cli.show.columns import Listing
+from iris.cli.show.autoscaler import ACTIONS, GROUPS, OUTLOOKS
+from iris.cli.show.debug import CHECKS, WORKERS
+from iris.cli.show.explanation import ATTEMPTS, FITS, explanation_json, forecast_json
+from iris.cli.show.hosts import HOSTS
+from iris.cli.show.jobs import JOBS, TASKS, status_json, usage_listing
+from iris.cli.show.listing import Listing
+from iris.cli.show.slices import slice_listing
 from iris.cli.show.submission import submission_json
 from iris.client.jobs.explanation import Explanation
 from iris.client.jobs.rows import JobRow
@@ -67,7 +70,7 @@ def test_status_has_the_job_and_each_task_and_null_for_what_is_not_yet() -> None
         tasks=(done, a_task(index=1, key="internal")),
     )
     plain = {"cancelling": None}
-    assert render.status_json(status) == {
+    assert status_json(status) == {
         "id": "ada/train",
         "state": "RUNNING",
         "cancelling": None,
@@ -106,12 +109,12 @@ def test_what_is_being_cancelled_says_why_since_when_and_until_when_and_keeps_it
     shown = {"reason": "cancelled by ada", "since": NOON, "until": LATER}
     facts: dict[str, Any] = {"id": "ada/train", "state": JobState.RUNNING, "cancelling": cancelling}
     task = a_task(state=TaskState.RUNNING, cancelling=cancelling)
-    status = render.status_json(JobStatus(**facts, user="ada", submitted_at=at(0), tasks=(task,)))
+    status = status_json(JobStatus(**facts, user="ada", submitted_at=at(0), tasks=(task,)))
     rows = [
         status,
         status["tasks"][0],
-        render.JOBS.json(JobRow(**facts, user="ada", submitted_at=at(0), command="x")),
-        render.explanation_json(Explanation(**facts, message="")),
+        JOBS.json(JobRow(**facts, user="ada", submitted_at=at(0), command="x")),
+        explanation_json(Explanation(**facts, message="")),
     ]
     assert [(row["state"], row["cancelling"]) for row in rows] == [("RUNNING", shown)] * 4
 
@@ -180,7 +183,7 @@ def test_jobs_are_rows_of_id_state_user_priority_tasks_and_time() -> None:
         submitted_at=at(0),
         command="python train.py",
     )
-    assert render.JOBS.json(row) == {
+    assert JOBS.json(row) == {
         "id": "ada/train",
         "run": None,
         "state": "SUCCEEDED",
@@ -245,7 +248,7 @@ def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
     explanation = Explanation(
         id="ada/train", state=JobState.PENDING, message="needs more", refusal=refusal
     )
-    assert render.explanation_json(explanation) == {
+    assert explanation_json(explanation) == {
         "id": "ada/train",
         "state": "PENDING",
         "cancelling": None,
@@ -293,7 +296,7 @@ def test_explain_lists_every_attempt_with_its_task_hosts_times_and_who_paid() ->
         message="m",
         attempts={0: (lost,), 2: (an_attempt(1), an_attempt(2))},
     )
-    shown = render.explanation_json(explanation)["attempts"]
+    shown = explanation_json(explanation)["attempts"]
     assert [(each["task"], each["number"]) for each in shown] == [(0, 1), (2, 1), (2, 2)]
     assert shown[0] == {
         "task": 0,
@@ -314,7 +317,7 @@ def test_explain_lists_every_attempt_with_its_task_hosts_times_and_who_paid() ->
 def test_a_forecast_says_where_it_starts_or_why_not_and_what_holds_of_every_host() -> None:
     """`submit --dry-run --json`; `feasible` is whether hosts that are there could ever run it."""
     fits = Fit(group="local-cpu", fits=True, why="fits now", hosts=1, named=("h1",))
-    assert render.forecast_json(Forecast(hosts=("h1",), fits=(fits,))) == {
+    assert forecast_json(Forecast(hosts=("h1",), fits=(fits,))) == {
         "starts": True,
         "hosts": ["h1"],
         "feasible": True,
@@ -326,7 +329,7 @@ def test_a_forecast_says_where_it_starts_or_why_not_and_what_holds_of_every_host
     refusal = Refusal(code=RefusalCode.TOO_BIG, message="needs more", remedy="ask for less")
     said = {"code": "TOO_BIG", "message": "needs more", "remedy": "ask for less"}
     for never, feasible in ((refusal, False), (None, True)):
-        assert render.forecast_json(Forecast(refusal=refusal, infeasible=never)) == {
+        assert forecast_json(Forecast(refusal=refusal, infeasible=never)) == {
             "starts": False,
             "hosts": [],
             "feasible": feasible,
@@ -340,7 +343,7 @@ def test_a_host_shows_what_it_offers_what_is_free_and_what_runs() -> None:
     offers = some(cpu=8, memory=1, disk=1, device="gpu:H100:8")
     host = a_host("h1", offers, attributes={"zone": "a", "rank": 3}, address="10.0.0.1")
     free = {"cpu": 7500, "memory": 5, "disk": 6, "device": 2}
-    assert render.HOSTS.json(HostView(host=host, free=free, running=("ada/train:0",))) == {
+    assert HOSTS.json(HostView(host=host, free=free, running=("ada/train:0",))) == {
         "id": "h1",
         "state": "READY",
         "reason": "",
@@ -361,7 +364,7 @@ def test_a_host_shows_what_it_offers_what_is_free_and_what_runs() -> None:
 def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
     """`device` is always there, so that a script need not ask."""
     view = HostView(host=a_host(offers=some(cpu=4)), free=some(cpu=4).amounts(), running=())
-    shown = render.HOSTS.json(view)
+    shown = HOSTS.json(view)
     assert shown["resources"]["device"] is None
     assert shown["running"] == []
 
@@ -370,29 +373,29 @@ def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
     ("listing", "keys"),
     [
         (
-            render.JOBS,
+            JOBS,
             (
                 "id run state cancelling user submitted_at priority tasks device parent commit tags"
                 " note reason"
             ),
         ),
-        (render.TASKS, "index state cancelling attempt host exit_code reason"),
-        (render.ATTEMPTS, "number hosts placed_at started_at ended_at account reason ends"),
-        (render.FITS, "group fits why hosts named"),
-        (render.HOSTS, "id state reason slice resources free attributes running address"),
+        (TASKS, "index state cancelling attempt host exit_code reason"),
+        (ATTEMPTS, "number hosts placed_at started_at ended_at account reason ends"),
+        (FITS, "group fits why hosts named"),
+        (HOSTS, "id state reason slice resources free attributes running address"),
         (
-            render.uses(some()),
+            usage_listing(some()),
             "task host at pid cpu_percent memory_bytes peak_memory_bytes processes ports",
         ),
-        (render_fleet.GROUPS, "group availability why until demand target slices"),
-        (render_fleet.OUTLOOKS, "example message since possible"),
-        (render_fleet.ACTIONS, "slice at group what reason"),
+        (GROUPS, "group availability why until demand target slices"),
+        (OUTLOOKS, "example message since possible"),
+        (ACTIONS, "slice at group what reason"),
         (
-            render_fleet.slices(()),
+            slice_listing(()),
             "id state group zone made hosts running requested_at reason addresses",
         ),
-        (debug_render.CHECKS, "name ok took_seconds said"),
-        (debug_render.WORKERS, "host slice state reason reported_at started_at running"),
+        (CHECKS, "name ok took_seconds said"),
+        (WORKERS, "host slice state reason reported_at started_at running"),
     ],
 )
 def test_keys_have_an_order_that_differs_from_the_table(listing: Listing[Any], keys: str) -> None:
@@ -411,7 +414,7 @@ def test_keys_have_an_order_that_differs_from_the_table(listing: Listing[Any], k
 )
 def test_a_host_that_takes_nothing_new_says_so_and_why(closed: str, state: str) -> None:
     """The state is one word for scripts; the reason is whole."""
-    shown = render.HOSTS.json(HostView(host=a_host(), free={}, running=(), closed=closed))
+    shown = HOSTS.json(HostView(host=a_host(), free={}, running=(), closed=closed))
     assert (shown["state"], shown["reason"]) == (state, closed)
 
 

@@ -95,10 +95,8 @@ REASONS: dict[str, str] = {
     "cluster list, cluster tunnel, cluster cleanup, cluster restart": ADMINISTRATION,
     "secret rotate, secret new-keys": ADMINISTRATION,
     "agent, pool-worker, controller run, controller serve, controller guard-ui": PROCESS,
-    "controller manual check, controller manual reload, controller manual serve, controller manual stop": (
-        PROCESS
-    ),
-    "controller manual rotate": PROCESS,
+    "controller manual check, controller manual reload, controller manual serve": PROCESS,
+    "controller manual stop, controller manual rotate": PROCESS,
 }
 WITHOUT = {words for several in REASONS for words in several.split(", ")}
 #: Options about what is printed and asked, and the job itself.

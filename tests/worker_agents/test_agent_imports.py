@@ -37,7 +37,7 @@ def test_an_agent_loads_no_library_and_no_code_of_other_roles() -> None:
     """
     script = """
 import json, sys
-import iris.cli.processes.commands, iris.worker_agents.host.agent
+import iris.cli.processes.agent, iris.worker_agents.host.agent
 print(json.dumps(sorted(name for name in sys.modules if not name.startswith("_"))))
 """
     ran = subprocess.run(

@@ -1,31 +1,26 @@
-"""Implements `iris cluster cleanup`."""
+"""Implements `iris cluster cleanup`, which deletes the leftovers of clusters."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from iris.cli.common import (
-    Command,
-    cluster_option,
-    config_option,
-    json_option,
-    print_json,
-    selected,
-)
-from iris.cli.show.steps import Steps
+from iris.cli.command import Command
+from iris.cli.parameters import cluster_argument, cluster_option, config_option, json_option
+from iris.cli.run import selected
+from iris.cli.show.messages import print_json
+from iris.cli.show.progress import Steps
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import known_clusters
+from iris.client.operate.cleanup import Leftover, clean, clean_elsewhere, left_elsewhere, leftovers
+from iris.client.operate.make_controller import gcp_controller
 from iris.model.errors import IrisError, Rejected
-
-if TYPE_CHECKING:
-    from iris.client.operate.cleanup import Leftover
 
 
 @click.command(cls=Command)
-@click.argument("name", required=False)
+@cluster_argument
 @config_option
 @click.option(
     "--controller",
@@ -68,7 +63,6 @@ def cleanup(
 
 
 def _clean_here(name: str | None, *, really: bool, as_json: bool) -> None:
-    from iris.client.operate.cleanup import clean, leftovers
 
     with Steps("looking for remains"):
         found = asyncio.run(leftovers(name))
@@ -85,8 +79,6 @@ def _clean_here(name: str | None, *, really: bool, as_json: bool) -> None:
 def _clean_elsewhere(
     cluster: ClusterRef, *, with_controller: bool, really: bool, as_json: bool
 ) -> None:
-    from iris.client.operate.cleanup import clean_elsewhere, left_elsewhere
-    from iris.client.operate.make_controller import gcp_controller
 
     steps = Steps("looking for remains")
     controller = gcp_controller(cluster, "use its name instead: iris cluster cleanup NAME", steps)
@@ -106,15 +98,20 @@ def _clean_elsewhere(
 
 
 def _end(
-    found: "Sequence[Leftover]",
+    found: Sequence[Leftover],
     *,
     really: bool,
     as_json: bool,
     do: Callable[[], None],
     unreachable: Mapping[str, str] | None = None,
 ) -> None:
-    """Prints what was found, and deletes it if `really` is set. Prints JSON after the deletion,
-    because that may fail.
+    """Prints the leftovers, and deletes them if `really` is set.
+
+    Prints JSON after the deletion, because the deletion may fail.
+
+    Args:
+        do: deletes the leftovers.
+        unreachable: why some zones could not be listed.
     """
     for each in () if as_json else found:
         click.echo(f"{'deleting' if really else 'would delete'} {each}")
@@ -135,7 +132,7 @@ def _end(
         click.echo("nothing was deleted; to delete, add --no-dry-run")
 
 
-def leftover_json(left: "Leftover") -> dict[str, Any]:
+def leftover_json(left: Leftover) -> dict[str, Any]:
     """Returns the fields of a leftover that users see."""
     shown = left.model_dump(mode="json", include={"cluster", "kind", "id"})
     return {**shown, "zone": left.zone or None, "state": left.state or None}

@@ -6,8 +6,11 @@ from typing import Any
 
 import click
 
-from iris.cli.common import CommandGroup, json_option, print_json, show_risks
-from iris.cli.show.columns import Column, Listing
+from iris.cli.command import CommandGroup
+from iris.cli.parameters import json_option
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
+from iris.cli.show.messages import print_json, show_risks
 from iris.config import (
     ClusterConfig,
     InvalidConfig,
@@ -25,7 +28,7 @@ from iris.config import (
 from iris.config.defaults import IN_FILE
 from iris.model.slice.scale_groups import ScaleGroup
 
-#: The source of a value that was changed for this machine.
+#: The origin of a value that `--local` has changed.
 LOCAL = "--local"
 
 _GROUPS: Listing[ScaleGroup] = Listing(
@@ -39,7 +42,7 @@ _GROUPS: Listing[ScaleGroup] = Listing(
     Column(key="max_slices"),
     keys="name type zones hosts min_slices max_slices",
 )
-#: Of a path, the value there, and the origin of the value.
+#: The rows of `show --origin`: the key, its value, and where the value was set.
 _ORIGINS: Listing[tuple[str, Any, str]] = Listing(
     Column("KEY", value=lambda row: row[0]),
     Column("VALUE", value=lambda row: json.dumps(row[1], ensure_ascii=False), wraps=True),
@@ -124,8 +127,11 @@ def schema() -> None:
 
 
 def _show_origins(written: ClusterConfig, shown: ClusterConfig, *, as_json: bool) -> None:
-    """Prints a line for each value. A value that `--local` changed is not in the file, although it
-    is set.
+    """Prints a line for each value, with its origin.
+
+    Args:
+        written: the configuration of the file.
+        shown: the same, or changed by `--local`. The origin of a changed value is not the file.
     """
     before, in_file, now = _by_path(written), origins(written), origins(shown)
     found = {}
@@ -143,7 +149,7 @@ def _show_origins(written: ClusterConfig, shown: ClusterConfig, *, as_json: bool
 
 
 def _by_path(config: ClusterConfig) -> dict[str, Any]:
-    """Returns every value of a complete configuration by its path, in the order of `origins`."""
+    """Returns every value by its path, such as `defaults.ssh.user`, with defaults applied."""
     known = origins(config)
     values: dict[str, Any] = {}
 

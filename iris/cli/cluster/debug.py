@@ -14,18 +14,13 @@ from typing import Any, TypeVar
 import click
 
 from iris.cli.cluster.tunnel import show_tunnel
-from iris.cli.common import (
-    CommandGroup,
-    cluster_option,
-    json_option,
-    locate,
-    print_json,
-    selected,
-    with_client,
-)
-from iris.cli.show import debug as debug_render
-from iris.cli.show import fleet as render_fleet
-from iris.cli.show import jobs as render
+from iris.cli.command import CommandGroup
+from iris.cli.parameters import cluster_option, json_option, limit_option
+from iris.cli.run import locate, selected, with_client
+from iris.cli.show.autoscaler import autoscaler_json, autoscaler_text
+from iris.cli.show.debug import CHECKS, WORKERS, discovery_text, machine_text
+from iris.cli.show.jobs import JOBS
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.operate.debugging import PARTS, Check, Diagnostics, local_log, run_check
@@ -35,11 +30,14 @@ from iris.client.operate.make_controller import controller_of, gcp_controller
 from iris.model.errors import NotFound, Rejected
 from iris.model.names import ENV_PAYLOAD_KEYS
 
+#: The output of `codec-server`.
 _CODEC_SERVER = """\
 decrypts payloads for {ui} until Ctrl-C
-in the Web UI, click the glasses (Configure Codec Server), choose "Use my browser setting", and paste:
+in the Web UI, click the glasses (Configure Codec Server), choose "Use my browser setting",
+and paste:
 {endpoint}
 keep this address to yourself: who has it can decrypt on this machine while this command runs"""
+#: The remedy for a control plane that runs on a machine with other programs.
 NO_MACHINE = "its control plane has no machine of its own; see: iris debug logs"
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -49,6 +47,7 @@ def _set_config(ctx: click.Context, _: click.Parameter, value: Path | None) -> N
         ctx.find_root().obj["config"] = value
 
 
+#: `--config` of `debug` and of each of its commands.
 config_option = click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -94,7 +93,7 @@ def discover(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json(found.model_dump(mode="json"))
     else:
-        click.echo(debug_render.discovery_text(found))
+        click.echo(discovery_text(found))
 
 
 @debug.command()
@@ -108,13 +107,14 @@ def health(ctx: click.Context, as_json: bool) -> None:
     checks = asyncio.run(_checks(_selected(ctx)))
     ok = all(each.ok for each in checks)
     if as_json:
-        print_json({"ok": ok, "checks": [debug_render.CHECKS.json(each) for each in checks]})
+        print_json({"ok": ok, "checks": [CHECKS.json(each) for each in checks]})
     else:
-        click.echo(debug_render.CHECKS.table(checks))
+        click.echo(CHECKS.table(checks))
     ctx.exit(0 if ok else 1)
 
 
 async def _checks(cluster: ClusterRef) -> list[Check]:
+    """Checks the service, and through it the other parts of the cluster if the service answers."""
     await locate(cluster)
     clients: list[AsyncIrisClient] = []
 
@@ -139,8 +139,8 @@ async def _checks(cluster: ClusterRef) -> list[Check]:
 def codec_server(ctx: click.Context, port: int, as_json: bool) -> None:
     """Decrypt payloads for the Web UI, until Ctrl-C. Needs the cluster's keys: IRIS_PAYLOAD_KEYS.
 
-    Prints an address for the Web UI's settings, in which only your own browser may have it: who
-    knows it can decrypt on this machine. It has a secret that is new at each start.
+    Prints an address for the settings of the Web UI in your browser. Keep it to yourself: who knows
+    it can decrypt on this machine. It contains a secret that is new at each start.
     """
     from iris.client.connect.encryption import payload_keys
     from iris.client.operate.codec_server import CodecServer
@@ -171,9 +171,9 @@ def autoscaler_status(ctx: click.Context, as_json: bool) -> None:
     """Show the autoscaler's state, like `iris autoscaler status`."""
     found = with_client(ctx, lambda client: client.autoscaler.status(), _selected(ctx))
     if as_json:
-        print_json(render_fleet.autoscaler_json(found))
+        print_json(autoscaler_json(found))
     else:
-        click.echo(render_fleet.autoscaler_text(found, datetime.now(UTC)))
+        click.echo(autoscaler_text(found, datetime.now(UTC)))
 
 
 @debug.command("list-workers")
@@ -182,23 +182,17 @@ def autoscaler_status(ctx: click.Context, as_json: bool) -> None:
 def list_workers(ctx: click.Context, as_json: bool) -> None:
     """List hosts and agents: which take work, which are closed, and which do not report."""
     rows = with_client(ctx, lambda client: Diagnostics(client).workers(), _selected(ctx))
-    debug_render.WORKERS.show(rows, as_json=as_json)
+    WORKERS.show(rows, as_json=as_json)
 
 
 @debug.command("list-jobs")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=50,
-    show_default=True,
-    help="Show at most this many.",
-)
+@limit_option(50)
 @debug_options
 @click.pass_context
 def list_jobs(ctx: click.Context, limit: int, as_json: bool) -> None:
     """List jobs, the newest first, including ended ones."""
     rows = with_client(ctx, lambda client: client.jobs.list(limit=limit), _selected(ctx))
-    render.JOBS.show(rows, as_json=as_json)
+    JOBS.show(rows, as_json=as_json)
 
 
 @debug.command()
@@ -258,7 +252,7 @@ def ssh_status(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        click.echo(debug_render.machine_text(found))
+        click.echo(machine_text(found))
 
 
 @debug.command()

@@ -5,7 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from iris.cli.common import DURATION, Command, cluster_option, json_option, print_json, selected
+from iris.cli.command import Command
+from iris.cli.parameters import DURATION, cluster_option, json_option
+from iris.cli.run import selected
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.model.units import format_bytes, format_duration
 
@@ -28,8 +31,8 @@ def gc(ctx: click.Context, older_than: timedelta, really: bool, as_json: bool) -
     """Find and delete the files of ended jobs in the store: logs, outputs, checkpoints, workspaces,
     and files of pools.
 
-    Keeps all files of jobs that live, of jobs that belong to the same job as one that lives, and
-    what schedules and waiting jobs start from. Nothing else deletes these files.
+    Keeps all files of live jobs, of jobs in the same tree of child jobs as a live one, and the
+    files from which schedules and waiting jobs start. Nothing else deletes these files.
 
     \b
     iris cluster gc

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import click
 
-from iris.cli.common import Command
-from iris.cli.show.columns import Column, Listing
-from iris.cli.show.steps import Steps
+from iris.cli.command import Command
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
+from iris.cli.show.progress import Steps
 from iris.client.operate.manual.survey import ask_machines
 from iris.config import load_config
 from iris.config.host_list import Login, parse_hosts
@@ -20,13 +21,15 @@ from iris.model.units import MIB, format_bytes
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 from iris.storage.files import writing
 
-#: The name of the file that is written to standard output.
+#: The value of --output that stands for standard output.
 STDOUT = "-"
-#: The same as in the file that is written.
+#: How long the connection to a machine may take. The written file has the same value.
 CONNECT_TIMEOUT = timedelta(seconds=10)
 
 
 class _Row(NamedTuple):
+    """A machine, and the name of its scale group."""
+
     report: MachineReport
     group: str
 
@@ -97,9 +100,7 @@ def init(
     iris cluster init ubuntu@10.0.0.11 ubuntu@10.0.0.12 --key ~/.ssh/lab --store s3://bucket/iris
     """
     if output != STDOUT and Path(output).exists() and not force:
-        raise InvalidValue(
-            "--output", output, "exists", "choose another file, or add --force to overwrite it"
-        )
+        raise _exists(output)
     new = NewCluster(
         name=name,
         store=_store_url(store),
@@ -117,8 +118,7 @@ def init(
     text = render_config(new, reports, unused)
     groups = group_machines(reports)
     rows = [_Row(machine, group.name) for group in groups for machine in group.machines]
-    to_stderr = output == STDOUT
-    click.echo(_MACHINES.table(rows), err=to_stderr)
+    click.echo(_MACHINES.table(rows), err=output == STDOUT)
     for address, reason in unused.items():
         click.echo(f"{address} cannot be used: {reason}", err=True)
     if output == STDOUT:
@@ -129,19 +129,23 @@ def init(
         f"{output} is written: cluster {name}, {len(rows)} machine(s) in {len(groups)} scale"
         " group(s)"
     )
-    start = f"iris cluster start --config {output}"
+    click.echo(f"next: {_next_step(new, output)}")
+
+
+def _next_step(new: NewCluster, file: str) -> str:
+    start = f"iris cluster start --config {file}"
     if new.store:
-        click.echo(f"next: {start}")
-    else:
-        click.echo(
-            f"next: write the place of the store to controller.bundle_prefix in {output} (or add"
-            f" --store), and then: {start}"
-        )
+        return start
+    return (
+        f"write the place of the store to controller.bundle_prefix in {file} (or add --store),"
+        f" and then: {start}"
+    )
 
 
 def _ask(new: NewCluster, logins: tuple[Login, ...]) -> tuple[list[MachineReport], dict[str, str]]:
-    """Returns what the usable machines have, and why the others cannot be used, by address. Prints
-    warnings.
+    """Returns the reports of the usable machines, and by address why the others cannot be used.
+
+    Prints warnings.
     """
     key = Path(new.key_file) if new.key_file else None
     hosts = tuple(
@@ -173,37 +177,39 @@ def _ask(new: NewCluster, logins: tuple[Login, ...]) -> tuple[list[MachineReport
 
 
 def _check(new: NewCluster, login: Login) -> None:
-    """Refuses what no configuration may have, before any machine is visited."""
+    """Rejects values that no configuration may have, before the first login."""
     machine = MachineReport(login=login, cores=1, memory_bytes=MIB, disk_bytes=MIB)
     complete = new if new.store else new.model_copy(update={"store": "file:///store"})
     load_config(render_config(complete, [machine], {}))
 
 
 def _store_url(store: str) -> str:
-    """Returns the URL of the store, which may be given as the path of a directory."""
+    """Returns the URL of the store. The text may be the path of a directory."""
     if not store or "://" in store:
         return store
     return Path(store).expanduser().absolute().as_uri()
 
 
 def _whole_path(path: str | None) -> str:
-    """Returns a path that means the same in every directory. `~` stays, so that others can use the
-    file.
-    """
+    """Returns the absolute path. `~` stays, so that other users can use the file."""
     if not path or path.startswith("~/"):
         return path or ""
     home = str(Path.home())
-    whole = os.path.abspath(path)  # noqa: PTH100 - a link may be meant
+    whole = os.path.abspath(path)  # noqa: PTH100 - keeps links
     return f"~{whole.removeprefix(home)}" if whole.startswith(f"{home}/") else whole
 
 
+def _exists(file: str) -> InvalidValue:
+    return InvalidValue(
+        "--output", file, "exists", "choose another file, or add --force to overwrite it"
+    )
+
+
 def _write(file: Path, text: str, *, force: bool) -> None:
-    """Writes the file. Another one that has come there since the check stays, unless `force`."""
+    """Writes the file. Without `force`, keeps a file that was created there since the check."""
     try:
         opened = file.open("w" if force else "x", encoding="utf-8")
     except FileExistsError:
-        raise InvalidValue(
-            "--output", str(file), "exists", "choose another file, or add --force to overwrite it"
-        ) from None
+        raise _exists(str(file)) from None
     with writing(file), opened:
         opened.write(text)

@@ -1,43 +1,45 @@
-"""Implements `iris cluster stop | restart | reload | tunnel`: the operations on a cluster that was
-started.
-"""
+"""Implements `iris cluster stop | restart | reload`."""
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.cluster.cleanup import cleanup
-from iris.cli.cluster.gc import gc
-from iris.cli.common import (
-    Command,
+from iris.cli.cluster.config_changes import config_changes
+from iris.cli.command import Command
+from iris.cli.parameters import (
+    cluster_argument,
     cluster_option,
     config_option,
-    confirm,
+    dry_run_option,
     json_option,
-    print_json,
-    selected,
-    show_progress,
+    yes_option,
 )
-from iris.cli.show.steps import Steps
+from iris.cli.run import selected
+from iris.cli.show.messages import confirm, print_json, show_progress
+from iris.cli.show.progress import Steps
 from iris.client.connect.clusters import cluster_dir, not_running, read_record
+from iris.client.operate.controller import ControllerProtocol, StopPlan
+from iris.client.operate.make_controller import (
+    controller_of,
+    create_controller,
+    give_up_machines,
+    known_config,
+)
 from iris.config import ClusterConfig, load_written, make_local_config, scale_groups_of
 from iris.model.errors import InvalidValue, NotFound
 from iris.platforms.local import MAX_LOCAL_HOSTS
 
-if TYPE_CHECKING:
-    from iris.client.operate.controller import ControllerProtocol, StopPlan
-
-_name = click.argument("name", required=False)
-_dry = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
-_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+#: The part of the question of `stop` about jobs, if the control plane does not answer.
+_SILENT = "Its control plane does not answer: its machines are deleted directly."
+#: The same, if the machine of the control plane does not exist.
+_MISSING = "Its control plane has no machine: its slices are deleted directly."
 
 
 @click.command(cls=Command)
-@_name
-@_dry
-@_yes
+@cluster_argument
+@dry_run_option
+@yes_option
 @click.option(
     "--give-up",
     multiple=True,
@@ -71,8 +73,6 @@ def stop(
         raise click.UsageError("--json needs --dry-run")
     if give_up and dry_run:
         raise click.UsageError("--dry-run has no effect with --give-up; remove one of the two")
-    from iris.client.operate.make_controller import give_up_machines
-
     steps = Steps("stopping the cluster")
     name, controller = _controller(ctx, name, file, steps)
     record = read_record(name)
@@ -97,7 +97,7 @@ def stop(
 
 
 @click.command(cls=Command)
-@_name
+@cluster_argument
 @config_option
 @cluster_option
 @click.pass_context
@@ -115,7 +115,7 @@ def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
 
 
 @click.command(cls=Command, name="reload")
-@_name
+@cluster_argument
 @click.option(
     "--config",
     "file",
@@ -123,16 +123,13 @@ def restart(ctx: click.Context, name: str | None, file: Path | None) -> None:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="New configuration file; the groups of a local cluster are simulated.",
 )
-@_dry
+@dry_run_option
 @cluster_option
 @click.pass_context
 def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> None:
     """Apply another configuration to a cluster. Excess slices are deleted when they are idle;
     running tasks continue.
     """
-    from iris.cli.show.fleet import config_changes
-    from iris.client.operate.make_controller import create_controller, known_config
-
     record = selected(ctx, name, none_known=NotFound).known().record
     if record is None:
         raise click.UsageError("name the cluster to reload by its NAME; it must be known here")
@@ -172,30 +169,8 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
     click.echo(f"cluster {record.name} uses the configuration of {file}")
 
 
-@click.command(cls=Command)
-@_name
-@json_option
-@config_option
-@cluster_option
-@click.pass_context
-def tunnel(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
-    """Open a tunnel to a cluster in a cloud, and show its local address. Other commands open the
-    tunnel when they need it.
-    """
-    from iris.cli.cluster.tunnel import show_tunnel
-
-    show_tunnel(ctx, selected(ctx, name, file).known(), as_json)
-
-
-#: Shown instead of the running jobs.
-_SILENT = "Its control plane does not answer: its machines are deleted directly."
-_MISSING = "Its control plane has no machine: its slices are deleted directly."
-
-COMMANDS = (stop, restart, reload_, tunnel, cleanup, gc)
-
-
-def _confirm(plan: "StopPlan") -> None:
-    """Asks the user to confirm the stop."""
+def _confirm(plan: StopPlan) -> None:
+    """Asks the user to confirm the stop, and shows what happens to jobs."""
     if plan.silent:
         show_progress(plan.silent)
     what = f"{plan.jobs} live job(s) " + (
@@ -208,22 +183,18 @@ def _confirm(plan: "StopPlan") -> None:
 
 def _controller(
     ctx: click.Context, name: str | None, file: Path | None, steps: Steps
-) -> "tuple[str, ControllerProtocol]":
-    """Returns the name and the control plane of the selected cluster, running or not. It reports to
-    `steps`.
+) -> tuple[str, ControllerProtocol]:
+    """Returns the name and the control plane of the selected cluster, running or not.
 
-    Raises:
-        NotFound: there is no such cluster, or there are several.
-        InvalidConfig, InvalidValue: the configuration cannot be used.
+    Args:
+        steps: shows the steps of the control plane's operations.
     """
-    from iris.client.operate.make_controller import controller_of
-
     cluster = selected(ctx, name, file, none_known=NotFound)
     return cluster.name, controller_of(cluster, steps)
 
 
 def check_size(config: ClusterConfig) -> None:
-    """Refuses a configuration that starts with more hosts than one machine can have."""
+    """Rejects a configuration that starts more hosts than one machine can have."""
     total = sum(group.min_slices * group.hosts for group in scale_groups_of(config))
     if total > MAX_LOCAL_HOSTS:
         raise click.UsageError(
@@ -232,8 +203,8 @@ def check_size(config: ClusterConfig) -> None:
         )
 
 
-def _plan_text(plan: "StopPlan") -> str:
-    """Formats what a stop would do, for people."""
+def _plan_text(plan: StopPlan) -> str:
+    """Formats the plan of a stop, for people."""
     unseen = [
         f"zone {zone} could not be listed: {why}" for zone, why in sorted(plan.unreachable.items())
     ]
@@ -259,7 +230,8 @@ def _plan_text(plan: "StopPlan") -> str:
     return "\n".join([*lines, "nothing was changed"])
 
 
-def _left_text(plan: "StopPlan", done: str = "deleted") -> str:
+def _left_text(plan: StopPlan, done: str = "deleted") -> str:
+    """Returns which leftovers of a cluster that does not run are deleted."""
     left = [f"{len(plan.slices)} slice(s)"] if plan.slices else []
     left += [f"{len(plan.processes)} process(es)"] if plan.processes else []
     left += (

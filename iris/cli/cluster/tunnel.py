@@ -1,17 +1,34 @@
 """Implements `iris cluster tunnel` and `iris debug tunnel`."""
 
+from pathlib import Path
+
 import click
 
-from iris.cli.common import print_json, with_client
+from iris.cli.command import Command
+from iris.cli.parameters import cluster_argument, cluster_option, config_option, json_option
+from iris.cli.run import selected, with_client
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import ClusterRecord
 from iris.model.errors import Rejected
 
 
+@click.command(cls=Command)
+@cluster_argument
+@json_option
+@config_option
+@cluster_option
+@click.pass_context
+def tunnel(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
+    """Open a tunnel to a cluster in a cloud, and show its local address. Other commands open the
+    tunnel when they need it.
+    """
+    show_tunnel(ctx, selected(ctx, name, file).known(), as_json)
+
+
 def show_tunnel(ctx: click.Context, cluster: ClusterRef, as_json: bool) -> None:
-    """Opens a tunnel to the cluster, and prints its local address once the service has answered
-    through it.
+    """Opens a tunnel to the cluster, and prints its local address when the service has answered.
 
     Raises:
         Rejected: the cluster needs no tunnel.

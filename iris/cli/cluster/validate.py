@@ -2,32 +2,31 @@
 
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.common import (
+from iris.cli.command import Command
+from iris.cli.parameters import (
     DURATION,
-    Command,
     Parsed,
+    cluster_argument,
     cluster_option,
     config_option,
     json_option,
-    print_json,
-    selected,
-    with_client,
 )
-from iris.cli.show.columns import Column, Listing
+from iris.cli.run import selected, with_client
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
+from iris.client.operate.validation import CaseResult
+from iris.client.operate.validation import validate as run_cases
 from iris.model.host import accelerators
 from iris.model.units import format_duration
 
-if TYPE_CHECKING:
-    from iris.client.operate.validation import CaseResult
-
-#: Gives an `accelerators.Tpu`.
+#: The value is an `accelerators.Tpu`.
 KIND = Parsed("variant", lambda text: accelerators.tpu(text, "tpu-type"))
-CASES: "Listing[CaseResult]" = Listing(
+CASES: Listing[CaseResult] = Listing(
     Column("CASE", "name"),
     Column("RESULT", "passed", text=lambda passed: "passed" if passed else "FAILED"),
     Column(
@@ -43,7 +42,7 @@ CASES: "Listing[CaseResult]" = Listing(
 
 
 @click.command(cls=Command)
-@click.argument("name", required=False)
+@cluster_argument
 @config_option
 @click.option(
     "--tpu-type",
@@ -82,15 +81,13 @@ def validate(
         if not as_json:
             click.echo(text, err=True)
 
-    from iris.client.operate import validation  # only this command needs it
-
-    async def work(client: AsyncIrisClient) -> "list[CaseResult]":
+    async def work(client: AsyncIrisClient) -> list[CaseResult]:
         progress(
             f"cluster {client.record.name}: {kind.variant}, {kind.hosts} host(s) with"
             f" {kind.chips_per_host} chip(s) each"
         )
         results = []
-        async for result in validation.validate(client, kind, timeout, progress):
+        async for result in run_cases(client, kind, timeout, progress):
             results.append(result)
             progress(
                 f"  {'passed' if result.passed else 'FAILED'} in"
@@ -116,5 +113,5 @@ def validate(
 
 
 def rounded(seconds: float) -> timedelta:
-    """Rounds to a tenth of a second, for people."""
+    """Returns the duration, rounded to a tenth of a second."""
     return timedelta(seconds=round(seconds, 1))

@@ -4,15 +4,11 @@ from datetime import UTC, datetime
 
 import click
 
-from iris.cli.common import (
-    CommandGroup,
-    Known,
-    cluster_option,
-    json_option,
-    print_json,
-    with_client,
-)
-from iris.cli.show import fleet as render_fleet
+from iris.cli.command import CommandGroup
+from iris.cli.parameters import cluster_option, json_option, reason_option
+from iris.cli.run import Known, with_client
+from iris.cli.show.autoscaler import autoscaler_json, autoscaler_text
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 
 
@@ -33,21 +29,20 @@ def status(ctx: click.Context, as_json: bool) -> None:
         ctx, lambda client: client.autoscaler.status(), known=_known, as_json=as_json
     )
     if as_json:
-        print_json(render_fleet.autoscaler_json(found))
+        print_json(autoscaler_json(found))
     else:
-        click.echo(render_fleet.autoscaler_text(found, datetime.now(UTC)))
+        click.echo(autoscaler_text(found, datetime.now(UTC)))
 
 
 async def _known(client: AsyncIrisClient) -> Known:
-    from iris.cli.fleet.without_control_plane import (
-        known_groups,  # most of the time the control plane answers
-    )
+    # rarely needed: most of the time the control plane answers
+    from iris.cli.fleet.without_control_plane import known_groups
 
     return await known_groups(client, of_autoscaler=True)
 
 
 @autoscaler.command()
-@click.option("--reason", default="", help="Reason, shown by `iris autoscaler status`.")
+@reason_option("by `iris autoscaler status`")
 @cluster_option
 @click.pass_context
 def pause(ctx: click.Context, reason: str) -> None:

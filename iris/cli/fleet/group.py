@@ -2,8 +2,10 @@
 
 import click
 
-from iris.cli.common import CommandGroup, Known, cluster_option, json_option, with_client
-from iris.cli.show import fleet as render_fleet
+from iris.cli.command import CommandGroup
+from iris.cli.parameters import cluster_option, json_option
+from iris.cli.run import Known, with_client
+from iris.cli.show.autoscaler import group_listing
 from iris.client.client import AsyncIrisClient
 
 
@@ -23,14 +25,11 @@ def list_groups(ctx: click.Context, as_json: bool) -> None:
     found = with_client(
         ctx, lambda client: client.autoscaler.status(), known=_known, as_json=as_json
     )
-    render_fleet.groups(found).show(
-        found.settings.groups if found.settings else (), as_json=as_json
-    )
+    group_listing(found).show(found.settings.groups if found.settings else (), as_json=as_json)
 
 
 async def _known(client: AsyncIrisClient) -> Known:
-    from iris.cli.fleet.without_control_plane import (
-        known_groups,  # most of the time the control plane answers
-    )
+    # rarely needed: most of the time the control plane answers
+    from iris.cli.fleet.without_control_plane import known_groups
 
     return await known_groups(client)

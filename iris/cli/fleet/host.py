@@ -1,49 +1,31 @@
-"""Implements `iris host list | show | cordon | uncordon | drain`. `host_ssh` and `host_machines`
-have the others.
-"""
+"""Implements `iris host list | show | cordon | uncordon | drain`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import click
 
-from iris.cli.common import (
-    DURATION,
-    CommandGroup,
-    Known,
-    cluster_option,
-    for_each,
-    json_option,
-    print_json,
-    with_client,
-)
-from iris.cli.fleet.host_machines import add, remove
-from iris.cli.fleet.host_ssh import ssh
-from iris.cli.show import jobs as render
+from iris.cli.command import Command
+from iris.cli.name_completion import Kind, names_of
+from iris.cli.parameters import DURATION, cluster_option, json_option, reason_option
+from iris.cli.run import Known, for_each, with_client
+from iris.cli.show.hosts import HOSTS, host_text
+from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 
 
-@click.group(cls=CommandGroup)
-def host() -> None:
-    """List, show, cordon, uncordon and drain hosts; add, remove and log in to machines over SSH."""
-
-
-for _command in (ssh, add, remove):
-    host.add_command(_command)
-
-
-@host.command("list")
+@click.command("list", cls=Command)
 @json_option
 @cluster_option
 @click.pass_context
 def list_hosts(ctx: click.Context, as_json: bool) -> None:
     """List hosts: their resources, free resources and tasks, and why some take no new tasks."""
     views = with_client(ctx, lambda client: client.hosts.list(), known=_known, as_json=as_json)
-    render.HOSTS.show(views, as_json=as_json)
+    HOSTS.show(views, as_json=as_json)
 
 
-@host.command()
-@click.argument("host")
+@click.command(cls=Command)
+@click.argument("host", shell_complete=names_of(Kind.HOSTS))
 @json_option
 @cluster_option
 @click.pass_context
@@ -56,16 +38,16 @@ def show(ctx: click.Context, host: str, as_json: bool) -> None:
         as_json=as_json,
     )
     if as_json:
-        print_json(render.HOSTS.json(view))
+        print_json(HOSTS.json(view))
     else:
-        click.echo(render.host_text(view))
+        click.echo(host_text(view))
 
 
-_hosts = click.argument("host", nargs=-1, required=True)
-_reason = click.option("--reason", default="", help="Reason, shown by `iris host list`.")
+_hosts = click.argument("host", nargs=-1, required=True, shell_complete=names_of(Kind.HOSTS))
+_reason = reason_option("by `iris host list`")
 
 
-@host.command()
+@click.command(cls=Command)
 @_hosts
 @_reason
 @cluster_option
@@ -75,7 +57,7 @@ def cordon(ctx: click.Context, host: tuple[str, ...], reason: str) -> None:
     _each(ctx, host, lambda client, name: client.hosts.cordon(name, reason), "is cordoned")
 
 
-@host.command()
+@click.command(cls=Command)
 @_hosts
 @cluster_option
 @click.pass_context
@@ -84,7 +66,7 @@ def uncordon(ctx: click.Context, host: tuple[str, ...]) -> None:
     _each(ctx, host, lambda client, name: client.hosts.uncordon(name), "takes new tasks")
 
 
-@host.command()
+@click.command(cls=Command)
 @_hosts
 @click.option(
     "--deadline",
@@ -107,9 +89,8 @@ def drain(
 
 
 async def _known(client: AsyncIrisClient, host: str | None = None) -> Known:
-    from iris.cli.fleet.without_control_plane import (
-        known_hosts,  # most of the time the control plane answers
-    )
+    # rarely needed: most of the time the control plane answers
+    from iris.cli.fleet.without_control_plane import known_hosts
 
     return await known_hosts(client, host)
 
@@ -120,6 +101,8 @@ def _each(
     work: Callable[[AsyncIrisClient, str], Awaitable[None]],
     done: str,
 ) -> None:
+    """Runs the work for each host, and prints that the host is `done`."""
+
     async def one(client: AsyncIrisClient, name: str) -> str:
         await work(client, name)
         return f"host {name} {done}"

@@ -1,5 +1,6 @@
-"""Implements `iris host add | remove`: machines over SSH join and leave a cluster, and its
-configuration file follows.
+"""Implements `iris host add | remove` for machines over SSH.
+
+Both change the cluster's configuration file, and the cluster itself if it runs.
 """
 
 import asyncio
@@ -7,19 +8,42 @@ import difflib
 from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.common import DURATION, Command, confirm, selected, show_progress
-from iris.cli.show.steps import Steps
+from iris.cli.cluster.config_changes import config_changes
+from iris.cli.command import Command
+from iris.cli.name_completion import Kind, names_of
+from iris.cli.parameters import DURATION, dry_run_option, group_option, yes_option
+from iris.cli.run import selected
+from iris.cli.show.columns import several
+from iris.cli.show.messages import confirm, show_progress
+from iris.cli.show.progress import Steps
+from iris.client.operate.configured_cluster import ConfiguredCluster
+from iris.client.operate.controller import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
+from iris.client.operate.manual.leaving import give_machines_back
+from iris.client.operate.manual.survey import ask_machines
+from iris.client.operate.platforms import secret_reader
+from iris.config import ClusterConfig, load_config
+from iris.config.edit_hosts import add_hosts, remove_hosts, retire_hosts
+from iris.config.machine_choice import (
+    addresses_in,
+    group_to_join,
+    lacks,
+    machines_to_add,
+    machines_to_remove,
+    misfit,
+)
 from iris.model.errors import IrisError, Rejected, Unreachable
+from iris.platforms.manual.settings import manual_settings
 
-if TYPE_CHECKING:
-    from iris.client.operate.configured_cluster import ConfiguredCluster
-    from iris.config import ClusterConfig
-
-_machines = click.argument("machines", metavar="MACHINE...", nargs=-1, required=True)
+_machines = click.argument(
+    "machines",
+    metavar="MACHINE...",
+    nargs=-1,
+    required=True,
+    shell_complete=names_of(Kind.MACHINES),
+)
 _file = click.option(
     "--config",
     "file",
@@ -27,23 +51,18 @@ _file = click.option(
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Configuration file of the cluster. It is changed in place; its comments stay.",
 )
-_dry = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 
 
 @click.command(cls=Command)
 @_machines
 @_file
-@click.option(
-    "--group",
-    metavar="NAME",
-    help="Scale group of the machines.  [default: the only one of machines over SSH]",
-)
+@group_option("Scale group of the machines.  [default: the only one of machines over SSH]")
 @click.option(
     "--no-check",
     is_flag=True,
     help="Do not log in to the machines now, because they are off or not reached from here.",
 )
-@_dry
+@dry_run_option
 @click.pass_context
 def add(
     ctx: click.Context,
@@ -64,9 +83,6 @@ def add(
     iris host add 10.0.0.14 --config lab.yaml
     iris host add 'gpu[5-8]' --config lab.yaml --group gpus
     """
-    from iris.config.edit_hosts import add_hosts  # most commands need no configuration
-    from iris.config.machine_choice import group_to_join, machines_to_add
-
     steps = Steps("looking at the cluster")
     with steps:
         cluster = _cluster(ctx, file, steps)
@@ -102,8 +118,8 @@ def add(
 @click.option(
     "--give-up", is_flag=True, help="Do not visit the machines, because they will not come back."
 )
-@_dry
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@dry_run_option
+@yes_option
 @click.pass_context
 def remove(
     ctx: click.Context,
@@ -126,9 +142,6 @@ def remove(
     iris host remove 10.0.0.14 --config lab.yaml
     iris host remove gpu5 gpu6 --config lab.yaml --deadline 2h
     """
-    from iris.config.edit_hosts import remove_hosts, retire_hosts  # as above
-    from iris.config.machine_choice import addresses_in, machines_to_remove
-
     if give_up and deadline is not None:
         raise click.UsageError("--deadline has no effect with --give-up; remove one of the two")
     steps = Steps("looking at the cluster")
@@ -163,29 +176,18 @@ def remove(
         click.echo(f"{were}; nothing of cluster {cluster.config.name} is left there")
 
 
-def _cluster(ctx: click.Context, file: Path, steps: Steps) -> "ConfiguredCluster":
-    from iris.client.operate.configured_cluster import (
-        ConfiguredCluster,  # imports the local cluster
-    )
+def _cluster(ctx: click.Context, file: Path, steps: Steps) -> ConfiguredCluster:
+    # imports the local cluster
 
     return ConfiguredCluster.find(selected(ctx, None, file), file, steps)
 
 
 def _check(text: str, group: str, addresses: Collection[str]) -> None:
-    """Asks the machines what they have. Prints warnings.
+    """Logs in to the machines, and checks that each can be a host of the group. Prints warnings.
 
     Args:
-        text: the configuration that lists them.
-
-    Raises:
-        Rejected: one cannot be a host of the group.
+        text: the configuration that lists the machines.
     """
-    from iris.client.operate.manual.survey import ask_machines
-    from iris.client.operate.platforms import secret_reader
-    from iris.config import load_config
-    from iris.config.machine_choice import lacks, misfit
-    from iris.platforms.manual.settings import manual_settings
-
     config = load_config(text)
     settings = manual_settings(config, "")
     hosts = [each for each in settings.hosts[group] if each.address in addresses]
@@ -208,10 +210,8 @@ def _check(text: str, group: str, addresses: Collection[str]) -> None:
         )
 
 
-def _show(cluster: "ConfiguredCluster", changed: str) -> None:
-    """Prints what changes in the file, and what else of it the cluster does not have yet."""
-    from iris.cli.show.fleet import config_changes
-
+def _show(cluster: ConfiguredCluster, changed: str) -> None:
+    """Prints the changes of the file, also earlier ones that the cluster does not have yet."""
     if cluster.applied is not None and (lines := config_changes(cluster.applied, cluster.config)):
         click.echo(
             "\n".join([f"{cluster.file} has other changes, too, which are applied:", *lines])
@@ -225,11 +225,8 @@ def _show(cluster: "ConfiguredCluster", changed: str) -> None:
     click.echo("\n".join(lines) if lines else f"{name} needs no change")
 
 
-def _confirm(
-    config: "ClusterConfig", addresses: Collection[str], deadline: timedelta | None
-) -> None:
+def _confirm(config: ClusterConfig, addresses: Collection[str], deadline: timedelta | None) -> None:
     """Asks the user to confirm if tasks run on the machines."""
-    from iris.client.operate.controller import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
 
     async def tasks() -> list[str]:
         client = await client_once_it_answers(config.name, REMOTE_ANSWER_TIMEOUT)
@@ -241,19 +238,16 @@ def _confirm(
         ]
 
     if running := asyncio.run(tasks()):
-        few = ", ".join(running[:3]) + (f" and {len(running) - 3} more" if len(running) > 3 else "")
         confirm(
-            f"Remove {', '.join(addresses)}? {few} will be"
+            f"Remove {', '.join(addresses)}? {several(running)} will be"
             f" stopped{' at the deadline' if deadline else ''}."
         )
 
 
 def _give_back(
-    cluster: "ConfiguredCluster", addresses: Collection[str], deadline: timedelta, steps: Steps
+    cluster: ConfiguredCluster, addresses: Collection[str], deadline: timedelta, steps: Steps
 ) -> None:
-    """Waits until nothing of the cluster is on the machines. An error says how to finish."""
-    from iris.client.operate.controller import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
-    from iris.client.operate.manual.leaving import give_machines_back
+    """Waits until the machines have nothing of the cluster. An error says how to finish."""
 
     async def give_back() -> None:
         client = (

@@ -3,25 +3,29 @@
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.common import Command, cluster_option, config_option, selected, with_client
+from iris.cli.command import Command
+from iris.cli.name_completion import Kind, names_of
+from iris.cli.parameters import cluster_argument, cluster_option, config_option
+from iris.cli.run import selected, with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
+from iris.config import ClusterConfig
 from iris.model.errors import IrisError, NotFound, Rejected
 from iris.model.host.constraints import SCALE_GROUP, TPU_WORKER_ID, ZONE
 from iris.model.host.hosts import Host
 from iris.model.slice.scale_groups import SliceType
+from iris.platforms.manual.settings import HostAccess, ManualSettings, manual_settings
+from iris.platforms.manual.ssh_options import ssh_command, ssh_config
 
-if TYPE_CHECKING:
-    from iris.config import ClusterConfig
-    from iris.platforms.manual.settings import HostAccess, ManualSettings
+#: The remedy if no machines over SSH are known.
+_NAME_IT = "if it has, name its configuration with --config FILE"
 
 
 @click.command(cls=Command, name="ssh")
-@click.argument("host")
+@click.argument("host", shell_complete=names_of(Kind.HOSTS))
 @click.argument("command", nargs=-1)
 @config_option
 @cluster_option
@@ -38,9 +42,7 @@ def ssh(ctx: click.Context, host: str, command: tuple[str, ...], file: Path | No
     iris host ssh gpu1 -- nvidia-smi
     iris host ssh gpu1 -- 'dmesg | tail'
     """
-    from iris.platforms.manual.ssh_options import (
-        ssh_command,  # imports the configuration's schema, which few commands need
-    )
+    # imports the configuration's schema, which few commands need
 
     cluster = selected(ctx, None, file)
     config = _config_of(cluster)
@@ -67,7 +69,7 @@ def ssh(ctx: click.Context, host: str, command: tuple[str, ...], file: Path | No
 
 
 @click.command(cls=Command, name="ssh-config")
-@click.argument("name", required=False)
+@cluster_argument
 @config_option
 @cluster_option
 @click.pass_context
@@ -78,8 +80,6 @@ def print_ssh_config(ctx: click.Context, name: str | None, file: Path | None) ->
     \b
     iris ssh-config > ~/.ssh/iris.conf    and in ~/.ssh/config: Include iris.conf
     """
-    from iris.platforms.manual.ssh_options import ssh_config  # as above
-
     cluster = selected(ctx, name, file)
     settings = _settings_of(_config_of(cluster))
     if settings is None or not settings.all_hosts:
@@ -89,11 +89,8 @@ def print_ssh_config(ctx: click.Context, name: str | None, file: Path | None) ->
     click.echo(ssh_config(settings), nl=False)
 
 
-_NAME_IT = "if it has, name its configuration with --config FILE"
-
-
-def _config_of(cluster: ClusterRef) -> "ClusterConfig | None":
-    """Returns the cluster's configuration; None: it is not known here."""
+def _config_of(cluster: ClusterRef) -> ClusterConfig | None:
+    """Returns the cluster's configuration if this machine knows it."""
     if cluster.config is not None or cluster.record is None:
         return cluster.config
     from iris.client.operate.make_controller import known_config  # imports the local cluster
@@ -101,13 +98,13 @@ def _config_of(cluster: ClusterRef) -> "ClusterConfig | None":
     return known_config(cluster.record)
 
 
-def _settings_of(config: "ClusterConfig | None") -> "ManualSettings | None":
-    from iris.platforms.manual.settings import manual_settings  # as above
+def _settings_of(config: ClusterConfig | None) -> ManualSettings | None:
 
     return manual_settings(config, "") if config is not None else None
 
 
-def _listed(settings: "ManualSettings | None", address: str) -> "HostAccess | None":
+def _listed(settings: ManualSettings | None, address: str) -> HostAccess | None:
+    """Returns the machine with this address, if the configuration lists it."""
     machines = settings.all_hosts if settings is not None else ()
     return next((each for each in machines if each.address == address), None)
 
@@ -116,8 +113,8 @@ async def _named(client: AsyncIrisClient, name: str) -> Host:
     return (await client.hosts.show(name)).host
 
 
-def _also_no_machine(error: IrisError, name: str, settings: "ManualSettings") -> IrisError:
-    """Returns the error of a search for a host, with the machines that could be meant."""
+def _also_no_machine(error: IrisError, name: str, settings: ManualSettings) -> IrisError:
+    """Returns the error that a name is neither a host nor a machine, with the known machines."""
     machines = [each.address for each in settings.all_hosts]
     few = ", ".join(machines[:10]) + (", …" if len(machines) > 10 else "")
     return NotFound(
@@ -126,10 +123,8 @@ def _also_no_machine(error: IrisError, name: str, settings: "ManualSettings") ->
     )
 
 
-def _elsewhere(host: Host, config: "ClusterConfig | None") -> str:
-    """Returns why Iris does not log in to a host that it does not reach over SSH, and how to get
-    there.
-    """
+def _elsewhere(host: Host, config: ClusterConfig | None) -> str:
+    """Returns why Iris does not log in to this host, and how the user can log in."""
     group = (
         config.scale_groups.get(str(host.attributes.get(SCALE_GROUP)))
         if config is not None

@@ -5,18 +5,20 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from iris.cli.common import (
+from iris.cli.command import CommandGroup
+from iris.cli.name_completion import Kind, names_of
+from iris.cli.parameters import (
     DURATION,
-    CommandGroup,
-    Known,
     cluster_option,
-    confirm,
-    for_each,
+    group_option,
     json_option,
-    print_json,
-    with_client,
+    reason_option,
+    yes_option,
 )
-from iris.cli.show import fleet as render_fleet
+from iris.cli.run import Known, for_each, with_client
+from iris.cli.show.columns import several
+from iris.cli.show.messages import confirm, print_json
+from iris.cli.show.slices import slice_json, slice_listing, slice_text, tasks_on
 from iris.client.client import AsyncIrisClient
 from iris.client.fleet.slices import SliceRow
 from iris.messages.scheduler import HostView
@@ -31,7 +33,7 @@ def slice_() -> None:
 
 
 @slice_.command("list")
-@click.option("--group", metavar="NAME", help="Only slices of this scale group.")
+@group_option("Only slices of this scale group.")
 @click.option(
     "--state",
     type=click.Choice([state.value for state in SliceState], case_sensitive=False),
@@ -62,11 +64,11 @@ def list_slices(ctx: click.Context, group: str | None, state: str | None, as_jso
     rows, hosts = with_client(
         ctx, work, known=lambda client: _known(client, wanted), as_json=as_json
     )
-    render_fleet.slices(hosts).show([row for row in rows if wanted(row)], as_json=as_json)
+    slice_listing(hosts).show([row for row in rows if wanted(row)], as_json=as_json)
 
 
 @slice_.command()
-@click.argument("slice_id", metavar="SLICE")
+@click.argument("slice_id", metavar="SLICE", shell_complete=names_of(Kind.SLICES))
 @json_option
 @cluster_option
 @click.pass_context
@@ -83,23 +85,28 @@ def show(ctx: click.Context, slice_id: str, as_json: bool) -> None:
         ctx, work, known=lambda client: _known(client, wanted, one=True), as_json=as_json
     )
     if as_json:
-        print_json(render_fleet.slice_json(status, hosts))
+        print_json(slice_json(status, hosts))
     else:
-        click.echo(render_fleet.slice_text(status, hosts, datetime.now(UTC)))
+        click.echo(slice_text(status, hosts, datetime.now(UTC)))
 
 
 async def _known(
     client: AsyncIrisClient, wanted: Callable[[SliceRow], bool], *, one: bool = False
 ) -> Known:
-    from iris.cli.fleet.without_control_plane import (
-        known_slices,  # most of the time the control plane answers
-    )
+    # rarely needed: most of the time the control plane answers
+    from iris.cli.fleet.without_control_plane import known_slices
 
     return await known_slices(client, wanted, one=one)
 
 
-_slices = click.argument("slices", metavar="SLICE...", nargs=-1, required=True)
-_reason = click.option("--reason", default="", help="Reason, shown by `iris slice show`.")
+_slices = click.argument(
+    "slices",
+    metavar="SLICE...",
+    nargs=-1,
+    required=True,
+    shell_complete=names_of(Kind.SLICES),
+)
+_reason = reason_option("by `iris slice show`")
 
 
 @slice_.command()
@@ -133,7 +140,7 @@ def drain(
 @slice_.command()
 @_slices
 @_reason
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @cluster_option
 @click.pass_context
 def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) -> None:
@@ -144,13 +151,11 @@ def delete(ctx: click.Context, slices: tuple[str, ...], reason: str, yes: bool) 
     async def busy(client: AsyncIrisClient) -> tuple[list[str], list[str]]:
         hosts = await client.hosts.list()
         ids = [(await client.slices.show(prefix)).id for prefix in slices]
-        return ids, [task for slice_id in ids for task in render_fleet.tasks_on(slice_id, hosts)]
+        return ids, [task for slice_id in ids for task in tasks_on(slice_id, hosts)]
 
     ids, tasks = with_client(ctx, busy) if not yes else ([], [])
     if tasks:
-        few = ", ".join(tasks[:3]) + (f" and {len(tasks) - 3} more" if len(tasks) > 3 else "")
-        question = f"Delete {', '.join(ids)}? {few} will be stopped."
-        confirm(question)
+        confirm(f"Delete {', '.join(ids)}? {several(tasks)} will be stopped.")
 
     async def one(client: AsyncIrisClient, prefix: str) -> str:
         slice_id, state = await client.slices.delete(prefix, reason)

@@ -1,14 +1,17 @@
-"""Formats what is known of hosts, slices and scale groups while no control plane answers."""
+"""Formats the known facts of hosts, slices and scale groups while no control plane answers."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from iris.cli.common import Known
-from iris.cli.show import fleet as render_fleet
-from iris.cli.show.columns import Column, Listing
+from iris.cli.run import Known
+from iris.cli.show.autoscaler import group_listing
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
 from iris.client.client import AsyncIrisClient
+from iris.client.fleet.configure import scaling_settings
 from iris.client.fleet.slices import SliceRow
+from iris.client.operate.make_controller import known_config
 from iris.client.operate.worker_reports import agent_reports
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.model.errors import IrisError
@@ -38,7 +41,10 @@ _SLICES: Listing[SliceRow] = Listing(
 
 
 async def known_hosts(client: AsyncIrisClient, host: str | None = None) -> Known:
-    """Returns the hosts, or one host, whose agents report to the service.
+    """Returns the hosts with agents that report to the Temporal service.
+
+    Args:
+        host: return only this host.
 
     Raises:
         IrisError: the service does not answer, or has no list of agents.
@@ -61,10 +67,10 @@ async def known_hosts(client: AsyncIrisClient, host: str | None = None) -> Known
 async def known_slices(
     client: AsyncIrisClient, wanted: Callable[[SliceRow], bool], *, one: bool = False
 ) -> Known:
-    """Returns the wanted slices as the service lists them.
+    """Returns the wanted slices as the Temporal service lists them.
 
     Args:
-        one: only one is wanted.
+        one: the user has named one slice.
 
     Raises:
         IrisError: the service does not answer.
@@ -76,19 +82,16 @@ async def known_slices(
 
 
 async def known_groups(client: AsyncIrisClient, *, of_autoscaler: bool = False) -> Known:
-    """Returns the scale groups of the configuration that the cluster was started with from here.
+    """Returns the scale groups of the configuration with which this machine started the cluster.
 
     Args:
-        of_autoscaler: they are a part of the autoscaler's state.
+        of_autoscaler: the user has asked for the state of the autoscaler.
     """
-    from iris.client.fleet.configure import scaling_settings
-    from iris.client.operate.make_controller import known_config
-
     try:
         groups = scaling_settings(known_config(client.record)).groups
     except IrisError as error:
         return _known(client, "its configuration is not known here", str(error), "scale groups")
-    listing = render_fleet.groups(AutoscalerStatus())
+    listing = group_listing(AutoscalerStatus())
     fields = {"groups": [listing.json(each) for each in groups]} if of_autoscaler else None
     not_asked = "slices and availability" + (
         ", demand, waiting jobs, actions" if of_autoscaler else ""
@@ -109,5 +112,12 @@ def _known(
     not_asked: str,
     fields: dict[str, Any] | None = None,
 ) -> Known:
+    """Returns the known part with an explanation for people.
+
+    Args:
+        what: names the known part.
+        text: the known part.
+        not_asked: names the missing parts.
+    """
     silent = f"the control plane of cluster {client.record.name} does not answer"
     return Known(f"{silent}; {what}:\n{text}\nnot asked: {not_asked}", not_asked, fields)

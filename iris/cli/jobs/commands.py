@@ -1,39 +1,40 @@
-"""Implements `iris jobs | status | wait | cancel | explain | hold | release | priority`."""
+"""Implements `iris jobs | status | wait | explain | hold | release | priority`."""
 
 import asyncio
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from iris.cli.common import (
+from iris.cli.command import Command
+from iris.cli.job_names import job_and_task, named_job, whole_job
+from iris.cli.name_completion import Kind, names_of
+from iris.cli.parameters import (
     DURATION,
     TAG,
-    Command,
-    Known,
     cluster_option,
-    for_each,
-    job_and_task,
+    job_argument,
+    jobs_argument,
     json_option,
-    named_cluster,
-    named_job,
-    print_json,
-    raise_first,
-    whole_job,
-    with_client,
+    limit_option,
+    page_option,
+    reason_option,
 )
-from iris.cli.jobs.bulk_cancel import (
-    MAX_JOBS,
-    confirm_cancel,
-    jobs_to_cancel,
-    none_found,
-    prefix_of,
+from iris.cli.run import Known, for_each, iris_command, with_client
+from iris.cli.show.explanation import explanation_json, explanation_text
+from iris.cli.show.jobs import (
+    JOBS,
+    TaskPage,
+    job_tree,
+    listed_text,
+    page_of_tasks,
+    print_end,
+    status_json,
+    status_text,
+    usage_listing,
 )
-from iris.cli.show import jobs as render
-from iris.cli.show.follow import print_end
-from iris.cli.show.jobs import page_of_tasks
+from iris.cli.show.messages import print_json, raise_first
 from iris.cli.show.submission import submission_json, submission_text
 from iris.cli.watch import Watchable
 from iris.client.client import AsyncIrisClient
@@ -42,13 +43,10 @@ from iris.client.jobs.explanation import Explanation
 from iris.client.jobs.lists import JobFilter
 from iris.client.jobs.rows import JobRow
 from iris.client.jobs.status import task_of
-from iris.model import names
-from iris.model.errors import InvalidValue, IrisError, Unreachable, WaitTimeout
+from iris.model.errors import IrisError, Unreachable, WaitTimeout
 from iris.model.job.spec import Band
 from iris.model.job.status import JobStatus
-from iris.model.names import ENV_PAYLOAD_KEYS
 from iris.model.states import JobState
-from iris.model.units import format_duration
 
 if TYPE_CHECKING:
     from iris.client.jobs.notifications import NotificationRow
@@ -81,20 +79,8 @@ if TYPE_CHECKING:
     metavar="KEY[=VALUE]",
     help="Only jobs with this tag; repeatable.",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=50,
-    show_default=True,
-    help="Show at most this many.",
-)
-@click.option(
-    "--page",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Show the jobs of this page.",
-)
+@limit_option(50)
+@page_option("jobs")
 @click.option("--tree", is_flag=True, help="Show the jobs that belong to a job below it.")
 @json_option
 @cluster_option
@@ -139,13 +125,13 @@ def jobs(
     rows, are_more = found[(page - 1) * limit : page * limit], len(found) > page * limit
     if ended:
         click.echo(
-            f"no live jobs; {ended} {'has' if ended == 1 else 'have'} ended: {named_cluster(ctx)}"
+            f"no live jobs; {ended} {'has' if ended == 1 else 'have'} ended: {iris_command(ctx)}"
             " jobs --all"
         )
     elif tree and not as_json:
-        click.echo(render.job_tree(rows))
+        click.echo(job_tree(rows))
     else:
-        render.JOBS.show(rows, as_json=as_json)
+        JOBS.show(rows, as_json=as_json)
     if are_more or page > 1:
         rest = "there are more" if are_more else "the last page"
         click.echo(
@@ -156,7 +142,7 @@ def jobs(
 
 
 @click.command(cls=Watchable)
-@click.argument("job")
+@job_argument
 @click.option(
     "--filter",
     "text",
@@ -164,20 +150,8 @@ def jobs(
     default="",
     help="Only tasks with this text in their state, host or reason.",
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="Show at most this many tasks.",
-)
-@click.option(
-    "--page",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Show the tasks of this page.",
-)
+@limit_option(100, "tasks")
+@page_option("tasks")
 @click.option(
     "--resources",
     is_flag=True,
@@ -191,71 +165,97 @@ def status(
 ) -> None:
     """Show JOB (NAME or USER/NAME) and its tasks, one task: NAME:3, or an earlier run: NAME#1.
 
-    Of many tasks, those that did not succeed come first. With --json all tasks are shown.
+    If there are many tasks, failed ones come first. With --json, all tasks are shown.
     """
     named, number = job_and_run(job)
     _, task = job_and_task(named)
-
-    async def work(
-        client: AsyncIrisClient,
-    ) -> tuple[
-        JobStatus, Sequence["InUse"], "Submission", Sequence["NotificationRow"], list[JobRow]
-    ]:
-        from iris.client.jobs.submitted import submission_of  # lists of jobs do not need it
-
-        name = await named_job(client, job)
-        run_id = await client.jobs.run(name, number)
-        found = await client.jobs.status(name, run_id, task)
-        if task is not None:
-            found = found.model_copy(update={"tasks": (task_of(name, task, found.tasks),)})
-        submission = await submission_of(client.connection, name, run_id)
-        calls = await _calls(client, submission)
-        in_use = await client.jobs.usage(found) if resources else []
-        children = [] if as_json else await client.jobs.child_jobs.children(name, submission.run_id)
-        return found, in_use, submission, calls, children
-
-    found, in_use, submission, calls, children = with_client(
-        ctx, work, known=lambda client: _listed(client, job, number), as_json=as_json
+    found = with_client(
+        ctx,
+        lambda client: _ask_status(
+            client, job, number, task, resources=resources, children=not as_json
+        ),
+        known=lambda client: _listed(client, job, number),
+        as_json=as_json,
     )
-    uses = render.uses(submission.spec.resources)
     if as_json:
-        shown = {**render.status_json(found), **submission_json(submission)}
-        shown["notifications"] = [call.model_dump(mode="json") for call in calls]
-        print_json({**shown, "usage": [uses.json(each) for each in in_use]} if resources else shown)
-        return
-    part = page_of_tasks(found.tasks, text, limit, page)
-    facts = submission_text(submission, calls) + (
-        f"\n{'tasks':<10}{part.counts}" if part.counts else ""
-    )
-    click.echo(
-        render.status_text(
-            found.model_copy(update={"tasks": part.tasks}), datetime.now(UTC), facts, children
-        )
-    )
-    if part.rest:
-        click.echo(part.rest)
-    if resources:
-        click.echo(f"\n{uses.table(in_use)}")
+        print_json(_status_json(found))
+    else:
+        _print_status(found, page_of_tasks(found.status.tasks, text, limit, page))
+
+
+class _Status(NamedTuple):
+    """The answers from which `iris status` makes its output."""
+
+    status: JobStatus
+    submission: "Submission"
+    notifications: Sequence["NotificationRow"]
+    children: Sequence[JobRow]
+    #: The resource use of the running tasks, if the user asked for it.
+    in_use: "Sequence[InUse] | None"
+
+
+async def _ask_status(
+    client: AsyncIrisClient,
+    job: str,
+    number: int | None,
+    task: int | None,
+    *,
+    resources: bool,
+    children: bool,
+) -> _Status:
+    from iris.client.jobs.submitted import submission_of  # lists of jobs do not need it
+
+    name = await named_job(client, job)
+    run_id = await client.jobs.run(name, number)
+    status = await client.jobs.status(name, run_id, task)
+    if task is not None:
+        status = status.model_copy(update={"tasks": (task_of(name, task, status.tasks),)})
+    submission = await submission_of(client.connection, name, run_id)
+    notifications = await _notifications(client, submission)
+    in_use = await client.jobs.usage(status) if resources else None
+    family = await client.jobs.child_jobs.children(name, submission.run_id) if children else []
+    return _Status(status, submission, notifications, family, in_use)
+
+
+def _status_json(found: _Status) -> dict[str, Any]:
+    shown = {**status_json(found.status), **submission_json(found.submission)}
+    shown["notifications"] = [each.model_dump(mode="json") for each in found.notifications]
+    if found.in_use is None:
+        return shown
+    listing = usage_listing(found.submission.spec.resources)
+    return {**shown, "usage": [listing.json(each) for each in found.in_use]}
+
+
+def _print_status(found: _Status, page: TaskPage) -> None:
+    facts = submission_text(found.submission, found.notifications)
+    if page.counts:
+        facts += f"\n{'tasks':<10}{page.counts}"
+    shown = found.status.model_copy(update={"tasks": page.tasks})
+    click.echo(status_text(shown, datetime.now(UTC), facts, found.children))
+    if page.rest:
+        click.echo(page.rest)
+    if found.in_use is not None:
+        click.echo(f"\n{usage_listing(found.submission.spec.resources).table(found.in_use)}")
 
 
 async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> Known:
-    """Returns what lists show of a job that cannot be asked itself, because no control plane
-    answers.
-    """
+    """Returns the facts of a job that Temporal knows, because the control plane does not answer."""
     from iris.client.jobs.find import listed_job
 
     name = await named_job(client, job)
     row = await listed_job(client.connection, name, await client.jobs.run(name, number))
     return Known(
-        render.listed_text(row, datetime.now(UTC)),
+        listed_text(row, datetime.now(UTC)),
         "its tasks, and changes of its state",
-        render.JOBS.json(row),
+        JOBS.json(row),
     )
 
 
-async def _calls(client: AsyncIrisClient, submission: "Submission") -> Sequence["NotificationRow"]:
-    """What has become of the calls of a job's webhooks, which few jobs have."""
-    if not submission.spec.notify:
+async def _notifications(
+    client: AsyncIrisClient, submission: "Submission"
+) -> Sequence["NotificationRow"]:
+    """Returns the calls of the job's webhooks, and how each ended."""
+    if not submission.spec.notify:  # as most jobs
         return ()
     from iris.client.jobs.notifications import notifications_of
 
@@ -263,7 +263,7 @@ async def _calls(client: AsyncIrisClient, submission: "Submission") -> Sequence[
 
 
 @click.command(cls=Command)
-@click.argument("job", nargs=-1, required=True)
+@jobs_argument
 @click.option(
     "--timeout", type=DURATION, help="Stop waiting after this time, such as 10m; exits with 124."
 )
@@ -289,7 +289,7 @@ def wait(
     ended = [result for result in results if isinstance(result, JobStatus)]
     errors = [result for result in results if isinstance(result, BaseException)]
     if as_json:
-        print_json([render.status_json(found) for found in ended])
+        print_json([status_json(found) for found in ended])
     for found in ended:
         try:
             print_end(found)
@@ -302,111 +302,7 @@ def wait(
 
 
 @click.command(cls=Command)
-@click.argument("job", nargs=-1)
-@click.option(
-    "--all", "all_jobs", is_flag=True, help="Cancel all your live jobs, after a confirmation."
-)
-@click.option(
-    "--prefix",
-    metavar="TEXT",
-    help=(
-        "Cancel the live jobs whose names begin with this, after a confirmation: NAME or USER/NAME."
-    ),
-)
-@click.option(
-    "--tag",
-    "tags",
-    type=TAG,
-    multiple=True,
-    metavar="KEY[=VALUE]",
-    help=(
-        "Cancel your live jobs, or those of --prefix, that have this tag, after a confirmation."
-        " Repeatable: all of the tags."
-    ),
-)
-@click.option(
-    "--dry-run", is_flag=True, help="Cancel nothing; list the jobs of --all, --prefix or --tag."
-)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--reason", default="", help="Reason, shown by `iris status`.")
-@cluster_option
-@click.pass_context
-def cancel(
-    ctx: click.Context,
-    job: tuple[str, ...],
-    all_jobs: bool,
-    prefix: str | None,
-    tags: tuple[tuple[str, str], ...],
-    dry_run: bool,
-    yes: bool,
-    reason: str,
-) -> None:
-    """Cancel each JOB, or one of its tasks: JOB:3. Programs get SIGTERM and, after their grace
-    period, SIGKILL.
-
-    JOB#2 is cancelled only if that run of the name has not ended.
-
-    The other tasks of the job continue. A cancelled task counts neither as a failure nor as a
-    success of its job.
-    """
-    if reason and os.environ.get(ENV_PAYLOAD_KEYS):
-        raise InvalidValue(
-            "reason",
-            reason,
-            "would be stored in plain text: Temporal does not encrypt it",
-            "leave it out",
-        )
-    selects = all_jobs or prefix is not None or bool(tags)
-    if bool(job) is selects or (all_jobs and prefix is not None):
-        raise click.UsageError("name jobs, or give either --all or --prefix, or --tag")
-    if dry_run and job:
-        raise click.UsageError("--dry-run needs --all, --prefix or --tag")
-    listed: dict[str, str] = {}
-    if not job:
-        start = prefix_of(prefix)
-        rows, more = with_client(ctx, lambda client: jobs_to_cancel(client, start, tags))
-        if more:
-            click.echo(
-                f"these are the newest of more than {MAX_JOBS:,} jobs; run the command again for"
-                " the others",
-                err=True,
-            )
-        if dry_run or not rows:
-            click.echo(render.JOBS.table(rows) if rows else none_found(start, tags))
-            return
-        if not yes:
-            confirm_cancel(rows)
-        listed = {row.id: row.run_id for row in rows}
-        job = tuple(listed)
-
-    async def work(client: AsyncIrisClient, name: str) -> str:
-        text, (named, number) = name, job_and_run(name)
-        _, task = job_and_task(named)
-        name = await named_job(client, text)
-        run_id, run = await client.jobs.run(name, number), f"#{number}" if number else ""
-        if text in listed:  # by now, another job may have the name
-            run_id = (await client.jobs.log_source(name, listed[text])).run_id
-        if task is None:
-            request = await client.jobs.cancel(name, reason, run_id)
-            name += run
-        else:
-            request = await client.jobs.cancel_task(name, task, reason, run_id)
-            name = names.task_id(name + run, task)
-        if request.ended is not None:
-            return f"{name} has ended already ({request.ended})"
-        below = await client.jobs.child_jobs.live_below(name) if task is None and not run else 0
-        with_them = (
-            f" and the {below} live job{'s' * (below != 1)} that belong{'s' * (below == 1)} to it"
-            if below
-            else ""
-        )
-        return f"cancelling {name} (grace period {format_duration(request.grace)}){with_them}"
-
-    for_each(ctx, job, work)
-
-
-@click.command(cls=Command)
-@click.argument("job")
+@job_argument
 @json_option
 @cluster_option
 @click.pass_context
@@ -436,16 +332,16 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
     )
     if as_json:
         unasked = {"not_asked": "attempts"} if found.attempts_unknown else {}
-        print_json({**render.explanation_json(found), **submission_json(submission), **unasked})
+        print_json({**explanation_json(found), **submission_json(submission), **unasked})
     if not as_json:
-        click.echo(render.explanation_text(found, datetime.now(UTC), submission_text(submission)))
+        click.echo(explanation_text(found, datetime.now(UTC), submission_text(submission)))
     if found.attempts_unknown:
         raise Unreachable(found.attempts_unknown)
 
 
 @click.command(cls=Command)
-@click.argument("job", nargs=-1, required=True)
-@click.option("--reason", default="", help="Reason, shown by `iris status`.")
+@jobs_argument
+@reason_option("by `iris status`")
 @cluster_option
 @click.pass_context
 def hold(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
@@ -466,7 +362,7 @@ def hold(ctx: click.Context, job: tuple[str, ...], reason: str) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("job", nargs=-1, required=True)
+@jobs_argument
 @cluster_option
 @click.pass_context
 def release(ctx: click.Context, job: tuple[str, ...]) -> None:
@@ -481,7 +377,7 @@ def release(ctx: click.Context, job: tuple[str, ...]) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("job", nargs=-1, metavar="JOB...")
+@click.argument("job", nargs=-1, metavar="JOB...", shell_complete=names_of(Kind.JOBS))
 @click.argument("band", metavar="BAND", type=click.Choice([band.value for band in Band]))
 @cluster_option
 @click.pass_context

@@ -2,8 +2,11 @@
 
 import click
 
-from iris.cli.common import Command, cluster_option, json_option, with_client
-from iris.cli.show.columns import Column, Listing
+from iris.cli.command import Command
+from iris.cli.parameters import cluster_option, job_argument, json_option
+from iris.cli.run import with_client
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
 from iris.client.client import AsyncIrisClient
 from iris.model.job.endpoints import Endpoint
 
@@ -24,17 +27,16 @@ ENDPOINTS: Listing[Endpoint] = Listing(
 
 
 @click.command(cls=Command)
-@click.argument("job")
+@job_argument
 @click.option("--prefix", default="", help="Only endpoints whose names begin with this.")
 @json_option
 @cluster_option
 @click.pass_context
 def endpoints(ctx: click.Context, job: str, prefix: str, as_json: bool) -> None:
-    """List the addresses that the tasks of JOB, and of the jobs that belong to it, have made known
-    by name.
+    """List the addresses that the tasks of JOB, and of its child jobs, have registered by name.
 
-    An endpoint is there as long as the attempt that registered it, with
-    iris.context().register_endpoint.
+    A program registers an endpoint with iris.context().register_endpoint. It is removed when the
+    attempt ends.
     """
 
     async def work(client: AsyncIrisClient) -> None:

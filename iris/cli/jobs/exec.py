@@ -15,15 +15,10 @@ from datetime import timedelta
 
 import click
 
-from iris.cli.common import (
-    DURATION,
-    Command,
-    cluster_option,
-    job_and_task,
-    named_job,
-    utf8,
-    with_client,
-)
+from iris.cli.command import Command
+from iris.cli.job_names import job_and_task, named_job
+from iris.cli.parameters import DURATION, cluster_option, task_argument, utf8
+from iris.cli.run import with_client
 from iris.cli.show.terminal import unguarded
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
@@ -31,11 +26,12 @@ from iris.client.jobs.exec.session import BLOCK, Session, new_session
 from iris.messages.exec import ExecEnd, ExecRequest, Frame, FrameKind, size_frame
 from iris.model.errors import InvalidValue
 
-#: In characters. A command travels through the Temporal service, which is not meant for data.
+#: The highest length of a command in characters. It goes through the Temporal service, which is not
+#: meant for data.
 MAX_COMMAND = 64 * 1024
 #: The exit code after the second Ctrl-C.
 INTERRUPTED = 130
-#: Rows and columns if there is no terminal.
+#: The rows and columns of the task's terminal if the user has none.
 DEFAULT_SIZE = (24, 80)
 
 
@@ -59,7 +55,7 @@ DEFAULT_SIZE = (24, 80)
     "--timeout", type=DURATION, help="End COMMAND after this time, such as 60s; exits with 124."
 )
 @cluster_option
-@click.argument("job", metavar="JOB[:TASK]")
+@task_argument
 @click.argument("command", nargs=-1, required=True)
 @click.pass_context
 def exec_(
@@ -120,7 +116,7 @@ def exec_(
 
 
 async def _talk(session: Session[ExecEnd], *, with_input: bool, terminal: bool) -> ExecEnd:
-    """Copies data in both directions until the command has ended."""
+    """Copies input and output until the command has ended, and returns how it ended."""
     loop = asyncio.get_running_loop()
     talking = asyncio.current_task()
     assert talking is not None
@@ -128,7 +124,7 @@ async def _talk(session: Session[ExecEnd], *, with_input: bool, terminal: bool) 
 
     def interrupt() -> None:
         nonlocal interrupted
-        if interrupted:  # the command ignored the first signal
+        if interrupted:  # the command has ignored the first Ctrl-C
             talking.cancel()
         interrupted = True
         session.say(Frame(FrameKind.SIGNAL, b"%d" % signal.SIGINT))
@@ -144,7 +140,7 @@ async def _talk(session: Session[ExecEnd], *, with_input: bool, terminal: bool) 
             if with_input:
                 threading.Thread(target=_read, args=(session, loop), daemon=True).start()
             async for kind, data in session.output():
-                # As with ssh, the terminal is the program's own: it may be an editor.
+                # The program may use the whole terminal, as with ssh: it may be an editor.
                 out = unguarded(sys.stderr if kind is FrameKind.ERR else sys.stdout).buffer
                 out.write(data)
                 out.flush()
@@ -158,8 +154,9 @@ async def _talk(session: Session[ExecEnd], *, with_input: bool, terminal: bool) 
 
 
 def _is_given_input() -> bool:
-    """Returns whether standard input is a file, a pipe or a socket, as in `iris exec train -- sh <
-    script`.
+    """Returns whether standard input is a file, a pipe or a socket.
+
+    An example is `iris exec train -- sh < script`.
     """
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
@@ -169,14 +166,16 @@ def _is_given_input() -> bool:
 
 
 def _size() -> tuple[int, int]:
-    """Returns the rows and columns of this terminal, and ignores the environment variables."""
+    """Returns the rows and columns of this terminal. Ignores the variables LINES and COLUMNS."""
     size = os.get_terminal_size(sys.stdout.fileno())
     return size.lines or DEFAULT_SIZE[0], size.columns or DEFAULT_SIZE[1]
 
 
 def _read(session: Session[ExecEnd], loop: asyncio.AbstractEventLoop) -> None:
-    """Sends standard input. Runs in a thread, because reading a file cannot be awaited; it may
-    block after the session.
+    """Sends standard input to the session.
+
+    Runs in a thread, because reading a file cannot be awaited. It may still block when the session
+    has ended.
     """
     while True:
         data = os.read(sys.stdin.fileno(), BLOCK)
@@ -191,7 +190,7 @@ def _read(session: Session[ExecEnd], loop: asyncio.AbstractEventLoop) -> None:
 
 @contextlib.contextmanager
 def _raw() -> Iterator[None]:
-    """Sends every key to the command, also Ctrl-C, and restores the terminal afterwards."""
+    """Lets the terminal send every key to the command, also Ctrl-C, while the block runs."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     tty.setraw(descriptor)

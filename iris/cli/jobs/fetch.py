@@ -8,15 +8,19 @@ from typing import Any
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_task, json_option, print_json
+from iris.cli.command import Command
+from iris.cli.job_names import job_and_task
 from iris.cli.jobs.logs import find_archive
+from iris.cli.parameters import cluster_option, job_argument, json_option
+from iris.cli.show.messages import print_json
+from iris.cli.show.progress import transfer
 from iris.cli.show.terminal import is_live
-from iris.cli.show.transfer import transfer
 from iris.client.connect.identity import job_and_run
 from iris.client.jobs.fetch import Fetched, repository_warnings
 from iris.client.jobs.fetch import fetch as fetch_files
 from iris.client.jobs.files import OutputFile, find_files
 from iris.client.logs.follow import reading_from
+from iris.client.operate.archive import Archive
 from iris.model.errors import NotFound
 from iris.model.names import ENV_CHECKPOINT_DIR, ENV_OUTPUT_DIR
 from iris.model.units import format_bytes
@@ -24,7 +28,7 @@ from iris.storage.object_store import Store
 
 
 @click.command(cls=Command)
-@click.argument("job")
+@job_argument
 @click.option(
     "-o",
     "--output",
@@ -76,42 +80,58 @@ def fetch(
         )
     named, number = job_and_run(job)
     _, task = job_and_task(named)
-    what = "checkpoint" if checkpoint else "outputs"
 
     async def work() -> None:
-        archive = await find_archive(
-            ctx.find_root().obj["cluster"], named.partition(":")[0], task, number
+        cluster = ctx.find_root().obj["cluster"]
+        archive = await find_archive(cluster, named.partition(":")[0], task, number)
+        files = await find_files(
+            Store(archive.cluster.store),
+            archive.job,
+            archive.source,
+            task,
+            attempt,
+            checkpoint=checkpoint,
         )
-        name, store = archive.job, Store(archive.cluster.store)
-        files = await find_files(store, name, archive.source, task, attempt, checkpoint=checkpoint)
         if not files:
             raise NotFound(_no_checkpoint(job) if checkpoint else _nothing(job, attempt))
         if only_list:
             _list(files, as_json=as_json)
             return
-        into = directory or Path(f"{name.rpartition('/')[2]}-{what}")
+        what = "checkpoint" if checkpoint else "outputs"
+        into = directory or Path(f"{archive.job.rpartition('/')[2]}-{what}")
         by_task = task is None and archive.source.tasks > 1
-        with _progress(files) as progress, reading_from(store, f"the {what} of {name}"):
-            fetched = await fetch_files(
-                store, files, into, by_task=by_task, force=force, progress=progress
-            )
-        if as_json:
-            print_json(
-                [
-                    {**_file_json(each.file), "to": str(each.to), "written": each.written}
-                    for each in fetched
-                ]
-            )
-        same = sum(not each.written for each in fetched)
-        size = format_bytes(sum(file.size for file in files))
-        click.echo(
-            f"{_files(len(files))}, {size}, in {into}{f'; {same} existed already' if same else ''}",
-            err=True,
-        )
-        for warning in repository_warnings(fetched):
-            click.echo(f"warning: {warning}", err=True)
+        fetched = await _fetch(archive, files, what, into, by_task=by_task, force=force)
+        _report(fetched, into, as_json=as_json)
 
     asyncio.run(work())
+
+
+async def _fetch(
+    archive: Archive, files: list[OutputFile], what: str, into: Path, *, by_task: bool, force: bool
+) -> list[Fetched]:
+    """Writes the files into a directory, with progress on standard error."""
+    store = Store(archive.cluster.store)
+    with _progress(files) as progress, reading_from(store, f"the {what} of {archive.job}"):
+        return await fetch_files(
+            store, files, into, by_task=by_task, force=force, progress=progress
+        )
+
+
+def _report(fetched: list[Fetched], into: Path, *, as_json: bool) -> None:
+    """Prints the written files, and warnings."""
+    if as_json:
+        print_json(
+            [
+                {**_file_json(each.file), "to": str(each.to), "written": each.written}
+                for each in fetched
+            ]
+        )
+    same = sum(not each.written for each in fetched)
+    size = format_bytes(sum(each.file.size for each in fetched))
+    existed = f"; {same} existed already" if same else ""
+    click.echo(f"{_files(len(fetched))}, {size}, in {into}{existed}", err=True)
+    for warning in repository_warnings(fetched):
+        click.echo(f"warning: {warning}", err=True)
 
 
 def _nothing(job: str, attempt: int | None) -> str:
@@ -154,13 +174,16 @@ def _files(count: int) -> str:
 
 
 def _printable(file: OutputFile) -> str:
-    """Returns the path on one line, without characters that a terminal would interpret."""
+    """Returns the path without line breaks and control characters."""
     return "".join(each if each.isprintable() else "�" for each in str(file.path))
 
 
 @contextmanager
 def _progress(files: list[OutputFile]) -> Iterator[Callable[[Fetched], None]]:
-    """Shows the progress on standard error: a bar on a terminal, else a line for each file."""
+    """Yields a function to call after each file.
+
+    It shows the progress on standard error: a bar on a terminal, elsewhere a line for each file.
+    """
     if not is_live():
         yield lambda fetched: click.echo(
             f"{format_bytes(fetched.file.size):>10}  {fetched.to}", err=True

@@ -6,14 +6,17 @@ import webbrowser
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_task, named_job, with_client
+from iris.cli.command import Command
+from iris.cli.job_names import job_and_task, named_job
+from iris.cli.parameters import cluster_option, job_argument
+from iris.cli.run import with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
 from iris.model.errors import NotFound
 
 
 @click.command("open", cls=Command)
-@click.argument("job")
+@job_argument
 @click.option("--print", "only_print", is_flag=True, help="Only print the address.")
 @cluster_option
 @click.pass_context
@@ -42,8 +45,9 @@ def open_(ctx: click.Context, job: str, only_print: bool) -> None:
 
 
 def _has_browser() -> bool:
-    """Returns whether a browser would open before the user's eyes: in a graphical session that is
-    not another machine's.
+    """Returns whether a browser would open on the user's screen.
+
+    It does in a graphical session, unless the user has logged in from another machine.
     """
     graphical = sys.platform == "darwin" or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")

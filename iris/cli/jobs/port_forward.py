@@ -5,7 +5,10 @@ import signal
 
 import click
 
-from iris.cli.common import Command, cluster_option, job_and_task, named_job, utf8, with_client
+from iris.cli.command import Command
+from iris.cli.job_names import job_and_task, named_job
+from iris.cli.parameters import cluster_option, task_argument, utf8
+from iris.cli.run import with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
 from iris.client.jobs.exec.port_forward import (
@@ -21,7 +24,7 @@ from iris.model.errors import IrisError
 
 @click.command(cls=Command, name="port-forward")
 @cluster_option
-@click.argument("job", metavar="JOB[:TASK]")
+@task_argument
 @click.argument("ports", nargs=-1, required=True, metavar="[LOCAL:]PORT...")
 @click.pass_context
 def port_forward(ctx: click.Context, job: str, ports: tuple[str, ...]) -> int:
@@ -56,6 +59,7 @@ def port_forward(ctx: click.Context, job: str, ports: tuple[str, ...]) -> int:
 
 
 async def _forward(forward: PortForward, where: TaskLocation, wanted: list[ForwardedPort]) -> int:
+    """Listens on the local ports until the forwarding ends, which is an error."""
     ready = await forward.ready()
     for each, port in zip(wanted, ready.ports, strict=True):
         local = await forward.listen(each.local, port)
@@ -72,11 +76,13 @@ def _tell(reason: str) -> None:
 
 
 class _Signals:
-    """Cancels the current task at SIGTERM and SIGHUP, as `asyncio.run` does at SIGINT, so that
-    nothing is left on the host.
+    """Cancels the current task at SIGTERM and SIGHUP, as `asyncio.run` does at SIGINT.
+
+    So the command cleans up on the host before it ends.
     """
 
     def __init__(self) -> None:
+        #: The number of the signal that ended the command.
         self.received: int | None = None
 
     def __enter__(self) -> "_Signals":

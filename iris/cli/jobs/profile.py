@@ -5,23 +5,27 @@ from pathlib import Path
 
 import click
 
-from iris.cli.common import DURATION, Command, cluster_option, job_and_task, named_job, with_client
+from iris.cli.command import Command
+from iris.cli.job_names import job_and_task, named_job
+from iris.cli.parameters import DURATION, cluster_option, task_argument
+from iris.cli.run import with_client
 from iris.client.client import AsyncIrisClient
 from iris.client.jobs.exec.session import TaskLocation, new_session
 from iris.messages.exec import Profile, ProfileFormat, ProfileRequest
 from iris.model.errors import InvalidValue
 
-#: File suffixes of the formats that other programs read.
+#: The suffix of the file in which each format is saved.
 _ENDINGS = {
     ProfileFormat.FLAMEGRAPH: "svg",
     ProfileFormat.SPEEDSCOPE: "speedscope.json",
     ProfileFormat.RAW: "txt",
 }
+#: The formats of a recording. A dump is a single sample.
 _RECORDED = [each.value for each in ProfileFormat if each is not ProfileFormat.DUMP]
 
 
 @click.command(cls=Command)
-@click.argument("job", metavar="JOB[:TASK]")
+@task_argument
 @click.option("--dump", is_flag=True, help="Show the current stack of every thread.  [default]")
 @click.option("--duration", type=DURATION, help="Record for this time, such as 10s.")
 @click.option(

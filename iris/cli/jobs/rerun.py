@@ -4,16 +4,12 @@ from functools import partial
 
 import click
 
-from iris.cli.common import (
-    Command,
-    cluster_option,
-    json_option,
-    named_cluster,
-    named_job,
-    print_json,
-    with_client,
-)
-from iris.cli.show.created import created, end_like_ctrl_c, interrupts
+from iris.cli.command import Command
+from iris.cli.interrupts import created, end_like_ctrl_c, interrupts
+from iris.cli.job_names import named_job
+from iris.cli.parameters import cluster_option, job_argument, json_option
+from iris.cli.run import iris_command, with_client
+from iris.cli.show.messages import print_json
 from iris.cli.submit.options import SECRET
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id, job_and_run
@@ -21,7 +17,7 @@ from iris.client.jobs.submit.start import Submitted
 
 
 @click.command(cls=Command)
-@click.argument("job")
+@job_argument
 @click.option(
     "--failed",
     is_flag=True,
@@ -34,8 +30,8 @@ from iris.client.jobs.submit.start import Submitted
     multiple=True,
     metavar="NAME[=SOURCE]",
     help=(
-        "Give the new job this secret again, as with `iris submit`: those of the submitter are"
-        " deleted with a job. Repeatable."
+        "Give the new job this secret again, as with `iris submit`: the submitter's secrets are"
+        " deleted when a job ends. Repeatable."
     ),
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only the job's id.")
@@ -62,7 +58,7 @@ def rerun(
     """
     named, number = job_and_run(job)
     full_job_id(named)
-    iris = named_cluster(ctx)
+    iris = iris_command(ctx)
 
     def announce(full: str, submitted: Submitted | None) -> None:
         if as_json:

@@ -1,17 +1,17 @@
-"""Implements `iris controller manual`: what runs on the machine of a control plane that another
-machine operates over SSH.
+"""Implements `iris controller manual`, which operates the control plane on this machine.
+
+A client on another machine runs these commands over SSH.
 """
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.common import show_progress
-
-if TYPE_CHECKING:
-    from iris.config import ClusterConfig
+from iris.cli.show.messages import print_json, show_progress
+from iris.client.connect.clusters import not_running, read_record
+from iris.config import ClusterConfig, dump_config, load_config, on_its_machine
+from iris.processes.process import be_private
 
 _config = click.option(
     "--config",
@@ -30,7 +30,7 @@ def manual() -> None:
 @manual.command()
 @_config
 def check(file: Path) -> None:
-    """Log in to every host, and name those that cannot be used. Fails if none can be used."""
+    """Log in to every host, and name the unusable ones. Fails if none can be used."""
     from iris.client.operate.manual.start import prepare
 
     asyncio.run(prepare(_config_of(file), show_progress))
@@ -40,8 +40,6 @@ def check(file: Path) -> None:
 @_config
 def serve(file: Path) -> None:
     """Run the control plane and its Temporal service until SIGTERM."""
-    from iris.config import dump_config
-    from iris.processes.process import be_private
     from iris.worker_agents.local.cluster import LocalClusterOptions, supervise
 
     config = _config_of(file)
@@ -67,7 +65,7 @@ def reload_(file: Path) -> None:
     help="A host that will not come back. Repeatable.",
 )
 def stop(file: Path, give_up: tuple[str, ...]) -> None:
-    """Give back the hosts, and end the control plane."""
+    """Give back the hosts, and stop the control plane."""
     from iris.client.operate.local.controller import LocalController
 
     controller = LocalController(_config_of(file), progress=show_progress)
@@ -80,8 +78,6 @@ def stop(file: Path, give_up: tuple[str, ...]) -> None:
 @_config
 def rotate(file: Path) -> None:
     """Replace the key with which users' secrets are sealed. Prints what was done as JSON."""
-    from iris.cli.common import print_json
-    from iris.client.connect.clusters import not_running, read_record
     from iris.client.operate.key_rotation import rotate_keys
 
     name = _config_of(file).name
@@ -91,11 +87,6 @@ def rotate(file: Path) -> None:
     print_json(asyncio.run(rotate_keys(record)).facts)
 
 
-def _config_of(file: Path) -> "ClusterConfig":
-    """Returns the configuration as it is for the machine on which this runs."""
-    from iris.config import (  # agents share the module of this command, and load no configuration
-        load_config,
-        on_its_machine,
-    )
-
+def _config_of(file: Path) -> ClusterConfig:
+    """Returns the configuration, changed for the machine of the control plane."""
     return on_its_machine(load_config(file))

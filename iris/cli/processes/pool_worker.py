@@ -4,14 +4,14 @@ import asyncio
 
 import click
 
-from iris.cli.common import Command
+from iris.cli.command import Command
 
 
 @click.command(cls=Command, name="pool-worker")
 @click.argument("python")
 def pool_worker(python: str) -> int:
-    """Run the calls of a pool (iris.WorkerPool) with the interpreter PYTHON. The tasks of the
-    pool's jobs do this.
+    """Run the calls of a pool (iris.WorkerPool) with the interpreter PYTHON. The tasks of a pool's
+    jobs run this command.
     """
     from iris.client.pool.worker import work
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from iris.cli.show.columns import Column, Listing
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
 from iris.client.operate.debugging import Check, WorkerRow
 from iris.client.operate.discovery import Discovery
 
@@ -42,7 +43,7 @@ _CONTAINERS: Listing[Mapping[str, str]] = Listing(
 
 
 def discovery_text(found: Discovery) -> str:
-    """Formats where a cluster is, for people."""
+    """Formats the location of a cluster, for people."""
     runs = {None: "is known by its address", True: "runs", False: "does not run"}[found.running]
     answers = "answers" if found.healthy else "does not answer"
     lines = [
@@ -62,7 +63,7 @@ def discovery_text(found: Discovery) -> str:
 
 
 def machine_text(found: Mapping[str, Any]) -> str:
-    """Formats what a login on a machine showed, for people."""
+    """Formats the state of a machine, found by a login, for people."""
     lines = [f"{found['machine']} in {found['zone']}"]
     labels = ("hostname", "up", "load", "disk", "startup")
     lines += [f"  {label:<8}  {found[label]}" for label in labels if found.get(label)]

@@ -1,30 +1,30 @@
-"""Draws tables that fit the terminal: unimportant columns go, the others become narrower."""
+"""Draws tables that fit the terminal.
+
+A narrow terminal leaves out unimportant columns, and the other columns become narrower.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from iris.cli.show.columns import GAP
+from iris.cli.show.columns import GAP, Column
 
-if TYPE_CHECKING:
-    from iris.cli.show.columns import Column
-
-#: The width to which ids are shortened, in characters; more where two of them would become alike.
+#: The width in characters to which ids are shortened. Ids that would become equal stay longer.
 SHORT_ID = 22
-#: The width to which a column that can be cut shrinks before ids do.
+#: The width in characters to which columns of text shrink before ids do.
 READABLE = 20
-#: The width to which a column that wraps may shrink in a narrow terminal, in characters. Longer
-#: words are broken only if no other column can be narrower.
+#: The width in characters to which a column that wraps may shrink. Longer words are broken only if
+#: no other column can become narrower.
 NARROWEST = 16
-#: A width that no line of a table has.
+#: A width in characters that is larger than that of any table.
 NO_BOUND = 10_000
-#: Colours of cells that hold nothing but a state.
+#: The colours of cells that contain only a state.
 _COLOURS = {
     **dict.fromkeys(("SUCCEEDED", "READY", "TAKES_WORK", "ok", "passed"), "green"),
     **dict.fromkeys(("PENDING", "HELD", "CORDONED", "DRAINED", "PAUSED", "CLOSED"), "yellow"),
@@ -37,21 +37,23 @@ _COLOURS = {
 class Shrinks(Enum):
     """How a column becomes narrower."""
 
-    #: Not at all.
+    #: The column never becomes narrower.
     NEVER = auto()
-    #: Its cells lose their middles.
+    #: The cells lose their middles.
     IN_THE_MIDDLE = auto()
-    #: Its cells wrap, or lose their ends.
+    #: The cells wrap, or lose their ends.
     AT_THE_END = auto()
 
 
 @dataclass(frozen=True)
 class Widths:
-    """The widths that a column can have."""
+    """The widths in characters that a column can have."""
 
+    #: The width of the widest cell.
     natural: int
-    #: What it shrinks to before others shrink further.
+    #: The width to which the column shrinks before any column shrinks to its least width.
     readable: int
+    #: The lowest width.
     least: int
     shrinks: Shrinks = Shrinks.NEVER
     optional: bool = False
@@ -59,15 +61,17 @@ class Widths:
 
 
 def fitted_table(
-    columns: "Sequence[Column[Any]]",
+    columns: Sequence[Column[Any]],
     lines: Sequence[Sequence[str]],
     *,
     cut: bool,
 ) -> str:
-    """Returns a table that fits the terminal. If none can, wraps no cell: the terminal does.
+    """Returns a table that fits the terminal.
+
+    If the terminal is too narrow for any table, no cell wraps, and the terminal breaks the lines.
 
     Args:
-        cut: cells lose their ends rather than wrap.
+        cut: cells lose their ends instead of wrapping.
     """
     cells = [list(column) for column in zip(*lines, strict=True)]
     pairs = zip(columns, cells, strict=True)
@@ -81,8 +85,8 @@ def fitted_table(
     return _drawn(_table(shown, [cells[each] for each in kept], widths, cut=cut), fits=fits)
 
 
-def _widths(column: "Column[Any]", cells: Sequence[str], *, cut: bool) -> Widths:
-    """Returns the widths that a column can have."""
+def _widths(column: Column[Any], cells: Sequence[str], *, cut: bool) -> Widths:
+    """Returns the widths that a column with these cells can have."""
     header = len(column.header)
     natural = max(map(cell_len, (column.header, *cells)))
     readable = least = natural
@@ -99,7 +103,7 @@ def _widths(column: "Column[Any]", cells: Sequence[str], *, cut: bool) -> Widths
 
 
 def _table(
-    columns: "Sequence[Column[Any]]",
+    columns: Sequence[Column[Any]],
     cells: Sequence[Sequence[str]],
     widths: Sequence[int],
     *,
@@ -124,11 +128,11 @@ def _table(
 
 
 def fitted(columns: Sequence[Widths], total: int) -> tuple[list[int], list[int] | None]:
-    """Returns which columns to show, by their numbers, and their widths. None: they do not fit.
+    """Returns the indices of the columns to show, and their widths if the columns fit.
 
-    Leaves out optional columns, the least important first and of equal ones the first, until the
-    others fit. Then shrinks those that can lose their ends to a readable width, those that can lose
-    their middles, and then the first ones further.
+    First leaves out optional columns until the others fit: the least important ones first, and of
+    equally important ones the leftmost. Then shrinks columns of text to a readable width, then
+    columns of ids, and then columns of text to their least width.
     """
     kept = list(range(len(columns)))
 
@@ -157,7 +161,7 @@ def fitted(columns: Sequence[Widths], total: int) -> tuple[list[int], list[int] 
 def shrunk(natural: Sequence[int], least: Sequence[int], total: int) -> list[int]:
     """Returns widths with at most this total, if the least widths allow it.
 
-    Takes from the widest column that can shrink.
+    Always shrinks the widest column that can shrink.
     """
     widths = list(natural)
     while sum(widths) > total:
@@ -169,12 +173,12 @@ def shrunk(natural: Sequence[int], least: Sequence[int], total: int) -> list[int
 
 
 def without_end(text: str, width: int) -> str:
-    """Returns a text that lost its end if it is wider."""
+    """Returns the text, without its end if it is too wide."""
     return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
 def without_middle(text: str, width: int) -> str:
-    """Returns a text that lost its middle if it is wider."""
+    """Returns the text, without its middle if it is too wide."""
     if cell_len(text) <= width:
         return text
     head = width // 2
@@ -182,7 +186,7 @@ def without_middle(text: str, width: int) -> str:
 
 
 def short_id(texts: Sequence[str]) -> int:
-    """Returns the width to which these ids can be shortened without making two of them alike."""
+    """Returns the lowest width at which different ids stay different."""
     different = {*texts}
     widest = max(map(cell_len, different), default=0)
     for width in range(SHORT_ID, widest):
@@ -192,10 +196,10 @@ def short_id(texts: Sequence[str]) -> int:
 
 
 def _drawn(shown: Table | Text, *, fits: bool = True) -> str:
-    """Returns what rich writes to this terminal.
+    """Returns the text that rich writes to this terminal.
 
     Args:
-        fits: False: write lines that are longer than the terminal is wide.
+        fits: False: write lines that are longer than the width of the terminal.
     """
     console = Console()
     if not fits:

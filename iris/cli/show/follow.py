@@ -1,4 +1,4 @@
-"""Prints how jobs ended. Apart from `follow`, because most commands read no logs."""
+"""Follows the output and the state of a job until the job ends."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from iris.cli.show.lines import LinePrinter, Printer, iso_time
+from iris.cli.show.log_printers import LinePrinter, Printer, iso_time
 from iris.cli.show.terminal import is_live
 from iris.client.client import AsyncIrisClient
 from iris.client.logs.follow import new_lines
@@ -16,51 +16,22 @@ from iris.client.logs.reading import Reader
 from iris.client.logs.stored import LogReader
 from iris.model.errors import IrisError
 from iris.model.job.cancelling import state_text
-from iris.model.job.errors import JobCancelled, JobFailed
 from iris.model.job.status import JobStatus
 from iris.model.states import JobState
-from iris.model.units import format_duration
 
-
-def print_end(status: JobStatus) -> None:
-    """Prints how the job ended.
-
-    Raises:
-        JobFailed, JobCancelled: the job did not succeed; they set the exit code.
-    """
-    ran = _after(status)
-    if status.state is JobState.SUCCEEDED:
-        click.echo(
-            f"{status.id} SUCCEEDED{ran}{f': {status.reason}' if status.reason else ''}", err=True
-        )
-        return
-    kind = JobCancelled if status.state is JobState.KILLED else JobFailed
-    raise kind(f"{status.id} {status.state}{ran}: {status.reason}", status)
-
-
-def _after(status: JobStatus) -> str:
-    """Returns ` after 44s (ran 220ms)`: the time since the submission, and that of the run."""
-    if status.finished_at is None:
-        return ""
-    whole = format_duration(max(timedelta(0), status.finished_at - status.submitted_at))
-    if status.started_at is None:
-        return f" after {whole}"
-    ran = format_duration(max(timedelta(0), status.finished_at - status.started_at))
-    return f" after {whole}" if ran == whole else f" after {whole} (ran {ran})"
-
-
-#: Between checks of the state; each queries the control plane.
+#: The seconds between two queries of a job's state. Each one asks the control plane.
 STATE_INTERVAL_S = 1.0
 
 
 def attempt_mark(task: int, attempt: int, *, prefixed: bool) -> str:
+    """Returns the line that separates the output of two attempts."""
     return f"-- task {task}, attempt {attempt} --" if prefixed else f"-- attempt {attempt} --"
 
 
 async def follow_lines(
     reader: Reader, printer: Printer, ended: "asyncio.Future[None]", title: str
 ) -> None:
-    """Prints output until `ended` is done, and then the rest that was written before.
+    """Prints output until `ended` is done, and then the output that was written before that.
 
     Raises:
         IrisError: the store is gone.
@@ -79,11 +50,12 @@ async def follow_logs(
     *,
     utc: bool = False,
 ) -> None:
-    """Prints output until the job has ended and everything is printed. Prints on standard error why
-    no program runs yet.
+    """Prints output until the job has ended and all its output is printed.
+
+    Prints on standard error why no program runs yet.
 
     Args:
-        utc: lines have their times, which are in UTC; so are those of the states then.
+        utc: print times of states in UTC, because each line of output has its time in UTC.
     """
     async with _beside(
         _print_states(client, job, run_id, {JobState.PENDING, JobState.BUILDING}, utc=utc)
@@ -101,13 +73,14 @@ async def follow_job(
     upload: timedelta,
     remark: Awaitable[str],
 ) -> JobStatus:
-    """Follows logs and state until the job ends, and returns its last status. A terminal shows the
-    state in a block below.
+    """Follows logs and state until the job ends, and returns its last status.
+
+    A terminal shows the state in a block below the output.
 
     Args:
-        prefixed: lines have the number of their task.
-        upload: how long the job's files took.
-        remark: a text about the job that comes later, for standard error; empty: none.
+        prefixed: print the number of its task before each line.
+        upload: the time that the upload of the job's files took.
+        remark: a text for standard error that is known only later. An empty text is not printed.
     """
     printer = LinePrinter(
         prefixed=prefixed,
@@ -128,7 +101,7 @@ async def follow_job(
 
 @contextlib.asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Does this work while the block runs."""
+    """Runs the work while the block runs."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -160,8 +133,10 @@ async def _print_states(
     *,
     utc: bool = False,
 ) -> None:
-    """Prints changes of the job's state or reason on standard error, while the job is in one of
-    these states.
+    """Prints changes of the job's state or reason on standard error.
+
+    Args:
+        shown: the states that are printed.
     """
     printed = ""
     while True:

@@ -1,9 +1,7 @@
-"""Draws progress on a terminal: a block of lines below the output, which is erased when the command
-ends.
+"""Draws progress as a block of lines below the output of a terminal, and erases it at the end.
 
-The cursor is always at the start of the line below the block. So what a user types there, and a
-command that is killed, leave a terminal that can be used. Without a terminal, in CI and on a dumb
-terminal nothing is drawn.
+The cursor is always at the start of the line below the block. So the terminal stays usable when
+the user types, and when the command is killed. `is_live` says where progress is drawn.
 """
 
 import os
@@ -20,30 +18,33 @@ from iris.cli.show.live_lines import Look
 from iris.cli.show.terminal import shows_colours, unguarded
 from iris.model.terminal_text import fit
 
+#: The columns and lines of a terminal that does not tell its size.
 _DEFAULT_SIZE = (80, 24)
 
 
 def look_of(stream: TextIO) -> Look:
+    """Returns what the terminal of a stream can show."""
     width, _ = _size(stream)
     unicode = (stream.encoding or "ascii").lower().replace("-", "") in ("utf8", "utf16", "utf32")
     return Look(width=width, colours=shows_colours(stream), unicode=unicode)
 
 
 def _size(stream: TextIO) -> tuple[int, int]:
+    """Returns the columns and lines of the terminal."""
     try:
         columns, lines = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
         return _DEFAULT_SIZE
-    return columns or _DEFAULT_SIZE[0], lines or _DEFAULT_SIZE[
-        1
-    ]  # a terminal without a size says 0
+    # a terminal without a size reports 0
+    return columns or _DEFAULT_SIZE[0], lines or _DEFAULT_SIZE[1]
 
 
 class LiveBlock:
     """A block of lines at the end of a terminal. Threads may share it.
 
     Args:
-        render: returns the lines for a terminal of this look. None: there is nothing to show.
+        render: returns the current lines for a terminal of this look.
+        stream: by default standard error.
     """
 
     def __init__(
@@ -57,11 +58,11 @@ class LiveBlock:
         self._closed = False
 
     def draw(self) -> None:
-        """Draws the block in the place of the one before."""
+        """Draws the block in place of the previous one."""
         with self._lock:
             if not (self._hidden or self._closed):
                 _, height = _size(self._stream)
-                # A block as high as the terminal would scroll, and could not be erased.
+                # A block as high as the terminal would scroll. It could not be erased then.
                 lines = list(self._render(look_of(self._stream)))[: max(1, height - 2)]
                 self._write(self._erasure() + "".join(f"{fit(line)}\n" for line in lines))
                 self._drawn = lines
@@ -71,8 +72,8 @@ class LiveBlock:
         """Lets other output of the same terminal appear above the block.
 
         Args:
-            in_line: whether that output has ended within a line, so that the block must stay away
-                from it.
+            in_line: returns whether the output ended without a newline. Then the block stays
+                hidden, because it would tear the line.
         """
         with self._lock:
             self._write(self._erasure())
@@ -91,9 +92,9 @@ class LiveBlock:
             self._drawn = ()
 
     def _erasure(self) -> str:
-        """Returns what moves the cursor to the start of the block and erases all from there."""
+        """Returns the control sequences that erase the block."""
         width, _ = _size(self._stream)
-        # A terminal that became narrower has wrapped the lines.
+        # A terminal that became narrower since the last drawing has wrapped the lines.
         rows = sum(max(1, -(-cell_len(click.unstyle(line)) // width)) for line in self._drawn)
         return f"\r\x1b[{rows}A\x1b[J" if rows else ""
 
@@ -103,5 +104,5 @@ class LiveBlock:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except OSError:  # the terminal is gone; that must not hide the end of the job
+        except OSError:  # the terminal is gone; the error must not hide the end of the job
             self._closed = True

@@ -8,28 +8,29 @@ from typing import Self
 
 import click
 
-from iris.cli.show.lines import LinePrinter
 from iris.cli.show.live import LiveBlock
 from iris.cli.show.live_lines import JobProgress
+from iris.cli.show.log_printers import LinePrinter
 from iris.client.client import AsyncIrisClient
 from iris.client.logs.stored import TaskLine
 from iris.model.errors import IrisError
 
-#: Before the first look at the state: a shorter job shows no block.
+#: The seconds before the first query of the state. A shorter job shows no block.
 FIRST_LOOK_S = 0.5
-#: Between looks at the state, each of which queries the control plane; and between drawings, which
-#: show whole seconds.
+#: The seconds between two queries of the state, and between two drawings. Each query asks the
+#: control plane. The block shows whole seconds.
 INTERVAL_S = 1.0
-#: An answer that takes longer is shown as silence.
+#: The time after which the block shows that the control plane does not answer.
 SILENCE = timedelta(seconds=5)
 
 
 class LiveJob:
-    """The block of a followed job. Use it as an asynchronous context manager, in which it looks at
-    the state and draws.
+    """The block of a followed job.
+
+    As an asynchronous context manager, it queries the job's state and draws the block.
 
     Args:
-        upload: how long the job's files took.
+        upload: the time that the upload of the job's files took.
     """
 
     def __init__(self, client: AsyncIrisClient, job: str, run_id: str, upload: timedelta) -> None:
@@ -44,24 +45,23 @@ class LiveJob:
         return AboveBlock(printer, self._block)
 
     async def print_remark(self, remark: Awaitable[str]) -> None:
-        """Prints a text that comes later above the block; an empty one is none."""
+        """Prints a text above the block when it is known. Does not print an empty text."""
         if text := await remark:
             with self._block.above():
                 click.echo(text, err=True)
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(self._look()), asyncio.create_task(self._draw())]
+        self._tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._draw())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(
-            *self._tasks, return_exceptions=True
-        )  # a fault of the block is not one of the job
+        # a fault of the block must not end the command
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._block.close()
 
-    async def _look(self) -> None:
+    async def _watch(self) -> None:
         await asyncio.sleep(FIRST_LOOK_S)
         while True:
             try:
@@ -71,11 +71,9 @@ class LiveJob:
                 self._answered = datetime.now(UTC)
                 if status.state.ended:
                     return
-                before, self._progress = (
-                    self._progress,
-                    self._progress.seen(status, refusal, self._answered),
-                )
-                if before.phases != self._progress.phases:
+                phases = self._progress.phases
+                self._progress = self._progress.seen(status, refusal, self._answered)
+                if self._progress.phases != phases:
                     self._block.draw()
             except IrisError:
                 self._progress = self._progress.silent(self._answered)
@@ -101,11 +99,11 @@ class AboveBlock:
             self._printer.print(lines)
 
     def finish(self) -> None:
-        """Prints the text that never got its newline."""
+        """Prints an unfinished last line."""
         with self._block.above(self._in_line):
             self._printer.finish()
             if self._in_line():
-                click.echo(err=True)  # what follows gets a line of its own
+                click.echo(err=True)  # ends the line
 
     def _in_line(self) -> bool:
         return sys.stdout.isatty() and self._printer.in_line

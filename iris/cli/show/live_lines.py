@@ -1,5 +1,6 @@
-"""Formats the live progress of commands: values in, lines of text out. `iris.cli.show.live` draws
-them.
+"""Formats live progress as lines of text, without a clock and a terminal.
+
+`iris.cli.show.live` draws the lines.
 """
 
 import re
@@ -18,20 +19,23 @@ from iris.model.states import LIVE, JobState, TaskState
 from iris.model.units import format_bytes, format_duration
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
-#: A line is not longer, however wide the terminal is: longer ones are hard to read.
+#: The highest width of a line in characters, also on a wider terminal. Longer lines are hard to
+#: read.
 WIDEST = 100
-#: The lines of a reason.
+#: The highest number of lines of a reason.
 MAX_REASON_LINES = 3
-#: The phases in the last line of a job's block.
+#: The highest number of phases in the last line of a job's block.
 MAX_PHASES = 5
+#: The width in characters of a transfer's bar.
 _BAR = 24
+#: The width of the bar on a terminal with fewer than 70 columns.
 _NARROW_BAR = 8
-#: The block shows whole seconds.
+#: An upload that took less time is not shown as a phase, because the block shows whole seconds.
 _WORTH_A_PHASE = timedelta(seconds=1)
-#: Before this time, a rate says little.
+#: The time after which the rate of a transfer is shown. Earlier, it changes too much.
 _MIN_RATE_TIME = timedelta(seconds=0.5)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
-#: What a terminal without Unicode shows instead.
+#: The characters that a terminal without Unicode shows instead.
 _ASCII = str.maketrans({"━": "#", "─": "-", "→": ">", "…": ".", "·": "-"})
 
 
@@ -45,8 +49,10 @@ class Look:
     unicode: bool = True
 
     def line(self, *parts: tuple[str, str], indent: int = 0) -> str:
-        """Returns a line that fits, of texts with their colours; `bold` and `dim` count as colours,
-        empty is none.
+        """Returns a line that fits the terminal.
+
+        Args:
+            parts: texts, each with its colour, `bold`, `dim`, or an empty text for no colour.
         """
         left = min(WIDEST, self.width - 1) - indent
         shown = [" " * indent]
@@ -64,7 +70,11 @@ class Look:
         return "".join(shown).rstrip()
 
     def wrapped(self, text: str, *, indent: int, most: int) -> list[str]:
-        """Returns a dim text on at most so many lines."""
+        """Returns a text as dim lines.
+
+        Args:
+            most: the highest number of lines.
+        """
         lines = wrap(
             self.plain(text),
             max(10, min(WIDEST, self.width - 1) - indent),
@@ -87,8 +97,9 @@ class Look:
 
 
 def transfer_line(label: str, done: int, total: int, elapsed: timedelta, look: Look) -> str:
-    """Returns the progress of a transfer of bytes: a bar, the sizes, the rate and the time left, as
-    far as they fit.
+    """Returns the progress of a transfer of bytes: a bar, the sizes, the rate and the time left.
+
+    The end is cut if the terminal is narrow.
     """
     wide = _BAR if look.width >= 70 else _NARROW_BAR
     full = wide * done // total if total else wide
@@ -101,13 +112,16 @@ def transfer_line(label: str, done: int, total: int, elapsed: timedelta, look: L
                 f"{format_duration(timedelta(seconds=max(1, round((total - done) / rate))))} left"
             )
     return look.line(
-        (f"{label}  ", ""), ("━" * full, "green"), ("─" * (wide - full), "dim"), (f"  {texts[0]}", ""),
+        (f"{label}  ", ""),
+        ("━" * full, "green"),
+        ("─" * (wide - full), "dim"),
+        (f"  {texts[0]}", ""),
         *((f"  {text}", "dim") for text in texts[1:]),
-    )  # fmt: skip
+    )
 
 
 def step_line(text: str, elapsed: timedelta, look: Look) -> str:
-    """Returns a step of a longer operation, with the time that it has taken so far."""
+    """Returns a step of a long operation, with the time that the step has taken so far."""
     seconds = timedelta(seconds=int(elapsed.total_seconds()))
     took = f"  {format_duration(seconds)}" if seconds else ""
     return look.line((_fitting(text, look, cell_len(took)), ""), (took, "dim"))
@@ -126,19 +140,21 @@ class Phase(StrEnum):
     CANCELLING = "cancelling"
 
 
-#: The phases in which the job has hosts, by the state that a task of it has; the furthest first.
+#: The phases in which the job has hosts, by the state of its most advanced task, in the order of
+#: that search.
 _WITH_HOSTS = {
     TaskState.RUNNING: Phase.RUNNING,
     TaskState.BUILDING: Phase.ENVIRONMENT,
     TaskState.ASSIGNED: Phase.STARTING,
 }
+#: The colours of phases. The other phases, in which the job waits, are yellow.
 _COLOURS = {
     Phase.CANCELLING: "magenta",
     Phase.RUNNING: "cyan",
     Phase.ENVIRONMENT: "cyan",
     Phase.STARTING: "cyan",
 }
-#: How tasks in these states are counted.
+#: The name under which the block counts the tasks in each state.
 _COUNTED = {
     TaskState.RUNNING: "running",
     TaskState.BUILDING: "preparing",
@@ -155,25 +171,26 @@ _COUNTED = {
 
 @dataclass(frozen=True)
 class JobProgress:
-    """What the submitter of a job knows about it so far. `seen` and `silent` return the next
-    value.
+    """The progress of a job, as its submitter sees it.
+
+    `seen` and `silent` return the next value.
     """
 
     job: str
     #: When the job was submitted.
     since: datetime
-    #: How long its files took before that.
+    #: The time that the upload of its files took before that.
     upload: timedelta = timedelta(0)
     status: JobStatus | None = None
-    #: Why it waits.
+    #: The reason why it waits.
     refusal: Refusal | None = None
     #: The phases so far, with the time at which each began.
     phases: tuple[tuple[Phase, datetime], ...] = field(default=())
-    #: Since when the state cannot be read.
+    #: The time since which the state cannot be read, if it cannot be read now.
     silent_since: datetime | None = None
 
     def seen(self, status: JobStatus, refusal: Refusal | None, now: datetime) -> "JobProgress":
-        """Returns the progress after the state was read."""
+        """Returns the progress after a successful query of the state."""
         phase, phases = phase_of(status, refusal), self.phases
         if not phases:
             before = (
@@ -185,7 +202,7 @@ class JobProgress:
         return replace(self, status=status, refusal=refusal, phases=phases, silent_since=None)
 
     def silent(self, now: datetime) -> "JobProgress":
-        """Returns the progress after the state could not be read."""
+        """Returns the progress after a failed query of the state."""
         return self if self.silent_since is not None else replace(self, silent_since=now)
 
     def lines(self, now: datetime, look: Look) -> list[str]:
@@ -218,7 +235,7 @@ class JobProgress:
 
 
 def phase_of(status: JobStatus, refusal: Refusal | None) -> Phase:
-    """Returns the phase of a job, by the task that is furthest."""
+    """Returns the phase of a job, which is that of its most advanced task."""
     if status.cancelling is not None:
         return Phase.CANCELLING
     states = {task.state for task in status.tasks}
@@ -235,21 +252,14 @@ def phase_of(status: JobStatus, refusal: Refusal | None) -> Phase:
 def _described(
     phase: Phase, status: JobStatus, refusal: Refusal | None, now: datetime
 ) -> tuple[str, str]:
-    """Returns the headline of a phase, and its reason."""
+    """Returns the headline of the phase, and the reason for it."""
     if phase in _COLOURS:
         hosts = sorted({task.host for task in status.tasks if task.host and task.state in LIVE})
         where = (
             "" if not hosts else f" on {hosts[0]}" if len(hosts) == 1 else f" on {len(hosts)} hosts"
         )
-        return f"{phase}{where}", (
-            status.reason
-            if phase
-            in (
-                Phase.CANCELLING,
-                Phase.ENVIRONMENT,
-            )
-            else ""
-        )
+        shows_reason = phase in (Phase.CANCELLING, Phase.ENVIRONMENT)
+        return f"{phase}{where}", status.reason if shows_reason else ""
     if refusal is None:
         return str(phase), status.reason
     if phase is Phase.SLICE:
@@ -259,7 +269,7 @@ def _described(
 
 
 def _counts(tasks: Sequence[TaskStatus]) -> str:
-    """Returns how many tasks are in which state, if they differ."""
+    """Returns the number of tasks in each state. Empty if all tasks are in the same state."""
     counts = Counter(_COUNTED[task.state] for task in tasks)
     shown = ", ".join(
         f"{counts[name]:,} {name}" for name in dict.fromkeys(_COUNTED.values()) if counts[name]
@@ -277,11 +287,12 @@ def _trail(phases: Sequence[tuple[Phase, datetime]], now: datetime) -> str:
 
 
 def _for(duration: timedelta) -> str:
-    """Formats a duration in whole seconds: a block that changes more often is hard to read."""
+    """Formats a duration in whole seconds, because a block that changes often is hard to read."""
     return format_duration(timedelta(seconds=max(0, int(duration.total_seconds()))))
 
 
 def _fitting(text: str, look: Look, reserved: int) -> str:
+    """Returns the text, cut so that a text of the reserved width fits behind it."""
     space = min(WIDEST, look.width - 1) - reserved
     text = look.plain(text)
     return text if cell_len(text) <= space else set_cell_size(text, max(0, space - 1)) + "…"

@@ -1,5 +1,6 @@
-"""Formats what a job was submitted with, for people and programs. Values of environment variables
-are not shown.
+"""Formats the submission of a job, for people and programs: its command, resources, files.
+
+Values of environment variables are not shown.
 """
 
 import re
@@ -7,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from iris.cli.show.jobs import resources_json
+from iris.cli.show.resources import resources_json
 from iris.model.job.secrets import shown_source
 from iris.model.job.tags import format_tags
 from iris.model.units import format_bytes
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from iris.client.jobs.notifications import NotificationRow
     from iris.client.jobs.submitted import Submission
 
-#: The most characters of the command.
+#: The highest number of characters that are shown of the command.
 MAX_COMMAND = 200
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
 
@@ -24,15 +25,16 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
 def submission_text(
     submission: "Submission", notifications: Sequence["NotificationRow"] = ()
 ) -> str:
-    """Returns the lines that say what runs, with what, and where Temporal's Web UI shows it."""
+    """Returns one line for each fact of the submission, also its page in Temporal's Web UI."""
     return "\n".join(
         f"{name:<10}{_CONTROL.sub(' ', text)}" for name, text in _facts(submission, notifications)
     )
 
 
 def submission_json(submission: "Submission") -> dict[str, Any]:
-    """Returns what `--json` of `iris status` and `explain` has of the submission: of environment
-    variables the names alone.
+    """Returns the submission as `--json` of `iris status` and `explain` shows it.
+
+    Has the names of environment variables, and not their values.
     """
     spec = submission.spec
     return {
@@ -55,6 +57,7 @@ def submission_json(submission: "Submission") -> dict[str, Any]:
 def _facts(
     submission: "Submission", notifications: Sequence["NotificationRow"]
 ) -> Iterator[tuple[str, str]]:
+    """Yields the name and the text of each fact."""
     spec = submission.spec
     command = shlex.join(spec.command)
     yield "command", command if len(command) <= MAX_COMMAND else f"{command[: MAX_COMMAND - 1]}…"

@@ -1,8 +1,8 @@
-"""The terminal of a command: what it can show, and a guard that lets only fit text through.
+"""The terminal of a command: its abilities, and a guard against harmful control sequences.
 
 `guard_terminal` puts the guard before everything that a command prints, as text or as bytes. Two
-kinds of output pass beside it, each by `unguarded`: what Iris draws itself, from texts that are
-fit, and the programs of `iris exec`, for which it is the user's own terminal.
+kinds of output use `unguarded` to bypass it: progress that Iris draws itself, from safe texts, and
+the programs of `iris exec`, which use the user's own terminal.
 """
 
 import codecs
@@ -14,7 +14,7 @@ from iris.model.terminal_text import TerminalText, fit
 
 
 class Bytes(Protocol):
-    """Where bytes are written."""
+    """A stream to which bytes are written."""
 
     def write(self, data: bytes, /) -> int: ...
 
@@ -22,9 +22,9 @@ class Bytes(Protocol):
 
 
 class TerminalBytes:
-    """Shows bytes on a terminal: as UTF-8, and only what is fit for it.
+    """Shows bytes on a terminal: as UTF-8, and without harmful control sequences.
 
-    A piece may cut a character or a sequence in two.
+    The end of a piece may be inside a character or a sequence.
 
     Args:
         stream: writes to the terminal.
@@ -43,13 +43,13 @@ class TerminalBytes:
         self._stream.flush()
 
     def end(self) -> None:
-        """Shows the rest of a text that was cut, and ends its colours."""
+        """Shows the rest of the last piece, and ends its colours."""
         self._stream.write(self._text.fit(self._decoder.decode(b"", True)) + self._text.end())
         self._stream.flush()
 
 
 class Terminal:
-    """A terminal that gets only what is fit for it.
+    """A terminal that gets no harmful control sequences.
 
     Args:
         stream: writes to the terminal.
@@ -72,7 +72,7 @@ class Terminal:
 
 
 def guard_terminal() -> None:
-    """Lets this process write to its terminal only what is fit for one."""
+    """Puts the guard before the standard streams of this process that are terminals."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and stream.isatty():
@@ -80,14 +80,14 @@ def guard_terminal() -> None:
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """Returns the stream without the guard of its terminal."""
+    """Returns the stream without the guard."""
     return stream.unguarded if isinstance(stream, Terminal) else stream
 
 
 def bytes_of(stream: TextIO) -> Bytes:
-    """Returns where to write a program's output.
+    """Returns the stream to which a program's output is written.
 
-    A file or a pipe gets every byte, a terminal only what is fit for it.
+    A file or a pipe gets every byte. A terminal gets no harmful control sequences.
     """
     if stream.isatty() and not isinstance(stream, Terminal):
         return TerminalBytes(stream)
@@ -95,7 +95,7 @@ def bytes_of(stream: TextIO) -> Bytes:
 
 
 def end_output(*streams: TextIO | Bytes | None) -> None:
-    """Ends programs' output on terminals: what was cut is shown, and colours do not stay."""
+    """Shows the rest of programs' output on terminals, and ends its colours."""
     for stream in streams:
         shown = stream.buffer if isinstance(stream, Terminal) else stream
         if isinstance(shown, TerminalBytes):
@@ -108,18 +108,22 @@ def can_redraw(stream: TextIO) -> bool:
 
 
 def is_live(stream: TextIO | None = None) -> bool:
-    """Returns whether progress is drawn (by default on standard error): on a terminal, and not in
-    the log of a CI.
+    """Returns whether progress is drawn on a stream: on a terminal, and not in the log of a CI.
+
+    Args:
+        stream: by default standard error.
     """
     return can_redraw(stream or sys.stderr) and not os.environ.get("CI")
 
 
 def shows_colours(stream: TextIO) -> bool:
-    """Returns whether a stream is a terminal that shows colours, and the user wants them
-    (https://no-color.org).
+    """Returns whether a stream is a terminal that shows colours, and the user wants them.
+
+    Users turn colours off with `NO_COLOR` (https://no-color.org).
     """
     return stream.isatty() and _moves() and not os.environ.get("NO_COLOR")
 
 
 def _moves() -> bool:
+    """Returns whether the terminal can move its cursor and show colours."""
     return os.environ.get("TERM", "dumb") not in ("dumb", "unknown")

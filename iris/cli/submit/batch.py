@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from iris.cli.common import print_json
-from iris.cli.show.created import answers_of, nothing_yet
+from iris.cli.interrupts import answers_of, nothing_yet
+from iris.cli.show.messages import print_json
 from iris.cli.submit.batch_lines import BatchJob, decoded, jobs_of, line_ranges
 from iris.cli.submit.prepare import Flags, check_secrets, print_warnings
 from iris.cli.submit.workspace import send_files

@@ -6,8 +6,11 @@ from typing import BinaryIO
 
 import click
 
-from iris.cli.common import Command, json_option, print_json
-from iris.cli.show.columns import Column, Listing
+from iris.cli.command import Command
+from iris.cli.parameters import json_option
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
+from iris.cli.show.messages import print_json
 from iris.cli.submit.file import checked_jobs
 from iris.cli.submit.input_file import name_of, read_whole
 from iris.cli.submit.read_file import read_jobs

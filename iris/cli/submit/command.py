@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 from click.core import ParameterSource
 
-from iris.cli.common import TEXT, cluster_option, json_option, named_cluster, print_json, selected
-from iris.cli.show.created import created, nothing_yet, run
+from iris.cli.interrupts import created, nothing_yet, run
+from iris.cli.parameters import TEXT, cluster_option, json_option
+from iris.cli.run import iris_command, selected
+from iris.cli.show.messages import print_json
 from iris.cli.submit.draft import plan_job
 from iris.cli.submit.input_file import read_whole
 from iris.cli.submit.options import SPEC_OPTIONS, JobCommand, spec_options
@@ -134,7 +136,7 @@ def submit(
             _print_yaml(documents)
             return
         if len(documents) > 1:
-            run(submit_documents(selected(ctx), documents, flags, named_cluster(ctx)))
+            run(submit_documents(selected(ctx), documents, flags, iris_command(ctx)))
             return
         options = job_options(documents[0])
     _submit_one(ctx, options, flags, needs_no_cluster=needs_no_cluster)
@@ -195,7 +197,7 @@ def _submit_one(
         asyncio.run(_forecast(cluster, options, flags))
         return
     # With --local, the cluster must not outlive the command, so the error is raised after its end.
-    error = run(_submit(cluster, options, flags, named_cluster(ctx)))
+    error = run(_submit(cluster, options, flags, iris_command(ctx)))
     if error is not None:
         raise error
 
@@ -214,7 +216,7 @@ async def _submit(
 
     Args:
         cluster: None starts a cluster for the job.
-        iris: the first words of commands for the cluster, as `named_cluster` returns them.
+        iris: the first words of commands for the cluster, as `iris_command` returns them.
     """
     async with contextlib.AsyncExitStack() as stack:
         if cluster is None:
@@ -313,7 +315,8 @@ async def _follow(
     warning: Awaitable[str],
 ) -> IrisError | None:
     # A detached submit does not read logs.
-    from iris.cli.show.follow import follow_job, print_end
+    from iris.cli.show.follow import follow_job
+    from iris.cli.show.jobs import print_end
     from iris.client.logs.stored import LogReader
     from iris.storage.object_store import Store
 
@@ -338,7 +341,7 @@ def _print_return(job: str, iris: str | None, error: BaseException) -> None:
     """Prints the commands for a job that goes on after this command.
 
     Args:
-        iris: the first words of commands for the cluster, as `named_cluster` returns them. None if
+        iris: the first words of commands for the cluster, as `iris_command` returns them. None if
             the job ends with its cluster.
         error: the error that ends the command.
     """

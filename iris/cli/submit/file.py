@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import click
 
-from iris.cli.common import print_json
-from iris.cli.show.created import created, nothing_yet
+from iris.cli.interrupts import created, nothing_yet
+from iris.cli.show.messages import print_json
 from iris.cli.submit.draft import plan_job
 from iris.cli.submit.input_file import name_of, read_whole
 from iris.cli.submit.prepare import Flags, check_secrets, print_warnings, show_forecasts
@@ -91,7 +91,7 @@ async def submit_documents(
     """Submits the jobs of a file in their order, after a check of all of them. Follows no job.
 
     Args:
-        iris: the first words of commands for the cluster, as `named_cluster` returns them.
+        iris: the first words of commands for the cluster, as `iris_command` returns them.
 
     Raises:
         InvalidJob: a job is wrong; nothing was submitted.

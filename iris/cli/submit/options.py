@@ -5,7 +5,9 @@ from typing import Any, TypeVar
 
 import click
 
-from iris.cli.common import (
+from iris.cli.command import Command
+from iris.cli.name_completion import Kind
+from iris.cli.parameters import (
     CPU,
     DEVICE,
     DISK,
@@ -15,7 +17,6 @@ from iris.cli.common import (
     TAG,
     TEXT,
     WEBHOOK,
-    Command,
     Parsed,
 )
 from iris.client.build.arrays import parse_array
@@ -36,7 +37,7 @@ def _after(condition: Condition) -> Parsed:
     def parse(text: str) -> tuple[Dependency, ...]:
         return parse_dependencies(text, condition, current_user(), in_job=in_a_job())
 
-    return Parsed("job[,job]", parse)
+    return Parsed("job[,job]", parse, Kind.JOBS)
 
 
 # The types of the options. The comment names the value that each makes of a text.

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import click
 
-from iris.cli.common import print_json
-from iris.cli.show import jobs as render
+from iris.cli.show.explanation import forecast_json, forecast_text
+from iris.cli.show.messages import print_json
 from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.model.errors import Rejected
@@ -65,11 +65,11 @@ async def show_forecasts(
     found = {place: await client.jobs.forecast(spec) for place, spec in jobs.items()}
     several = len(jobs) > 1
     if as_json:
-        shown = [render.forecast_json(each) for each in found.values()]
+        shown = [forecast_json(each) for each in found.values()]
         print_json(shown if several else shown[0])
     else:
         for place, spec in jobs.items():
-            text = render.forecast_text(spec, found[place])
+            text = forecast_text(spec, found[place])
             click.echo(f"{place}: {spec.name}\n{text}\n" if several else text)
     refusals = [
         f"{place}: {infeasible(each.infeasible)}" if several else infeasible(each.infeasible)

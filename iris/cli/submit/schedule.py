@@ -8,20 +8,14 @@ from typing import Any, BinaryIO
 
 import click
 
-from iris.cli.common import (
-    DURATION,
-    TEXT,
-    CommandGroup,
-    cluster_option,
-    for_each,
-    json_option,
-    named_cluster,
-    print_json,
-    selected,
-    with_client,
-)
-from iris.cli.show.columns import Column, Listing
-from iris.cli.show.created import created, nothing_yet, run
+from iris.cli.command import CommandGroup
+from iris.cli.interrupts import created, nothing_yet, run
+from iris.cli.name_completion import Kind, names_of
+from iris.cli.parameters import DURATION, TEXT, cluster_option, json_option
+from iris.cli.run import for_each, iris_command, selected, with_client
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
+from iris.cli.show.messages import print_json
 from iris.cli.submit.draft import plan_job
 from iris.cli.submit.file import jobs_asked_for
 from iris.cli.submit.options import JobCommand, spec_options
@@ -141,7 +135,7 @@ def create(
             options,
             when,
             Overlap(overlap),
-            named_cluster(ctx),
+            iris_command(ctx),
             paused=paused,
             as_json=as_json,
         )
@@ -169,7 +163,7 @@ def list_schedules(ctx: click.Context, as_json: bool) -> None:
 
 
 @schedule.command()
-@click.argument("schedule_id", metavar="NAME")
+@click.argument("schedule_id", metavar="NAME", shell_complete=names_of(Kind.SCHEDULES))
 @json_option
 @cluster_option
 @click.pass_context
@@ -189,7 +183,13 @@ def show(ctx: click.Context, schedule_id: str, as_json: bool) -> None:
     click.echo(f"\n{_RUNS.table(view.runs)}")
 
 
-_schedules = click.argument("schedules", metavar="NAME...", nargs=-1, required=True)
+_schedules = click.argument(
+    "schedules",
+    metavar="NAME...",
+    nargs=-1,
+    required=True,
+    shell_complete=names_of(Kind.SCHEDULES),
+)
 
 
 @schedule.command()

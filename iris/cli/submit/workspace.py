@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iris.cli.show.transfer import transfer
+from iris.cli.show.progress import transfer
 from iris.client.build.draft import PlannedJob
 from iris.client.build.files import JobFiles
 from iris.client.connect.clusters import ClusterRecord

@@ -15,7 +15,9 @@ from tests.sshd import Machine, machines
 NVIDIA_SMI = """#!/bin/sh
 case $1 in
 -L) echo 'GPU 0: NVIDIA L4 (UUID: GPU-1)'; echo 'GPU 1: NVIDIA L4 (UUID: GPU-2)' ;;
-*) echo '0, GPU-1, NVIDIA L4, 23034, 00000000:00:04.0, [N/A]'; echo '1, GPU-2, NVIDIA L4, 23034, 00000000:00:05.0, [N/A]' ;;
+*)
+    echo '0, GPU-1, NVIDIA L4, 23034, 00000000:00:04.0, [N/A]'
+    echo '1, GPU-2, NVIDIA L4, 23034, 00000000:00:05.0, [N/A]' ;;
 esac
 """
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from iris.cli.main import run
-from iris.cli.show import debug as debug_render
+from iris.cli.show.debug import CHECKS, WORKERS, discovery_text, machine_text
 from iris.client.connect.cluster_ref import resolve_cluster
 from iris.client.connect.clusters import (
     ClusterRecord,
@@ -126,7 +126,7 @@ def test_what_a_login_shows_is_put_into_words(
         "disk": "1G 50G 2%",
         "containers": [{"name": "iris-controller", "image": "controller:1", "status": "Up 2 days"}],
     }
-    assert "iris-controller  controller:1  Up 2 days" in debug_render.machine_text(found)
+    assert "iris-controller  controller:1  Up 2 days" in machine_text(found)
 
 
 def test_a_login_that_fails_says_what_gcloud_said_last(
@@ -278,11 +278,11 @@ def test_the_health_of_a_cluster_that_is_gone_is_one_check_that_failed(
     ("shown", "expected"),
     [
         (
-            debug_render.CHECKS.json(Check(name="hosts", ok=True, took=0.12345, said="4 report")),
+            CHECKS.json(Check(name="hosts", ok=True, took=0.12345, said="4 report")),
             {"name": "hosts", "ok": True, "took_seconds": 0.123, "said": "4 report"},
         ),
         (
-            debug_render.WORKERS.json(
+            WORKERS.json(
                 WorkerRow(
                     host="h1",
                     slice="s1",
@@ -347,12 +347,12 @@ def test_where_a_cluster_is_reads_as_a_sentence() -> None:
         namespace="n",
         machine=machine,
     )
-    assert debug_render.discovery_text(found).splitlines() == [
+    assert discovery_text(found).splitlines() == [
         "cluster c (gcp) runs, and answers",
         "  machine   m in z, project p: RUNNING",
         "  Temporal  127.0.0.1:5, namespace n",
     ]
     assert (
-        debug_render.discovery_text(Discovery(cluster="c", platform="local", running=False))
+        discovery_text(Discovery(cluster="c", platform="local", running=False))
         == "cluster c (local) does not run"
     )

@@ -20,7 +20,9 @@ CONFIG = """# ours
 name: lab
 platform: {{manual: {{}}}}
 controller: {{local: {{}}, bundle_prefix: "{store}"}}
-defaults: {{ssh: {{user: {user}, port: {port}, key_file: "{key}", known_hosts: "{known}", connect_timeout: 5s}}}}
+defaults:
+  ssh:
+    {{user: {user}, port: {port}, key_file: "{key}", known_hosts: "{known}", connect_timeout: 5s}}
 scale_groups:
   desks:
     type: manual_vm

@@ -9,11 +9,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from iris.cli.common import job_and_task
+from iris.cli.job_names import job_and_task
 from iris.cli.jobs.commands import status
 from iris.cli.jobs.exec import exec_
 from iris.cli.jobs.profile import profile
-from iris.cli.show import jobs as render
+from iris.cli.show.jobs import usage_listing
 from iris.client.jobs.usage import InUse
 from iris.model.errors import InvalidValue, IrisError
 from tests.builders import at, some
@@ -111,7 +111,7 @@ def test_resources_are_null_until_the_host_has_said_something() -> None:
         processes=2,
         ports={"http": 80},
     )
-    assert [render.uses(some(cpu=2, memory=1)).json(each) for each in (known, in_use())] == [
+    assert [usage_listing(some(cpu=2, memory=1)).json(each) for each in (known, in_use())] == [
         {
             "task": 3,
             "host": "h1",
@@ -147,7 +147,7 @@ def test_the_table_shows_what_is_used_beside_what_is_requested() -> None:
         processes=2,
         ports={"http": 80},
     )
-    lines = render.uses(some(cpu=2, memory=4)).table([known, in_use()]).splitlines()
+    lines = usage_listing(some(cpu=2, memory=4)).table([known, in_use()]).splitlines()
     assert lines[1].split() == [
         "3",
         "h1",
@@ -165,4 +165,4 @@ def test_the_table_shows_what_is_used_beside_what_is_requested() -> None:
         "http=80",
     ]
     assert lines[2].split() == ["3", "h1", "-", "-", "-", "-", "4", "GiB", "-", "-"]
-    assert render.uses(some()).table([]) == "no task is on a host now"
+    assert usage_listing(some()).table([]) == "no task is on a host now"

@@ -13,7 +13,7 @@ import pytest
 
 from iris.activities.host.files.outputs import keep
 from iris.cli.main import run
-from iris.cli.show.lines import LinePrinter, RawPrinter
+from iris.cli.show.log_printers import LinePrinter, RawPrinter
 from iris.client.connect.clusters import ClusterRecord, write_record
 from iris.client.logs.selection import milliseconds_since
 from iris.client.logs.stored import TaskLine

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from iris.cli.show.follow import print_end
+from iris.cli.show.jobs import print_end
 from iris.model.job.errors import JobFailed
 from iris.model.job.status import JobStatus
 from iris.model.states import JobState

@@ -9,9 +9,19 @@ import click
 import pytest
 
 from iris.autoscaling.missing_hosts import MissingHost
-from iris.cli.show import fleet as render_fleet
-from iris.cli.show import jobs as render
-from iris.cli.show.columns import Listing
+from iris.cli.cluster.config_changes import config_changes
+from iris.cli.show.autoscaler import (
+    LAST,
+    autoscaler_json,
+    autoscaler_text,
+    blocked_groups,
+    group_listing,
+    problems,
+    slice_counts,
+)
+from iris.cli.show.hosts import HOSTS
+from iris.cli.show.listing import Listing
+from iris.cli.show.slices import slice_json, slice_listing, slice_text
 from iris.client.fleet.slices import SliceRow
 from iris.config import load_config
 from iris.messages.autoscaler import AutoscalerStatus, ScalingSettings
@@ -96,7 +106,7 @@ def a_status(**changes: Any) -> AutoscalerStatus:
 
 def test_the_autoscaler_shows_groups_outlooks_and_actions() -> None:
     """In this order; the last action first."""
-    assert plain(render_fleet.autoscaler_text(a_status(), at(70))) == [
+    assert plain(autoscaler_text(a_status(), at(70))) == [
         "evaluated 10s ago; next evaluation within 20s",
         "",
         "GROUP  AVAILABILITY    SLICES             DEMAND  TARGET  REASON",
@@ -123,7 +133,7 @@ def test_a_paused_closing_or_blind_autoscaler_says_so_first() -> None:
         unowned=(stray,),
         held_hosts=12,
     )
-    assert plain(render_fleet.autoscaler_text(troubled, at(70)))[1:6] == [
+    assert plain(autoscaler_text(troubled, at(70)))[1:6] == [
         "PAUSED    the autoscaler: by ada",
         "CLOSING   all slices are being deleted: stop",
         (
@@ -141,7 +151,7 @@ def test_missing_hosts_are_problems_of_the_cluster() -> None:
         MissingHost(host_id="h1", incarnation="first", slice_id=each, since=at(0), looks=2)
         for each in ("tpus-1", "own")
     )
-    created, joined = render_fleet.problems(a_status(missing=tuple(missing)))
+    created, joined = problems(a_status(missing=tuple(missing)))
     assert created.startswith(
         "the scheduler does not have host h1 of slice tpus-1, which is READY, since 2026-01-01"
         " 12:00:00 UTC"
@@ -152,20 +162,18 @@ def test_missing_hosts_are_problems_of_the_cluster() -> None:
 
 def test_an_autoscaler_without_groups_or_before_its_first_evaluation_says_that() -> None:
     """An empty table would look like a fault."""
-    assert plain(render_fleet.autoscaler_text(AutoscalerStatus(), at(0))) == [
+    assert plain(autoscaler_text(AutoscalerStatus(), at(0))) == [
         "the autoscaler only watches hosts: the cluster has no scale groups"
     ]
     young = a_status(groups=(), actions=(), outlooks=(), evaluated_at=None)
-    assert plain(render_fleet.autoscaler_text(young, at(0))) == [
-        "the autoscaler has not evaluated yet"
-    ]
-    assert render_fleet.groups(AutoscalerStatus()).table(()) == "no scale groups"
-    assert render_fleet.slices([]).table([]) == "no slices"
+    assert plain(autoscaler_text(young, at(0))) == ["the autoscaler has not evaluated yet"]
+    assert group_listing(AutoscalerStatus()).table(()) == "no scale groups"
+    assert slice_listing([]).table([]) == "no slices"
 
 
 def test_the_status_of_the_autoscaler_for_programs() -> None:
     """All times in ISO 8601, states as bare words, nothing where there is nothing."""
-    assert render_fleet.autoscaler_json(a_status(unreachable={"west-b": "timeout"})) == {
+    assert autoscaler_json(a_status(unreachable={"west-b": "timeout"})) == {
         "evaluated_at": LATER,
         "next_at": "2026-01-01T12:01:30Z",
         "paused": None,
@@ -211,17 +219,17 @@ def test_groups_that_cannot_grow_are_blocked_and_those_that_need_not_are_not() -
         GroupStatus(group=availability.lower(), availability=availability, why="because")
         for availability in Availability
     )
-    assert render_fleet.blocked(a_status(groups=statuses)) == {
+    assert blocked_groups(a_status(groups=statuses)) == {
         "quota_exceeded": "QUOTA_EXCEEDED: because",
         "backoff": "BACKOFF: because",
     }
-    assert render_fleet.slice_counts(a_status()) == {"READY": 1, "FAILED": 1}
+    assert slice_counts(a_status()) == {"READY": 1, "FAILED": 1}
 
 
 def test_a_group_shows_its_kind_its_limits_and_how_many_slices_it_has() -> None:
     """One that has failed is none any more; a group that was not evaluated yet has no numbers."""
     both = (a_group(), a_group(name="new"))
-    listed = plain(render_fleet.groups(a_status()).table(both))
+    listed = plain(group_listing(a_status()).table(both))
     assert listed == [
         (
             "NAME  TYPE    ACCELERATOR   HOSTS  SLICES  MIN  MAX  PRIORITY  PREEMPTIBLE "
@@ -236,7 +244,7 @@ def test_a_group_shows_its_kind_its_limits_and_how_many_slices_it_has() -> None:
             "      west-a, west-b"
         ),
     ]
-    shown = render_fleet.groups(a_status()).json(a_group())
+    shown = group_listing(a_status()).json(a_group())
     assert shown == {
         "name": "tpus",
         "type": "tpu_vm",
@@ -279,12 +287,12 @@ def test_a_list_of_slices_shows_where_they_are_and_what_runs_there() -> None:
         SliceRow.of(some_facts()),
         SliceRow(id="other", state=SliceState.READY, requested_at=at(0)),
     ]
-    assert plain(render_fleet.slices(views()).table(rows, at(90))) == [
+    assert plain(slice_listing(views()).table(rows, at(90))) == [
         "ID      STATE  GROUP     ZONE    HOSTS  ADDRESS    RUNNING  AGE     REASON",
         "tpus-1  READY  tpus      west-a  2                 1        1m 30s  every host takes work",
         "other   READY  (joined)  -       1      10.0.0.12  1        1m 30s",
     ]
-    made, joined = map(render_fleet.slices(views()).json, rows)
+    made, joined = map(slice_listing(views()).json, rows)
     assert made == {
         "id": "tpus-1",
         "state": "READY",
@@ -319,7 +327,7 @@ def a_slice_status(**changes: Any) -> SliceStatus:
 
 def test_a_slice_shows_its_history_its_hosts_and_every_step() -> None:
     """With the time since the first step, which is what people compute in their heads."""
-    assert plain(render_fleet.slice_text(a_slice_status(refused=("h9",)), views(), at(90))) == [
+    assert plain(slice_text(a_slice_status(refused=("h9",)), views(), at(90))) == [
         "tpus-1  FAILED  taken back",
         (
             "scale group tpus, west-a, requested 1m 30s ago, ready after 1m, 1 of 2 host(s)"
@@ -335,9 +343,7 @@ def test_a_slice_shows_its_history_its_hosts_and_every_step() -> None:
         "2026-01-01 12:01:00  +1m    FAILED        taken back",
     ]
     failed = plain(
-        render_fleet.slice_text(
-            a_slice_status(last_words="[iris-init] pulling\n[iris-init] FAILED"), [], at(90)
-        )
+        slice_text(a_slice_status(last_words="[iris-init] pulling\n[iris-init] FAILED"), [], at(90))
     )
     assert failed[-4:] == [
         "",
@@ -345,15 +351,13 @@ def test_a_slice_shows_its_history_its_hosts_and_every_step() -> None:
         "  [iris-init] pulling",
         "  [iris-init] FAILED",
     ]
-    joined = plain(
-        render_fleet.slice_text(a_slice_status(facts=None, hosts=(), steps=()), [], at(0))
-    )
+    joined = plain(slice_text(a_slice_status(facts=None, hosts=(), steps=()), [], at(0)))
     assert joined == ["tpus-1  FAILED  taken back", "joined by itself, 0 of 2 host(s) reported"]
 
 
 def test_a_slice_for_programs_has_every_key_whether_it_was_made_or_joined() -> None:
     """A script need not ask which kind it has before it reads."""
-    shown = render_fleet.slice_json(a_slice_status(), views())
+    shown = slice_json(a_slice_status(), views())
     assert shown == {
         "id": "tpus-1",
         "state": "FAILED",
@@ -381,7 +385,7 @@ def test_a_slice_for_programs_has_every_key_whether_it_was_made_or_joined() -> N
             {"at": LATER, "state": "FAILED", "reason": "taken back"},
         ],
     }
-    joined = render_fleet.slice_json(a_slice_status(facts=None), [])
+    joined = slice_json(a_slice_status(facts=None), [])
     assert joined.keys() == shown.keys()
     assert (joined["made"], joined["group"], joined["ready_at"]) == (False, None, None)
 
@@ -405,24 +409,24 @@ scale_groups:
 
 def test_a_reload_says_which_groups_come_go_and_become_other() -> None:
     """Old and new value of each; nothing of what stays."""
-    lines = render_fleet.config_changes(load_config(BEFORE), load_config(AFTER))
+    lines = config_changes(load_config(BEFORE), load_config(AFTER))
     assert lines == [
         "+ new: 0 to 3 slices of 1 host(s)",
         "- gone: its slices are deleted when they are idle",
         "~ less: min_slices 1 → 0, max_slices 4 → 2, scale_down_delay 5m → 10s",
         "~ autoscaler: evaluation_interval 10s → 3s",
     ]
-    assert render_fleet.config_changes(load_config(BEFORE), load_config(BEFORE)) == []
+    assert config_changes(load_config(BEFORE), load_config(BEFORE)) == []
 
 
 def test_only_the_last_actions_are_shown_to_people_and_all_to_programs() -> None:
     """A hundred lines would push the groups off the screen."""
     many = tuple(Action(at=at(number), group="g", what="scale_up") for number in range(50))
     status = a_status(actions=many, groups=(), outlooks=())
-    lines = plain(render_fleet.autoscaler_text(status, at(50)))
+    lines = plain(autoscaler_text(status, at(50)))
     assert lines[3].startswith("1s ")
-    assert len(lines) == 3 + render_fleet.LAST
-    assert len(render_fleet.autoscaler_json(status)["actions"]) == 50
+    assert len(lines) == 3 + LAST
+    assert len(autoscaler_json(status)["actions"]) == 50
 
 
 LONG = "tpu-v5litepod-16-spot"
@@ -432,7 +436,7 @@ LONG = "tpu-v5litepod-16-spot"
     ("listing", "row", "headings"),
     [
         (
-            render.HOSTS,
+            HOSTS,
             HostView(
                 host=a_host(
                     f"{LONG}-4fef0c89-w-0",
@@ -445,12 +449,12 @@ LONG = "tpu-v5litepod-16-spot"
             ["ID", "STATE", "FREE", "RUNNING"],
         ),
         (
-            render_fleet.groups(AutoscalerStatus()),
+            group_listing(AutoscalerStatus()),
             a_group(name=LONG),
             ["NAME", "ACCELERATOR", "SLICES", "MIN", "MAX", "AVAILABILITY"],
         ),
         (
-            render_fleet.slices([]),
+            slice_listing([]),
             SliceRow(
                 id=f"{LONG}-4fef0c89",
                 state=SliceState.PROVISIONING,

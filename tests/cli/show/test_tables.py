@@ -7,9 +7,13 @@ import sys
 import click
 import pytest
 
-from iris.cli.show import jobs as render
-from iris.cli.show.columns import MAX_FITTED, Column, Listing, coloured
+from iris.cli.show.columns import Column
+from iris.cli.show.explanation import explanation_text, forecast_text
 from iris.cli.show.fitted_table import shrunk
+from iris.cli.show.hosts import HOSTS
+from iris.cli.show.jobs import JOBS, job_tree, status_text
+from iris.cli.show.listing import MAX_FITTED, Listing, coloured
+from iris.cli.show.resources import free_text
 from iris.cli.show.submission import submission_text
 from iris.client.jobs.explanation import Explanation
 from iris.client.jobs.rows import JobRow
@@ -145,7 +149,7 @@ def test_a_narrow_list_of_jobs_shows_the_reason_rather_than_the_command(
     ]
     terminal.setenv("COLUMNS", str(columns))
 
-    lines = plain(render.JOBS.table(rows, at(750), cut=True))
+    lines = plain(JOBS.table(rows, at(750), cut=True))
 
     assert " ".join(lines[0].split()) == header
     assert failed in lines[2]
@@ -216,7 +220,7 @@ def test_a_long_id_loses_its_middle_so_that_the_reason_can_be_read(
             reason="exited with code 3",
         )
         rows = [row.model_copy(update={"id": job}) for job in jobs]
-        lines = plain(render.JOBS.table(rows, at(750), cut=True))
+        lines = plain(JOBS.table(rows, at(750), cut=True))
         assert all("exited with code 3" in line for line in lines[1:])
         assert max(map(len, lines)) <= 80
         return [line.split()[0] for line in lines[1:]]
@@ -239,7 +243,7 @@ def test_a_table_of_one_thing_breaks_long_words_rather_than_its_lines(
         id="ada/a", state=JobState.FAILED, message="failed", attempts={0: (record,)}
     )
 
-    lines = plain(render.explanation_text(failed, at(0)))
+    lines = plain(explanation_text(failed, at(0)))
 
     assert max(map(len, lines)) <= 80
     assert "".join(lines).count("x") >= 60
@@ -289,7 +293,7 @@ def test_a_list_of_jobs_shows_age_and_the_beginning_of_the_command() -> None:
     row = JobRow(
         id="ada/train", state=JobState.RUNNING, user="ada", submitted_at=at(0), command="x" * 100
     )
-    _, line = plain(render.JOBS.table([row], at(90)))
+    _, line = plain(JOBS.table([row], at(90)))
     assert line == f"ada/train  RUNNING  interactive  1      1m 30s  {'x' * 59}…"
 
 
@@ -316,7 +320,7 @@ def test_a_status_says_what_why_and_how_long() -> None:
             a_task(index=1),
         ),
     )
-    assert plain(render.status_text(status, at(100))) == [
+    assert plain(status_text(status, at(100))) == [
         "ada/train  FAILED  task 0: exited with code 3",
         "submitted 1m 40s ago, ran 1m",
         "",
@@ -351,8 +355,8 @@ def test_a_job_that_was_evicted_ran_until_its_eviction() -> None:
         }
     )
 
-    assert plain(render.status_text(status, at(21)))[1] == "submitted 21s ago, ran 5s"
-    assert plain(render.status_text(runs_again, at(21)))[1] == "submitted 21s ago, ran 3s"
+    assert plain(status_text(status, at(21)))[1] == "submitted 21s ago, ran 5s"
+    assert plain(status_text(runs_again, at(21)))[1] == "submitted 21s ago, ran 3s"
 
 
 def test_an_explanation_gives_both_numbers() -> None:
@@ -365,7 +369,7 @@ def test_an_explanation_gives_both_numbers() -> None:
             code=RefusalCode.BUSY, message="wait", needed={"cpu": 4000}, free={"cpu": 1500}
         ),
     )
-    shown = plain(render.explanation_text(waits, at(0)))
+    shown = plain(explanation_text(waits, at(0)))
     assert shown == ["ada/train  PENDING  BUSY", "wait", "needed: 4 cpu", "available: 1.5 cpu"]
 
 
@@ -382,14 +386,14 @@ def test_an_explanation_says_which_constraints_exclude_how_many_and_what_would_e
     waits = Explanation(
         id="ada/train", state=JobState.PENDING, message=refusal.message, refusal=refusal
     )
-    assert plain(render.explanation_text(waits, at(0)))[2:] == [
+    assert plain(explanation_text(waits, at(0)))[2:] == [
         "excluded: 3 by zone = a, 2 by driver >= 5",
         "remedy: drop or widen the constraint zone = a",
     ]
     alone = waits.model_copy(
         update={"refusal": refusal.model_copy(update={"excluded": {"zone = a": 3}})}
     )
-    assert plain(render.explanation_text(alone, at(0)))[2:] == [
+    assert plain(explanation_text(alone, at(0)))[2:] == [
         "remedy: drop or widen the constraint zone = a"
     ]
 
@@ -421,7 +425,7 @@ def test_an_explanation_lists_every_attempt() -> None:
     done = Explanation(
         id="ada/train", state=JobState.SUCCEEDED, message="done", attempts={0: attempts}
     )
-    assert plain(render.explanation_text(done, at(0)))[2:] == [
+    assert plain(explanation_text(done, at(0)))[2:] == [
         "",
         "3 attempts have ended:",
         "ATTEMPT  PLACED (UTC)         RAN            HOSTS          COUNTED AS   OUTCOME",
@@ -446,9 +450,7 @@ def test_attempts_of_several_tasks_are_told_apart() -> None:
         message="runs",
         attempts={0: (one,), 1: (), 7: (one, one)},
     )
-    assert [
-        line for line in plain(render.explanation_text(several, at(0))) if "ended:" in line
-    ] == [
+    assert [line for line in plain(explanation_text(several, at(0))) if "ended:" in line] == [
         "task 0, 1 attempt has ended:",
         "task 7, 2 attempts have ended:",
     ]
@@ -462,7 +464,7 @@ def test_a_forecast_says_where_the_job_would_start_and_what_holds_of_the_other_h
         Fit(fits=False, why="has no devices", hosts=1, named=("mine",)),
     )
     found = Forecast(hosts=("a", "b", "c", "d"), fits=fits)
-    assert plain(render.forecast_text(spec, found)) == [
+    assert plain(forecast_text(spec, found)) == [
         "the job would start now on a, b, c, d",
         "",
         "GROUP  HOSTS  FITS  REASON          HOST IDS",
@@ -478,11 +480,11 @@ def test_a_forecast_says_why_the_job_would_wait_or_can_never_run() -> None:
     waits = Refusal(code=RefusalCode.KEPT, message="all hosts are reserved", remedy="wait")
     never = Refusal(code=RefusalCode.TOO_BIG, message="needs 64 cpu", remedy="ask for less")
     spec = a_spec(replicas=3)
-    assert plain(render.forecast_text(spec, Forecast(refusal=waits))) == [
+    assert plain(forecast_text(spec, Forecast(refusal=waits))) == [
         "each of its 3 tasks would wait: KEPT  all hosts are reserved",
         "remedy: wait",
     ]
-    assert plain(render.forecast_text(spec, Forecast(refusal=waits, infeasible=never))) == [
+    assert plain(forecast_text(spec, Forecast(refusal=waits, infeasible=never))) == [
         "no host can ever run the job: TOO_BIG  needs 64 cpu",
         "remedy: ask for less",
     ]
@@ -495,7 +497,7 @@ def test_a_list_of_hosts_names_three_tasks_and_counts_the_others() -> None:
         free=some(cpu=3).amounts(),
         running=tuple(f"ada/x:{i}" for i in range(5)),
     )
-    _, line = plain(render.HOSTS.table([view]))
+    _, line = plain(HOSTS.table([view]))
     assert line == "h1  READY  slice-of-h1  8 cpu   3 cpu  ada/x:0, ada/x:1, ada/x:2 and 2 more"
 
 
@@ -503,11 +505,9 @@ def test_free_accelerators_are_named_first() -> None:
     """They are what the host is for, and `3 devices` at the end of the cell named none."""
     host = a_host(offers=some(cpu=8, device="gpu:H100:8"))
     free = {"cpu": 3000, "memory": 0, "disk": 0, "device": 2}
-    assert render.free_text(HostView(host=host, free=free, running=())) == "gpu:H100:2, 3 cpu"
-    assert (
-        render.free_text(HostView(host=host, free={**free, "cpu": 0}, running=())) == "gpu:H100:2"
-    )
-    assert render.free_text(HostView(host=host, free={**free, "device": 0}, running=())) == "3 cpu"
+    assert free_text(HostView(host=host, free=free, running=())) == "gpu:H100:2, 3 cpu"
+    assert free_text(HostView(host=host, free={**free, "cpu": 0}, running=())) == "gpu:H100:2"
+    assert free_text(HostView(host=host, free={**free, "device": 0}, running=())) == "3 cpu"
 
 
 def test_a_list_of_hosts_shows_who_takes_nothing_new_and_why() -> None:
@@ -526,7 +526,7 @@ def test_a_list_of_hosts_shows_who_takes_nothing_new_and_why() -> None:
             closed="scale group tpu is paused: by bob",
         ),
     ]
-    assert plain(render.HOSTS.table(views)) == [
+    assert plain(HOSTS.table(views)) == [
         "ID  STATE     SLICE        OFFERS  FREE     RUNNING  REASON",
         "h1  CORDONED  slice-of-h1  4 cpu   nothing  -        cordoned: fan broken (by ada)",
         "h2  PAUSED    slice-of-h2  4 cpu   nothing  -        scale group tpu is paused: by bob",
@@ -534,7 +534,7 @@ def test_a_list_of_hosts_shows_who_takes_nothing_new_and_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "words"), [(render.JOBS.table([]), "no jobs"), (render.HOSTS.table([]), "no hosts")]
+    ("shown", "words"), [(JOBS.table([]), "no jobs"), (HOSTS.table([]), "no hosts")]
 )
 def test_an_empty_list_says_so(shown: str, words: str) -> None:
     """A bare header would look like an error."""
@@ -585,7 +585,7 @@ def test_the_jobs_ahead_of_a_waiting_one_are_named_and_the_others_counted() -> N
     refusal = Refusal(
         code=RefusalCode.BUSY, message="busy", ahead=7, ahead_first=("ada/a", "bob/b:3")
     )
-    shown = render.explanation_text(
+    shown = explanation_text(
         Explanation(id="ada/train", state=JobState.PENDING, message="busy", refusal=refusal),
         at(0),
         "command   true",
@@ -611,7 +611,7 @@ def test_a_tree_has_each_job_below_the_one_that_it_belongs_to() -> None:
         row("ada/a"),
         row("ada/a", run=1),
     ]
-    ids = [line.partition(" RUNNING")[0].rstrip() for line in plain(render.job_tree(newest_first))]
+    ids = [line.partition(" RUNNING")[0].rstrip() for line in plain(job_tree(newest_first))]
 
     assert ids[1:] == ["ada/b/y", "ada/a", "└ x", "└ z", "  └ w", "ada/a#1"]
 
@@ -629,6 +629,6 @@ def test_many_children_are_counted_by_their_states_and_the_live_ones_named() -> 
         id="ada/a", state=JobState.RUNNING, user="ada", submitted_at=at(0), tasks=(a_task(),)
     )
 
-    assert "children  10: 1 PENDING, 9 SUCCEEDED (ada/a/live PENDING)" in render.status_text(
+    assert "children  10: 1 PENDING, 9 SUCCEEDED (ada/a/live PENDING)" in status_text(
         status, at(1), "", [*ended, live]
     )

@@ -4,7 +4,7 @@ slices offer them again.
 
 import pytest
 
-from iris.cli.show import fleet as render_fleet
+from iris.cli.show.autoscaler import problems
 from iris.messages.scheduler import HostLost, SchedulerStart
 from iris.model.slice.status import SliceState
 from tests.fleet_harness import EAGER, MINUTE, FleetCluster
@@ -58,7 +58,7 @@ async def test_operators_see_a_host_of_an_ended_incarnation_until_its_agent_begi
     await fleet.comes_true(lambda: _alarms(fleet), within=10 * MINUTE)
     await fleet.later(10 * MINUTE)
     status, shown = await fleet.scaling(), await fleet.shown(slice_id)
-    (problem,) = render_fleet.problems(status)
+    (problem,) = problems(status)
     assert problem.startswith(
         f"the scheduler does not have host {host.id} of slice {slice_id}, which is READY, since 20"
     )

@@ -1,4 +1,4 @@
-"""Prints lines of logs on standard output: as text, whatever bytes they contain, or as JSON."""
+"""Prints lines of logs on standard output: as text, as unchanged bytes, or as JSON."""
 
 import codecs
 import json
@@ -13,8 +13,8 @@ from iris.cli.show.terminal import bytes_of, end_output, shows_colours
 from iris.client.logs.stored import TaskLine
 from iris.storage.log_format import LogLine, Stream
 
-#: A longer line is printed in parts where whole lines are needed: its program has probably
-#: forgotten the newlines.
+#: The highest length in bytes of a line that is held back until its end. A longer line is printed
+#: in parts, because its program has probably forgotten the newlines.
 MAX_LINE = 1024 * 1024
 #: The task, attempt and stream of a line.
 _Key = tuple[int, int, Stream]
@@ -26,19 +26,19 @@ class Printer(Protocol):
     def print(self, lines: list[TaskLine]) -> None: ...
 
     def finish(self) -> None:
-        """Prints the text that never got its newline."""
+        """Prints unfinished lines."""
 
 
 class LinePrinter:
-    """Prints output as it was written, or as whole lines if each has a prefix.
+    """Prints output as it was written, or as whole lines if each line has a prefix.
 
     Args:
         prefixed: print the number of its task before each line.
-        timestamps: also print the time at which the line was complete, so that the times are in the
-            order of the lines.
-        growing: print a line that is overwritten repeatedly, such as a progress bar, as it grows.
-        next_attempt: gives the text for standard error before the first line of another attempt of
-            a task.
+        timestamps: also print the time at which each line was complete. The times are in the order
+            of the lines.
+        growing: print each state of a line that is overwritten repeatedly, such as a progress bar.
+        next_attempt: returns a text for standard error that precedes the first line of another
+            attempt of a task.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class LinePrinter:
         self._next_attempt = next_attempt
         self._stdout = bytes_of(sys.stdout)
         self._coloured = shows_colours(sys.stdout)
-        #: For whole lines: when each unfinished line was last written, and its text so far.
+        #: For whole lines: the time of the last write to each unfinished line, and its text so far.
         self._begun: dict[_Key, tuple[int, bytes]] = {}
-        #: Otherwise: the source of the line in which the cursor stands.
+        #: For other output: the source of the unfinished line on standard output.
         self._open: _Key | None = None
         self._attempts: dict[int, int] = {}
         self._out: list[bytes] = []
@@ -80,20 +80,16 @@ class LinePrinter:
         self._flush()
 
     def finish(self) -> None:
-        """Prints the text that never got its newline."""
+        """Prints unfinished lines."""
         for key, (at_ms, data) in sorted(self._begun.items(), key=lambda each: each[1][0]):
             self._add_line(key, at_ms, data)
         self._begun.clear()
         self._flush()
         end_output(self._stdout)
 
-    # -- inside
-    # ----------------------------------------------------------------------------------------------
-
     def _begin_attempt(self, task: int, attempt: int) -> None:
-        for key in [
-            key for key in self._begun if key[0] == task and key[1] != attempt
-        ]:  # its host died within a line
+        # An earlier attempt has an unfinished line if its host died within the line.
+        for key in [key for key in self._begun if key[0] == task and key[1] != attempt]:
             self._add_line(key, *self._begun.pop(key))
         if self._next_attempt is not None:
             self._end_line()
@@ -165,19 +161,19 @@ class RawPrinter:
         return self._apart and line.stream is Stream.BUILD
 
     def finish(self) -> None:
-        """Does nothing: no text is held back."""
+        """Does nothing, because no text is held back."""
 
 
 class JsonPrinter:
     """Prints one JSON object per line, for programs.
 
     Args:
-        agent: the host whose agent wrote the log; None: a job's tasks did.
+        agent: the host, if the log is that of an agent and not of a job's tasks.
     """
 
     def __init__(self, agent: str | None = None) -> None:
         self._agent = agent
-        #: A piece may cut a character in two.
+        #: The decoders of unfinished lines. The end of a piece may be inside a character.
         self._decoders: dict[_Key, codecs.IncrementalDecoder] = {}
 
     def print(self, lines: list[TaskLine]) -> None:
@@ -185,7 +181,7 @@ class JsonPrinter:
         sys.stdout.flush()
 
     def finish(self) -> None:
-        """Does nothing: no text is held back."""
+        """Does nothing, because no text is held back."""
 
     def _object(self, entry: TaskLine) -> dict[str, Any]:
         key = (entry.task, entry.attempt, entry.line.stream)
@@ -208,14 +204,15 @@ class JsonPrinter:
 
 
 def _colour(task: int) -> int:
-    """Returns the code of the prefix's colour: neighbouring tasks differ. Red and the terminal's
-    own colour are left out.
+    """Returns the code of the prefix's colour. Neighbouring tasks have different colours.
+
+    Red and the terminal's own colour are left out.
     """
     return 32 + task % 5
 
 
 def iso_time(time: datetime) -> str:
-    """Returns a time in UTC as lines show it."""
+    """Returns a time in UTC in the format of the lines."""
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -224,7 +221,8 @@ def _time(at_ms: int) -> str:
 
 
 def _last_written(data: bytes) -> bytes:
-    """Returns what a terminal shows at the end of an overwritten line. A `\\r` at the very end
-    belongs to its newline.
+    """Returns the last state of a line that was overwritten with `\\r`.
+
+    A `\\r` at the very end belongs to the newline.
     """
     return data.rstrip(b"\r").rpartition(b"\r")[2]

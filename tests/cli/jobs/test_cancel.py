@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from iris.cli.jobs.bulk_cancel import MAX_JOBS
-from iris.cli.jobs.commands import cancel
+from iris.cli.jobs.cancel import MAX_JOBS, cancel
 from iris.client.jobs.client import CancelRequest
 from iris.client.jobs.lists import JobFilter
 from iris.client.jobs.rows import JobRow
@@ -52,8 +51,8 @@ def run(service: Service, monkeypatch: pytest.MonkeyPatch, *args: str) -> Result
     def with_client(ctx: Any, work: Any) -> Any:
         return asyncio.run(work(SimpleNamespace(jobs=service)))
 
-    monkeypatch.setattr("iris.cli.jobs.commands.with_client", with_client)
-    monkeypatch.setattr("iris.cli.common.with_client", with_client)
+    monkeypatch.setattr("iris.cli.jobs.cancel.with_client", with_client)
+    monkeypatch.setattr("iris.cli.run.with_client", with_client)
     return CliRunner().invoke(cancel, args)
 
 

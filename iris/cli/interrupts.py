@@ -1,7 +1,7 @@
-"""Names what a command has created, however the command ends.
+"""Ctrl-C, SIGTERM and SIGHUP: an interrupted command prints what it has created.
 
-A service may accept a request whose answer Ctrl-C would cut off. The job then runs, and its user
-does not know its name.
+The Temporal service may accept a request although Ctrl-C ends the command before the answer
+arrives. Without this module, the job would run, and its user would not know its name.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from iris.model.job.errors import JobCancelled, JobFailed
 
 T = TypeVar("T")
 
-#: How long an interrupted command waits for the answer about what it has asked for.
+#: How long an interrupted command waits for the answer to its request.
 ANSWER_TIMEOUT_S = 10.0
 
 
@@ -32,14 +32,14 @@ async def created(
 ) -> AsyncIterator[T]:
     """Sends a request that creates something, and runs the block with the result.
 
-    Announces the result as soon as it is known. Ctrl-C waits for the answer and announces it, too.
-    A second Ctrl-C ends the wait.
+    Announces the result as soon as it is known. After Ctrl-C, waits for the answer and announces
+    it, too. A second Ctrl-C ends the wait.
 
     Args:
         announce: prints the result.
-        what: what the request creates, such as `job ada/train`.
-        look: the command that shows whether it exists.
-        leave: prints how to come back to the result, if this error ends the block before it.
+        what: names the object that the request creates, such as `job ada/train`.
+        look: the command that shows whether the object exists.
+        leave: prints how to return to the object after an error has ended the block early.
     """
     asking = asyncio.ensure_future(request)
     result = await _answer(asking, announce, leave, f"{what} may have been accepted", look)
@@ -60,11 +60,7 @@ async def _answer(
     unknown: str,
     look: str,
 ) -> T:
-    """Returns the answer.
-
-    Raises:
-        CancelledError: by Ctrl-C; the answer, or that there is none, was printed.
-    """
+    """Returns the answer. After Ctrl-C, prints the answer or its absence, and raises again."""
     try:
         return await asyncio.shield(asking)
     except asyncio.CancelledError as interrupt:
@@ -83,7 +79,7 @@ async def _answer(
 
 
 async def answers_of(requests: Sequence["asyncio.Future[Any]"]) -> None:
-    """Waits for the answers of requests of an interrupted command, some seconds or until Ctrl-C."""
+    """Waits for the answers to an interrupted command's requests: some seconds, or until Ctrl-C."""
     if not all(each.done() for each in requests):
         click.echo("waiting for the service's answer; Ctrl-C again does not wait", err=True)
         await asyncio.wait(requests, timeout=ANSWER_TIMEOUT_S)
@@ -91,15 +87,32 @@ async def answers_of(requests: Sequence["asyncio.Future[Any]"]) -> None:
 
 @contextlib.contextmanager
 def nothing_yet(done: str) -> Iterator[None]:
-    """Says that nothing was created, if the block is interrupted.
+    """Prints that nothing was created if the block is interrupted.
 
     Args:
-        done: such as `submitted`.
+        done: the verb of the message, such as `submitted`.
     """
     try:
         yield
     except asyncio.CancelledError:
         click.echo(f"nothing was {done}", err=True)
+        raise
+
+
+@contextlib.contextmanager
+def interrupted_start(cluster: str, stop: str) -> Iterator[None]:
+    """Prints how to delete the parts of a cluster whose start is interrupted.
+
+    Args:
+        stop: the command that deletes them.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(
+            f"cluster {cluster} may have been started in part; to delete it, run: {stop}",
+            err=True,
+        )
         raise
 
 
@@ -116,7 +129,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[None]:
-    """Lets what a signal has ended (`end_like_ctrl_c`) end the command as Ctrl-C does."""
+    """Turns the cancellation of the block by a signal (`end_like_ctrl_c`) into Ctrl-C."""
     try:
         yield
     except asyncio.CancelledError:
@@ -124,9 +137,9 @@ def interrupts() -> Iterator[None]:
 
 
 def end_like_ctrl_c() -> None:
-    """Lets SIGTERM and SIGHUP end the running task as Ctrl-C does.
+    """Lets SIGTERM and SIGHUP cancel the running task, as Ctrl-C does.
 
-    Those that the command ignores, as under `nohup`, stay ignored.
+    A signal that the process ignores, as under `nohup`, stays ignored.
     """
     task = asyncio.current_task()
     assert task is not None

@@ -1,0 +1,170 @@
+"""Shows on standard error how far a command is: its steps, and its uploads and downloads.
+
+A terminal shows a line that changes and disappears at the end. Elsewhere, each step is a line, and
+a transfer prints a line now and then.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Self
+
+import click
+
+from iris.cli.show.terminal import is_live
+from iris.model.units import format_bytes, format_duration
+
+if TYPE_CHECKING:  # only a terminal needs these
+    from iris.cli.show.live import LiveBlock
+    from iris.cli.show.live_lines import Look
+
+#: The time between two drawings of a step, which shows whole seconds.
+STEP_INTERVAL = timedelta(seconds=1)
+#: The time between two drawings of a transfer's bar. A transfer reports each block that it sends.
+DRAW_INTERVAL = timedelta(seconds=0.1)
+#: The time between two lines of a transfer without a terminal. A shorter transfer prints no line.
+LINE_INTERVAL = timedelta(seconds=15)
+#: A transfer that takes at least this time ends with its time and rate.
+_WORTH_A_RATE = timedelta(seconds=1)
+
+
+class Steps:
+    """Prints the steps of a long operation, such as the start of a cluster.
+
+    Call it with the text of each step when the step begins. As a context manager, it shows on a
+    terminal how long the current step has taken.
+
+    Args:
+        first: the step with which the operation begins. Only a terminal shows it.
+    """
+
+    def __init__(self, first: str) -> None:
+        self._step, self._began, self._prints = first, 0.0, False
+        self._block: LiveBlock | None = None
+
+    def __call__(self, text: str) -> None:
+        if self._block is None:
+            click.echo(text, err=True)
+            return
+        with self._block.above():
+            self._print_step()
+            self._step, self._began, self._prints = text, time.monotonic(), True
+
+    def __enter__(self) -> Self:
+        if is_live():
+            import threading
+
+            from iris.cli.show.live import LiveBlock
+
+            self._began = time.monotonic()
+            self._block = LiveBlock(self._lines)
+            self._ended = threading.Event()
+            threading.Thread(target=self._tick, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._block is not None:
+            self._ended.set()
+            self._block.close()
+            self._block = None
+            self._print_step()
+
+    def _print_step(self) -> None:
+        """Prints the current step for good, because it has ended."""
+        if self._prints:
+            click.echo(self._step, err=True)
+        self._prints = False
+
+    def _tick(self) -> None:
+        block = self._block
+        while block is not None and not self._ended.wait(STEP_INTERVAL.total_seconds()):
+            block.draw()
+
+    def _lines(self, look: "Look") -> list[str]:
+        from iris.cli.show.live_lines import step_line
+
+        return [step_line(self._step, timedelta(seconds=time.monotonic() - self._began), look)]
+
+
+class Transfer:
+    """Shows the progress of one transfer. Call it with the bytes so far and the bytes in total.
+
+    Args:
+        label: names what is transferred.
+        live: draw a bar on the terminal; False: print lines.
+        shown: False: print nothing.
+    """
+
+    def __init__(self, label: str, *, live: bool, shown: bool) -> None:
+        self._label, self._done, self._total = label, 0, 0
+        self._shown = shown
+        self._began: float | None = None
+        self._reported = 0.0
+        self._block = self._new_block() if live and shown else None
+
+    @property
+    def called(self) -> bool:
+        """Whether anything had to be transferred."""
+        return self._began is not None
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if self._began is None:
+            self._began = now
+            self._reported = now if self._block is None else 0.0
+        self._done, self._total = done, total
+        interval = LINE_INTERVAL if self._block is None else DRAW_INTERVAL
+        if self._shown and now - self._reported >= interval.total_seconds():
+            self._reported = now
+            self._report()
+
+    def summary(self, verb: str) -> str:
+        """Returns the verb, with the transfer's time and rate if it took long."""
+        took = self._elapsed()
+        if took < _WORTH_A_RATE:
+            return verb
+        return (
+            f"{verb} in {format_duration(took)}"
+            f" ({format_bytes(round(self._done / took.total_seconds()))}/s)"
+        )
+
+    def close(self) -> None:
+        """Erases the bar."""
+        if self._block is not None:
+            self._block.close()
+
+    def _new_block(self) -> "LiveBlock":
+        from iris.cli.show.live import LiveBlock
+
+        return LiveBlock(self._lines)
+
+    def _report(self) -> None:
+        if self._block is not None:
+            self._block.draw()
+            return
+        sizes = f"{format_bytes(self._done)} of {format_bytes(self._total)}"
+        click.echo(f"{datetime.now().astimezone():%H:%M:%S} {self._label}: {sizes}", err=True)
+
+    def _elapsed(self) -> timedelta:
+        return timedelta(seconds=0 if self._began is None else time.monotonic() - self._began)
+
+    def _lines(self, look: "Look") -> list[str]:
+        from iris.cli.show.live_lines import transfer_line
+
+        return [transfer_line(self._label, self._done, self._total, self._elapsed(), look)]
+
+
+@contextmanager
+def transfer(label: str, *, shown: bool = True) -> Iterator[Transfer]:
+    """Shows the progress of a transfer until its end.
+
+    Args:
+        label: names what is transferred.
+        shown: False: print nothing.
+    """
+    progress = Transfer(label, live=is_live(), shown=shown)
+    try:
+        yield progress
+    finally:
+        progress.close()
