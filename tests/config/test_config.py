@@ -352,7 +352,9 @@ def test_resources_select_the_smallest_machine_type() -> None:
 
 
 def test_gpus_are_a_variant_and_a_count() -> None:
-    """The spelling is that of --gpu; the resources may give it instead."""
+    """Groups spell their GPUs as the option --gpu does. The section `resources` may set them
+    instead.
+    """
     by_variant = only_group(
         in_cloud(
             "type: gce_vm",

@@ -36,7 +36,7 @@ def defined(reference: str) -> dict[str, Any]:
 
 
 def section_of(field: dict[str, Any]) -> dict[str, Any] | None:
-    """The section that a field is; None: it is a value."""
+    """Returns the schema of a section; None if the field is a value."""
     for choice in [field, *field.get("anyOf", [])]:
         if "$ref" in choice and "properties" in defined(choice["$ref"]):
             return defined(choice["$ref"])
@@ -44,7 +44,7 @@ def section_of(field: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def table(schema: dict[str, Any]) -> str:
-    """The values of a section, as the page has to show them."""
+    """Returns the table of a section's values as the page must show it."""
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for key, field in schema["properties"].items():
         if section_of(field) is None and "$ref" not in str(field.get("additionalProperties")):

@@ -819,7 +819,7 @@ def test_anchors_and_merge_keys_are_not_duplicate_keys() -> None:
 
 
 def test_a_merged_mapping_that_overrides_merged_keys_has_no_duplicate_keys() -> None:
-    """PyYAML merges the outer mappings first, and then has the merged keys beside those that
+    """PyYAML merges the outer mappings first. Then the merged keys stand beside the keys that
     override them.
     """
     deep = "bootstrap: {env_vars: &deep {<<: {A: '1'}, A: '2'}}"

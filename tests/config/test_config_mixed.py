@@ -14,7 +14,9 @@ EXAMPLE = (Path(__file__).parents[2] / "examples" / "mixed.yaml").read_text()
 
 
 def test_the_example_can_be_started_and_names_secrets_of_its_project() -> None:
-    """The controller and whoever stops the cluster read the same versions."""
+    """The controller and the command that stops the cluster read the same versions of the
+    secrets.
+    """
     config = load_config(EXAMPLE)
     settings = manual_settings(config, "uid")
 

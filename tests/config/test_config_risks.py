@@ -26,7 +26,7 @@ scale_groups:
 
 
 def told(text: str) -> list[str]:
-    """The keys that warnings name, in order. Each warning also names its remedy."""
+    """Returns the keys that warnings name, in order. Each warning also names its remedy."""
     found = risks(load_config(text))
     assert [warning for warning in found if "; " not in warning] == []
     return [warning.partition(": ")[0] for warning in found]
@@ -105,9 +105,7 @@ def test_hosts_with_the_controllers_account_are_a_risk() -> None:
 
 
 def test_public_addresses_are_a_risk_also_if_nobody_asked_for_them() -> None:
-    """They are the default, because machines without them need a network that is set up for
-    that.
-    """
+    """Public addresses are the default, because machines without them need a prepared network."""
     assert told(CAREFUL.replace("    external_ips: false\n", "")) == ["platform.gcp.external_ips"]
 
 

@@ -38,7 +38,9 @@ def group_of(text: str, name: str = "desks") -> tuple[tuple[str, ...], tuple[str
 
 
 def changed_lines(before: str, after: str) -> tuple[list[str], list[str]]:
-    """The lines that are only in the first text, and those that are only in the second."""
+    """Returns the lines that only the first text has, and the lines that only the second
+    text has.
+    """
     old, new = before.splitlines(), after.splitlines()
     return [each for each in old if each not in new], [each for each in new if each not in old]
 
@@ -114,7 +116,7 @@ def test_a_limit_is_the_users_unless_it_was_the_number_of_machines() -> None:
     ids=["block", "one line"],
 )
 def test_a_group_without_machines_is_removed(groups: str, left: str) -> None:
-    """A group has to have one. The comments of the other groups stay."""
+    """A group needs at least one machine. The comments of the other groups stay."""
     text = HEAD + groups
 
     removed = remove_hosts(retire_hosts(text, "gpus", ["g"]), "gpus", ["g"])

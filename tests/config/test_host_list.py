@@ -39,7 +39,7 @@ def test_each_machine_is_named_once(texts: list[str], logins: list[str]) -> None
     ],
 )
 def test_a_mistake_is_named(texts: list[str], problem: str) -> None:
-    """Before any machine is visited."""
+    """The mistake is found before Iris connects to any machine."""
     with pytest.raises(InvalidValue) as refused:
         parse_hosts(texts, "ada")
     assert problem in str(refused.value)

@@ -89,8 +89,8 @@ def test_machines_are_removed_from_the_groups_that_have_them() -> None:
 
 
 def test_a_removal_that_was_killed_at_its_last_step_is_finished() -> None:
-    """The file has no machine any more that the running cluster still visits. If slices may be
-    there, the file has to list it.
+    """The file no longer lists a machine that the running cluster still uses. If the machine may
+    have a slice, the file must list it.
     """
     without = load_config(HEAD + DESKS)
     retiring = load_config(

@@ -30,8 +30,8 @@ def parsed(text: str) -> Cron:
     ],
 )
 def test_an_expression_that_never_comes_is_refused(text: str) -> None:
-    """Before anything is sent. Otherwise, somebody finds out weeks later that nothing has run, also
-    beside one that comes.
+    """The error occurs before anything is sent. Otherwise the user would find out weeks later that
+    nothing has run. An expression that matches does not excuse another one that never does.
     """
     for cron in (text, ("0 2 * * *", text)):
         with pytest.raises(

@@ -93,5 +93,5 @@ def test_a_huge_value_is_not_repeated_in_full() -> None:
     ],
 )
 def test_of_what_a_library_says_one_line_is_told(error: Exception, line: str) -> None:
-    """Some add pages about their own insides, and some say nothing at all."""
+    """Some libraries append pages about their internals, and some errors have no text."""
     assert errors.first_line(error) == line

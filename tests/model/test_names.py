@@ -86,7 +86,7 @@ def test_a_queue_of_another_kind_or_cluster_belongs_to_no_host(queue: str) -> No
     )
 )
 def test_two_attempts_never_share_a_name(attempts: set[tuple[str, str, int, int]]) -> None:
-    """Capacity, logs and processes are told apart by them."""
+    """Capacity, logs and processes are distinguished by these names."""
     jobs = [(names.job_id(user, name), index, attempt) for user, name, index, attempt in attempts]
 
     assert len({names.attempt_id(*each) for each in jobs}) == len(attempts)

@@ -54,7 +54,7 @@ def test_a_value_that_was_copied_elsewhere_cannot_be_opened(place: Place) -> Non
 
 
 def test_a_changed_value_cannot_be_opened() -> None:
-    """Nobody can give a program another value by changing some bytes."""
+    """A program must not get another value because some bytes were changed."""
     sealed = seal(public_of(NOW), b"a value", PLACE, b"\7" * 32)
     data = bytearray(base64.b64decode(sealed.data))
     for at in range(0, len(data), 5):
@@ -66,7 +66,7 @@ def test_a_changed_value_cannot_be_opened() -> None:
 
 
 def test_a_host_without_the_key_says_which_it_is() -> None:
-    """After a rotation, the operator has to know what the host lacks."""
+    """After a rotation, the operator needs to know which key the host lacks."""
     with pytest.raises(SealedWith, match=key_id(public_of(NOW))):
         opened_by(OLD)
 
@@ -83,8 +83,8 @@ def test_the_next_key_is_known_everywhere_before_it_is_used() -> None:
 
 
 def test_a_rotation_keeps_the_keys_of_what_is_sealed() -> None:
-    """A live job's retry still needs its key. A key of no value is left out, so that nobody can use
-    it later.
+    """The retry of a live job still needs its key. A key without values is removed, so that it
+    cannot be used later.
     """
     assert OLD in rotated((NOW, NEXT, OLD), NEW, used=[key_id(public_of(OLD))])
     assert OLD not in rotated((NOW, NEXT, OLD), NEW, used=[key_id(public_of(NOW))])

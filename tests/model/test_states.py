@@ -36,9 +36,7 @@ def test_a_task_makes_the_moves_of_the_design(now: TaskState, to: TaskState) -> 
 def test_a_task_makes_no_other_move_and_is_told_which_it_could(
     now: TaskState, to: TaskState
 ) -> None:
-    """A late report must not bring a finished task back to life: the result of a finished task is
-    never thrown away.
-    """
+    """A late report must not revive a finished task: the result of a finished task stays."""
     with pytest.raises(IllegalMove) as error:
         move_task(now, to)
 
@@ -49,7 +47,7 @@ def test_a_task_makes_no_other_move_and_is_told_which_it_could(
 
 
 def test_from_every_state_a_task_can_come_to_an_end() -> None:
-    """A state without a way out would be a task that nobody can wait for."""
+    """A task in a state without an exit would never end."""
     final = {
         S.SUCCEEDED,
         S.KILLED,
@@ -78,7 +76,7 @@ def test_from_every_state_a_task_can_come_to_an_end() -> None:
         ([S.FAILED, S.RUNNING], 1, JobState.RUNNING),
         ([S.FAILED, S.SUCCEEDED], 1, JobState.SUCCEEDED),
         ([S.FAILED, S.FAILED, S.SUCCEEDED], 1, JobState.FAILED),
-        # One that found no host, then one that was killed, before whoever still runs.
+        # One task found no host, then one was killed, while another still runs.
         ([S.UNSCHEDULABLE, S.KILLED, S.RUNNING], 0, JobState.UNSCHEDULABLE),
         ([S.KILLED, S.RUNNING], 0, JobState.KILLED),
         # Those that a user cancelled alone count neither way, unless there are no others.

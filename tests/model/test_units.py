@@ -100,7 +100,7 @@ def test_a_size_as_shown_can_be_typed_in_again(size: int) -> None:
     ],
 )
 def test_a_size_is_shown_in_its_largest_unit(size: int, shown: str) -> None:
-    """Refusals are read by people; nobody reads 17179869184."""
+    """People read refusals, and 17179869184 is hard to read."""
     assert shown == format_bytes(size)
 
 

@@ -75,7 +75,7 @@ def test_a_tpu_has_the_hosts_that_the_api_reports(
     [("V6E-8", "v6e-8"), (" v4-8 ", "v4-8"), ("v5e-16", "v5litepod-16"), ("V5E-1", "v5litepod-1")],
 )
 def test_a_tpu_goes_by_its_names(text: str, variant: str) -> None:
-    """The API says v5litepod, everybody else v5e; case is nobody's concern."""
+    """The API says v5litepod, and most people say v5e. Upper and lower case are equal."""
     assert variant == tpu(text).variant
 
 
@@ -223,8 +223,8 @@ def test_every_gpu_variant_can_be_asked_for_with_and_without_a_count(variant: st
     ],
 )
 def test_what_is_no_gpu_is_refused_by_field_name(text: str, said: str) -> None:
-    """A variant that no host has is a job that waits for ever; a count behind only the first of two
-    means nobody knows what.
+    """A job with a variant that no host has would wait for ever. A count after only the first of
+    two variants is ambiguous.
     """
     with pytest.raises(InvalidValue, match=said) as error:
         parse_gpu(text, field="accelerator")

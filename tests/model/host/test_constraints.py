@@ -31,7 +31,7 @@ from tests.scaling_world import a_group
 from tests.strategies import CHEAP
 
 NUMBERS = st.integers(-(10**18) + 1, 10**18 - 1) | st.floats(allow_nan=False, allow_infinity=False)
-#: Strings of every kind, and those that look like something else.
+#: Strings of every kind, and strings that look like values of other types.
 STRINGS = st.text(max_size=8) | st.sampled_from(
     ["true", "False", "4", "-0.5", "1e5", "007", "a, b", "(a)", '"a"', " a ", "", "\\", "=x"]
 )
@@ -131,9 +131,8 @@ def test_hosts_and_groups_that_differ_in_the_kind_of_a_value_are_different(
 @CHEAP
 @given(STRINGS | NUMBERS | st.booleans())
 def test_an_attribute_as_written_is_read_as_the_same_value(value: Attribute) -> None:
-    """An agent is told its attributes on its command line: a text `"true"` of a scale group must
-    not become a truth value, or the autoscaler makes slices for ever for a gang that no host of
-    them takes.
+    """An agent gets its attributes on its command line. If the text `"true"` became a boolean
+    there, the autoscaler would create slices for ever for a gang that none of their hosts accepts.
     """
     read = parse_attribute(written(value))
 

@@ -47,7 +47,7 @@ def test_the_line_that_explains_a_failure_is_found(output: str, line: str) -> No
 @CHEAP
 @given(st.text(st.sampled_from("Error: T\n\r\x1b[31m ") | st.characters(codec="utf-8")))
 def test_the_line_is_one_short_line_without_control_characters(output: str) -> None:
-    """It goes into a terminal and into tables, and whoever wrote the program chose it."""
+    """The line is shown in terminals and tables, and the author of the program chose it."""
     line = error_line(f"Error: {output}")
 
     assert len(line) <= MOST

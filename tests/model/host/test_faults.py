@@ -219,7 +219,7 @@ def test_what_a_program_may_cause_or_print_itself_is_not_a_fault_of_the_host(tex
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_every_fault_can_be_told_apart_and_told_to_people(fault: Fault) -> None:
-    """The name stands in lists and in the configuration, the words in the reason of the attempt."""
+    """Lists and the configuration show the name; the reason of an attempt shows the text."""
     assert [each.name for each in FAULTS].count(fault.name) == 1
     assert fault.why
 

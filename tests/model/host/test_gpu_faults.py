@@ -66,7 +66,7 @@ def test_the_reason_has_a_limit() -> None:
 def test_a_machine_must_have_the_gpus_that_its_operator_names(
     reading: Reading, device: str | None, fault: str
 ) -> None:
-    """A driver that fails on a machine of which nobody said that it has GPUs proves nothing."""
+    """A failing driver proves nothing about a machine for which no GPUs are configured."""
     assert start_fault(reading, device and parse_device(device)) == fault
 
 

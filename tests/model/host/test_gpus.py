@@ -20,7 +20,7 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-e91edf3b-b297-37c1-a2a7-7601c3238fa2)
   MIG 3g.20gb     Device  0: (UUID: MIG-c7384736-a75d-5afc-978f-d2f1294409fd)
   MIG 1g.5gb      Device  1: (UUID: MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d)
 """
-#: Before driver 470.
+#: The output before driver 470.
 LISTED_BEFORE = """\
 GPU 0: A100-SXM4-40GB (UUID: GPU-e91edf3b-b297-37c1-a2a7-7601c3238fa2)
   MIG 3g.20gb Device 0: (UUID: MIG-GPU-e91edf3b-b297-37c1-a2a7-7601c3238fa2/1/0)
@@ -44,7 +44,7 @@ EIGHT = "".join(f"{index}, GPU-{index}, {H100.format(bus=f'{index}B')}\n" for in
         ("NVIDIA GeForce RTX 4090", "RTX4090"),
         ("NVIDIA B200", "B200"),
         ("NVIDIA GB200", "GB200"),
-        # Not in the table: whoever asks for them has to spell them so.
+        # The table does not have these; users must request them by these names.
         ("NVIDIA A10", "A10"),
         ("NVIDIA GeForce RTX 3090", "RTX3090"),
         ("NVIDIA GH200 480GB", "GH200"),

@@ -37,8 +37,8 @@ def test_a_device_matches_by_kind_and_variant(wanted: str, offered: str, accepte
 
 
 def test_how_many_devices_are_wanted_does_not_decide_the_kind_of_host() -> None:
-    """A host with too few of the right devices is too small, not of the wrong kind: the user is
-    told something else.
+    """A host with too few of the right devices is too small, not of the wrong kind. Its reason
+    differs.
     """
     assert Device(kind=DeviceKind.GPU, variant="H100", count=16).accepts(
         Device(kind=DeviceKind.GPU, variant="H100", count=8)
@@ -107,6 +107,6 @@ def test_the_numbers_have_one_order_everywhere(resources: Resources) -> None:
 
 @pytest.mark.parametrize("field", ["cpu_millis", "memory_bytes", "disk_bytes"])
 def test_nobody_asks_for_less_than_nothing(field: str) -> None:
-    """It would make a host seem larger than it is."""
+    """A negative request would make a host seem larger than it is."""
     with pytest.raises(ValidationError, match=field):
         Resources(**{field: -1})

@@ -41,8 +41,8 @@ def a_record(number: int, account: Account) -> AttemptRecord:
 def test_so_many_attempts_are_kept_and_no_more_whoever_paid_for_them(
     first: list[Account], many: int, last: Account
 ) -> None:
-    """They travel with the workflow from run to run; a budget may be as large as its user likes, a
-    payload may not.
+    """The records travel with the workflow from run to run. A retry limit may be as large as the
+    user likes, but a payload may not.
     """
     records: tuple[AttemptRecord, ...] = ()
     for number, account in enumerate([*first, *[Account.PREEMPTIONS] * many, last], start=1):
@@ -54,8 +54,8 @@ def test_so_many_attempts_are_kept_and_no_more_whoever_paid_for_them(
 
 
 def test_what_never_started_is_left_out_before_what_somebody_paid_for() -> None:
-    """A host that nobody answers on fills the list in an hour; the crash before it is what its user
-    looks for.
+    """A host that does not answer fills the list in an hour, but the user looks for the crash
+    before that.
     """
     crash = a_record(1, Account.FAILURES)
     idle = [a_record(number, Account.UNDELIVERED) for number in range(2, KEPT + 10)]

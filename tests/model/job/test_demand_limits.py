@@ -38,7 +38,7 @@ from tests.strategies import CHEAP
 
 
 def one_of(count: int, letters: int = 10, key: str = "zone") -> Constraint:
-    """The zone has to be one of so many."""
+    """Returns the constraint that the zone is one of so many."""
     return Constraint(
         key=key, op=Operator.IN, values=tuple(f"{number:0{letters}}z" for number in range(count))
     )
@@ -123,7 +123,7 @@ def test_no_reason_is_long_whatever_users_hosts_and_operators_say(
 
 
 def test_the_autoscaler_gets_the_demands_that_fit_in_one_answer_the_first_served_first() -> None:
-    """What is left out is told when these are served; a query whose answer is too large fails for
+    """The rest follows when these demands are served. A query whose answer is too large fails for
     ever.
     """
     ledger = Ledger()
@@ -140,8 +140,8 @@ def test_the_autoscaler_gets_the_demands_that_fit_in_one_answer_the_first_served
 
 
 def test_the_pages_of_a_snapshot_are_bounded_and_together_have_every_host() -> None:
-    """Hosts say of themselves what they like; whoever reads the next page goes on behind the hosts
-    that he has.
+    """Hosts choose the size of their own attributes. The next page begins after the last host of
+    this one.
     """
     ledger = Ledger()
     ledger.hosts_up(

@@ -57,7 +57,7 @@ def test_jobs_are_named_as_in_every_command() -> None:
     ],
 )
 def test_a_wrong_name_is_refused_with_the_remedy(text: str, message: str) -> None:
-    """Before anything is sent."""
+    """The error occurs before anything is sent."""
     with pytest.raises(InvalidValue, match=re.escape(message)):
         parse_dependencies(text, Condition.OK, "ada")
 

@@ -41,7 +41,7 @@ def test_what_is_no_address_of_a_webhook_is_refused_with_the_remedy(
 
 
 def test_a_job_has_each_address_once_and_only_a_few() -> None:
-    """Nobody wants a message twice, and a job is no means to call thousands of machines."""
+    """Repeated messages are useless, and a job must not be able to call thousands of machines."""
     url = "https://a.example/hook"
     assert a_spec(notify=(url, url)).notify == (url,)
     with pytest.raises(ValidationError, match="are too many"):

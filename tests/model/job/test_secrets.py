@@ -83,7 +83,7 @@ def test_an_error_about_a_source_does_not_show_it(source: str) -> None:
 def test_a_job_cannot_have_an_impossible_secret(
     secrets: dict[str, str], env: dict[str, str], problem: str
 ) -> None:
-    """A job is checked when it is submitted, whoever built it."""
+    """Every job is checked at its submission, whatever client built it."""
     with pytest.raises(ValueError, match=problem):
         JobSpec(user="ada", name="train", command=("true",), secrets=secrets, env=env)
 

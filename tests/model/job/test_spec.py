@@ -46,8 +46,7 @@ from tests.builders import a_spec, some
         ("env", {"IRIS_JOB_ID": "mine"}),
         ("env", {"BLOB": "x" * MAX_SPEC_BYTES}),
         ("command", ("python", "-c", "x" * MAX_SPEC_BYTES)),
-        # The scheduler would look for hosts that share an attribute of this name, and nobody could
-        # have one.
+        # The scheduler would look for hosts with an attribute of this name, which no host can have.
         ("coscheduling", Coscheduling(group_by="")),
         ("coscheduling", Coscheduling(group_by="tpu name")),
         ("coscheduling", Coscheduling(group_by="!spot")),
@@ -106,7 +105,7 @@ def test_a_gang_puts_up_with_no_failed_task() -> None:
 
 
 def test_every_problem_of_a_job_is_said_at_once() -> None:
-    """Nobody wants to submit five times to hear of five mistakes."""
+    """Users see all mistakes after one attempt to submit."""
     with pytest.raises(ValidationError) as error:
         a_spec(
             name="a b", replicas=0, max_retries_failure=-1, coscheduling=Coscheduling(group_by="!")

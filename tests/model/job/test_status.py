@@ -63,7 +63,7 @@ def test_a_job_without_output_says_whether_it_ran_and_how_it_ended(
 
 
 def test_one_task_without_output_is_told_from_its_job() -> None:
-    """The others may have written something."""
+    """The other tasks of the job may have written output."""
     waits = TaskStatus(index=1, state=TaskState.PENDING, reason="no free host")
     tasks = (TaskStatus(index=0, state=TaskState.RUNNING, started_at=EIGHT), waits)
     status = JobStatus(

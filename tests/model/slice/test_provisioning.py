@@ -100,7 +100,7 @@ def test_a_slice_of_a_group_that_is_gone_can_still_be_given_back() -> None:
 
 
 def test_a_slices_id_is_spelled_as_clouds_want_it() -> None:
-    """Lower case, digits and dashes; a cluster that nobody shares its machines with needs no
+    """Clouds accept lower case, digits and dashes. A cluster that shares no project needs no
     prefix.
     """
     assert names.slice_id("iris-EU", "tpu_v5e.16", "1a2b") == "iris-eu-tpu-v5e-16-1a2b"

@@ -23,7 +23,7 @@ LEGAL = {
 
 @pytest.mark.parametrize(("now", "to"), sorted(LEGAL))
 def test_a_slice_makes_the_moves_of_the_design(now: SliceState, to: SliceState) -> None:
-    """A move that is missing is a machine that nobody deletes."""
+    """If a move were missing, a machine would never be deleted."""
     assert to is move_slice(now, to)
 
 
