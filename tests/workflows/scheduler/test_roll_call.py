@@ -29,7 +29,7 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
 
 
 async def start_anew(cluster: Cluster) -> None:
-    """Somebody terminates the scheduler; a control plane starts another."""
+    """Terminates the scheduler and starts another, as a control plane does."""
     await cluster.scheduler.terminate("by mistake")
     await cluster.start_scheduler(SchedulerStart(cluster=cluster.name, recover=True))
 
