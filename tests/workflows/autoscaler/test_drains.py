@@ -113,7 +113,7 @@ async def test_an_idle_slice_that_is_drained_goes_at_once(fleet: FleetCluster) -
 
 
 async def test_at_the_deadline_of_a_drain_what_runs_there_is_stopped(fleet: FleetCluster) -> None:
-    """The tasks run until the deadline, and are evicted with a reason. Then the slice is deleted."""
+    """The tasks run until the deadline and are evicted with a reason. Then it is deleted."""
     await fleet.ready(a_cpu_group())
     tenant = await fleet.tenant(wants=some(cpu=1))
     await fleet.drain(reason="the cluster is stopped", deadline=await fleet.now() + 10 * MINUTE)

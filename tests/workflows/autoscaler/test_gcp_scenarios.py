@@ -678,7 +678,7 @@ async def test_scenario_21_a_long_storm_of_refusals_fails_no_workflow_and_loses_
 async def test_scenario_22_a_queued_resource_without_a_node_that_nobody_looks_after_is_deleted(
     fleet: GoogleCluster, google: FakeGoogle
 ) -> None:
-    """It has no hosts whose agents could report, and Google might create its machines much later."""
+    """No agents can report for it, and Google might create its machines much later."""
     google.capacity(A, "v5litepod-16", 0, project=fleet.platform.project)
     group = a_group(
         max_slices=1, queued=True, pace=QUICK.model_copy(update={"boot_timeout": 2 * SECOND})

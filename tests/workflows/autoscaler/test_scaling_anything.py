@@ -1,4 +1,4 @@
-"""Random demand and random faults for hours: in the end all gangs have run, and no machine is left."""
+"""Random demand and random faults for hours: finally all gangs have run, and no machine is left."""
 
 from collections.abc import Callable
 from typing import Literal, get_args

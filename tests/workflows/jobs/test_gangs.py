@@ -153,7 +153,7 @@ async def test_a_gang_over_two_slices_is_told_its_slices_and_one_place_to_meet(
 
 
 async def test_a_failure_for_good_ends_the_siblings_who_say_whose_it_was(cluster: Cluster) -> None:
-    """They would wait for the dead task for ever. The reason of each of them names the failed task."""
+    """They would wait for the dead task for ever. Their reasons name the failed task."""
     runs, culprit = Held(), Held(then=fails)
     await cluster.join_slice(size=3, program=by_index(runs, culprit, runs))
     job = await cluster.gang(tasks=3)

@@ -56,7 +56,7 @@ async def test_a_waiting_job_that_is_held_gets_no_host_before_it_is_released(
 async def test_a_released_job_that_has_to_wait_gives_the_schedulers_reason_again(
     cluster: Cluster,
 ) -> None:
-    """The hold is over. If it stayed the shown reason, users would release the job a second time."""
+    """The hold is over. If the page still showed it, users would release the job again."""
     await cluster.join(offers=some(cpu=4))
     job = await cluster.submit(resources=some(cpu=32))
     await cluster.waits(job)
