@@ -69,8 +69,8 @@ async def _ended_as(fleet: FleetCluster, handle: WorkflowHandle[Any, Any], end: 
 
 
 async def scaling(fleet: FleetCluster, keep: Callable[..., Any]) -> None:
-    """An autoscaler that grows for those who wait, adopts, replaces what was preempted, and
-    shrinks.
+    """An autoscaler that creates slices for waiting gangs, adopts machines, replaces a preempted
+    slice, and deletes slices.
     """
     pace = EAGER.model_copy(update={"scale_down_delay": 2 * SECOND})
     groups = a_cpu_group(max_slices=3, pace=pace), a_group(min_slices=1, pace=pace)

@@ -502,8 +502,8 @@ async def _counts(cluster: Cluster, *, held: int, waiting: int) -> bool:
 
 
 async def _evictions(cluster: Cluster, keep: Callable[..., Any]) -> None:
-    """A scheduler that evicts, is told things by operators, and tells reasons; one run from its
-    start.
+    """A scheduler that evicts gangs, gets commands of operators, and sends reasons; recorded in one
+    run from its start.
     """
     victim = Held()
     host = await cluster.join(program=by_job({"batch": in_turn(victim, victim, succeeds)}))

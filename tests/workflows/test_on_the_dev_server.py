@@ -69,7 +69,7 @@ async def _first_run(cluster: Cluster) -> str | None:
 
 
 async def test_a_waiting_queue_is_carried_from_run_to_run(cluster: Cluster) -> None:
-    """Those who wait say nothing again: the scheduler alone remembers them."""
+    """Waiting gangs do not send their requests again: only the scheduler has them."""
     waiting = [await cluster.submit(f"w{i}", resources=some(cpu=8)) for i in range(3)]
     for job in waiting:
         await cluster.waits(job)
@@ -174,7 +174,7 @@ async def test_what_a_terminated_job_held_or_waited_for_is_found_and_freed(
 async def test_a_slow_check_for_children_without_a_parent_does_not_hold_up_what_is_freed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hosts that nobody uses and nobody gets cost money, and the children can wait."""
+    """Hosts that are kept without use cost money, and the check of children can wait."""
     monkeypatch.setattr(policies, "CHECK_JOBS_EVERY", timedelta(seconds=1))
     monkeypatch.setattr(notifier_activities, "LEFT_TO_HOSTS", timedelta(seconds=1))
     checks = asyncio.Event()

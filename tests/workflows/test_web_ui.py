@@ -76,7 +76,7 @@ def test_a_page_has_no_table_and_each_reason_once() -> None:
 
 
 def test_the_page_of_a_waiting_job_has_the_code_and_the_remedy() -> None:
-    """Whoever has only the Web UI must know what to do, too."""
+    """A user who has only the Web UI must see what to do."""
     refusal = Refusal(
         code=RefusalCode.BUSY,
         message="needs 4 cpu; first in the queue",

@@ -89,41 +89,52 @@ class JobWorkflow:
     async def run(self, job: JobInput) -> JobStatus:
         asyncio.create_task(self._show_cancellation())  # noqa: RUF006 - it ends with the workflow
         try:
-            if self._is_refused(job):
-                pass
-            elif refusal := await register(job) or await self._dependencies.wait():
-                self._refuse(TaskState.KILLED, refusal)
-            elif self._run is not None:
-                await self._run.run()
+            await self._run_tasks(job)
         except asyncio.CancelledError:
-            # A job that was cancelled before it started ends here.
-            if self.status().state in (JobState.PENDING, JobState.HELD):
-                self._refuse(TaskState.KILLED, workflow.cancellation_reason() or "cancelled")
-            self._describe()
-            status = self.status()
-            self._listed.show(status.state)
-            self._listed.show_reason(status.state, status.reason)
-            await self._children.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
-            await self._dependents.signal_end(self._gang, JobState.KILLED)
-            await delete_secrets(self._gang)
-            await notify(self._gang, status)
+            await self._end_as_cancelled()
             raise
-        status = self.status()
-        if status.state is not JobState.SUCCEEDED or self._listed.state is not None:
+        return await self._end()
+
+    async def _run_tasks(self, job: JobInput) -> None:
+        """Registers with other jobs, waits for them, and runs the tasks until they have ended."""
+        if self._is_refused(job):
+            return
+        if refusal := await register(job) or await self._dependencies.wait():
+            self._refuse(TaskState.KILLED, refusal)
+        elif self._run is not None:
+            await self._run.run()
+
+    async def _end_as_cancelled(self) -> None:
+        # A job that was cancelled before it started has no tasks that end by themselves.
+        if self.status().state in (JobState.PENDING, JobState.HELD):
+            self._refuse(TaskState.KILLED, workflow.cancellation_reason() or "cancelled")
+        self._describe()
+        job, status = self._gang, self.status()
+        self._listed.show(status.state)
+        self._listed.show_reason(status.state, status.reason)
+        await self._children.cancel(job.cluster, f"its parent {job.spec.id} was cancelled")
+        await self._dependents.signal_end(job, JobState.KILLED)
+        await delete_secrets(job)
+        await notify(job, status)
+
+    async def _end(self) -> JobStatus:
+        """Reports the end of the tasks, and returns the result of the workflow."""
+        job, status = self._gang, self.status()
+        succeeded = status.state is JobState.SUCCEEDED
+        if not succeeded or self._listed.state is not None:
             self._listed.show(status.state)
         self._listed.show_reason(status.state, status.reason)
-        if status.state is not JobState.SUCCEEDED:
+        if not succeeded:
             await self._children.cancel(
                 job.cluster, f"its parent {job.spec.id} ended {status.state}"
             )
-        await self._dependents.signal_end(self._gang, status.state)
-        await delete_secrets(
-            self._gang, self._children.known if status.state is JobState.SUCCEEDED else ()
-        )
-        await notify(self._gang, status)
+        await self._dependents.signal_end(job, status.state)
+        # The children of a job that has succeeded may still need its secrets.
+        await delete_secrets(job, self._children.known if succeeded else ())
+        await notify(job, status)
         # The result has only the first tasks, to keep the history short. The query returns all.
         end = status.model_copy(update={"tasks": status.tasks[:TASKS_IN_RESULT]})
-        if status.state is not JobState.SUCCEEDED:
+        if not succeeded:
             raise ApplicationError(status.reason, end, type=status.state, non_retryable=True)
         return end
 

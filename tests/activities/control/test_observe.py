@@ -250,7 +250,7 @@ def test_where_reports_do_not_exist_a_host_that_polls_is_never_lost(
 def test_where_reports_do_not_exist_a_dead_host_is_lost_by_its_polls(
     clock: SimpleNamespace, service: dict[str, bool], size: int
 ) -> None:
-    """The fallback finds the dead too: later than a report would, but without anybody's help."""
+    """Polls show a dead host later than reports would, but no operator has to act."""
     lost = observed(clock, fleet(size, gone=1), 20, **service)
 
     assert list(lost) == ["s0"]

@@ -78,9 +78,9 @@ async def left(store: Store, cluster: str) -> list[str]:
 async def test_secrets_of_jobs_and_schedules_that_are_gone_are_deleted_by_the_second_sweep(
     client: Client, store: Store
 ) -> None:
-    """A job that was terminated, a deleted schedule. A job that continues as new is in no list for
-    a moment, so one sweep is not enough; a child that lives on keeps the secrets of the job above
-    it.
+    """The job was terminated, or the schedule deleted. One sweep is not enough: a job that
+    continues as new is in no list for a moment. A child that still runs keeps the secrets of its
+    parent.
     """
     await start(client, "swept", "ada/live")
     await start(client, "swept", "ada/parent/child")

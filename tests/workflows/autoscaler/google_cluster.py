@@ -125,7 +125,9 @@ class OnGoogle:
 
 
 class GoogleSlices(Slices):
-    """The real ones. What they make comes up later: nobody's agents report at once."""
+    """The real activities. The machines that they create start later, and their agents do not
+    report at once.
+    """
 
     def __init__(self, cluster: "GoogleCluster") -> None:
         super().__init__(cluster.platform)

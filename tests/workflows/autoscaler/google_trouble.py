@@ -1,4 +1,4 @@
-"""Whatever may go wrong at Google, by chance: for tests in which nobody says what happens when."""
+"""Random faults of Google, for tests that do not choose when each fault happens."""
 
 import random
 from collections import Counter

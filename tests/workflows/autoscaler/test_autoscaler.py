@@ -43,8 +43,8 @@ async def test_a_host_that_was_not_asked_is_not_lost_however_often_it_is_silent(
 
 
 async def test_a_suspect_is_looked_at_again_when_it_is_to_be_asked(cluster: Cluster) -> None:
-    """Not at the next regular look: dead hosts must be out of the book when their jobs try
-    again.
+    """The second observation comes before the regular one: dead hosts must be out of the ledger
+    when their jobs try again.
     """
     host = await cluster.join()
     cluster.watch.sees((a_silent("h1", age=43.0, unanswered=False),), SILENT)
@@ -58,7 +58,9 @@ async def test_a_suspect_is_looked_at_again_when_it_is_to_be_asked(cluster: Clus
 async def test_a_host_that_is_silent_twice_is_lost_within_seconds_of_the_first_look(
     cluster: Cluster,
 ) -> None:
-    """Its slice is told, and the reason says what was seen."""
+    """The autoscaler signals the loss to the host's slice, with a reason that describes the
+    silence.
+    """
     host = await cluster.join()
     cluster.watch.sees(SILENT, (a_silent("h1", age=61.0, unanswered=True),))
     await cluster.start_autoscaler()
@@ -108,9 +110,7 @@ async def test_the_silence_of_a_former_incarnation_ends_nothing(cluster: Cluster
 async def test_a_lost_host_whose_slice_is_gone_is_told_to_the_scheduler_itself(
     cluster: Cluster,
 ) -> None:
-    """Somebody terminated the slice's workflow: nobody else would ever take the host out of the
-    book.
-    """
+    """The slice's workflow was terminated, so it cannot remove the host from the ledger."""
     host = await cluster.join()
     await cluster.slice(host.host).terminate()
     cluster.watch.sees(SILENT, SILENT)
@@ -126,7 +126,7 @@ async def _is_empty(cluster: Cluster) -> bool:
 
 
 async def test_the_page_of_the_autoscaler_names_its_suspects(cluster: Cluster) -> None:
-    """Between two looks somebody may wonder what it waits for."""
+    """Users can see between two observations why a host is not given up yet."""
     await cluster.join()
     cluster.watch.sees(SILENT)
     autoscaler = await cluster.start_autoscaler()

@@ -31,7 +31,7 @@ async def test_a_gang_gets_exactly_one_slice_from_nothing_and_it_is_given_back(
 
 
 async def test_a_gang_that_waits_is_told_which_slice_is_on_its_way(fleet: FleetCluster) -> None:
-    """Whoever waits for minutes wants to know what for."""
+    """Users who wait for minutes see what they wait for."""
     fleet.platform.boot_delay = 4 * MINUTE
     await fleet.scale(a_group())
     job = await fleet.gang(tasks=4, resources=CHIPS)
@@ -84,8 +84,8 @@ async def test_min_slices_are_there_without_anybody_who_waits(fleet: FleetCluste
 
 
 async def test_min_slices_are_restored_whatever_takes_them_away(fleet: FleetCluster) -> None:
-    """Preempted, broken, vanished, silent, cancelled by somebody: two of them are wanted, so there
-    are two.
+    """A slice can be preempted, broken, silent or cancelled, or its machines can vanish: the group
+    has its minimum of two again each time.
     """
     await fleet.scale(a_cpu_group(min_slices=2, pace=EAGER))
     await fleet.comes_true(lambda: fleet.has(2))

@@ -1,5 +1,5 @@
-"""A slice that is given back: when it is idle, when what runs there has ended, at a deadline, or
-because somebody cancels it.
+"""Slices that are deleted: when they are idle, when their tasks have ended, at a deadline, or
+because of a cancellation.
 """
 
 from datetime import timedelta
@@ -37,7 +37,7 @@ async def gone(fleet: FleetCluster, within: timedelta = HOUR) -> None:
 async def test_an_idle_slice_is_given_back_with_the_reason_of_whoever_wanted_that(
     fleet: FleetCluster,
 ) -> None:
-    """Its hosts are out of the book before its machines are touched."""
+    """Its hosts are out of the ledger before its machines are deleted."""
     await fleet.ready(a_group())
     await fleet.later(5 * MINUTE)
     await fleet.drain(reason="idle for 5m", idle_since=await fleet.now() - 4 * MINUTE)
@@ -113,7 +113,7 @@ async def test_an_idle_slice_that_is_drained_goes_at_once(fleet: FleetCluster) -
 
 
 async def test_at_the_deadline_of_a_drain_what_runs_there_is_stopped(fleet: FleetCluster) -> None:
-    """Not before, and it is told why; then the slice goes without further ado."""
+    """The tasks run until the deadline and are evicted with a reason. Then it is deleted."""
     await fleet.ready(a_cpu_group())
     tenant = await fleet.tenant(wants=some(cpu=1))
     await fleet.drain(reason="the cluster is stopped", deadline=await fleet.now() + 10 * MINUTE)
@@ -191,7 +191,7 @@ async def test_a_job_on_a_slice_that_is_drained_without_a_deadline_runs_to_its_e
 async def test_a_slice_that_is_drained_on_its_way_is_deleted(
     fleet: FleetCluster, state: SliceState
 ) -> None:
-    """Nobody has to wait for machines that nobody wants."""
+    """No user has to wait for machines that are to be deleted."""
     fleet.platform.partial["tpu"] = 3
     fleet.platform.boot_delay = HOUR if state is S.PROVISIONING else timedelta(0)
     await fleet.make(a_group())
@@ -205,8 +205,8 @@ async def test_a_slice_that_is_drained_on_its_way_is_deleted(
 async def test_a_slice_that_is_drained_before_the_platform_has_answered_leaves_nothing(
     fleet: FleetCluster, committed: bool
 ) -> None:
-    """Whether the platform had done it by then, nobody knows: it is asked to delete it in any
-    case.
+    """It is unknown whether the platform has created the machines, so the slice asks it to delete
+    them in any case.
     """
     if committed:
         fleet.platform.lose_next_reply(Verb.CREATE)
@@ -267,9 +267,7 @@ async def test_a_delete_whose_reply_is_lost_or_refused_for_now_is_said_again(
 async def test_a_slice_that_is_cancelled_gives_its_machines_back_before_it_ends(
     fleet: FleetCluster, state: SliceState
 ) -> None:
-    """Cancel in the Web UI means: take it away. A workflow that ended first would leave machines
-    that nobody knows.
-    """
+    """A workflow that ended first would leave machines without an owner."""
     group = a_cpu_group()
     fleet.platform.delete_delay = 10 * MINUTE
     if state is S.REQUESTED:

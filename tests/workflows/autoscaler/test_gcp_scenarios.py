@@ -1,8 +1,8 @@
-"""The nasty scenarios of Google Cloud, by number, as far as workflows decide them: real slices and
-a real autoscaler over the real platform and a fake Google. What the platform alone decides is in
-`tests/platforms/gcp/test_scenarios.py`.
+"""The difficult scenarios of Google Cloud, by number, as far as workflows decide them: real slices
+and a real autoscaler over the real platform and a fake Google.
+`tests/platforms/gcp/test_scenarios.py` has what the platform alone decides.
 
-After each: nobody looks after what is not there, and everything that is there is looked after.
+After each scenario, every machine has a workflow, and every workflow has its machines.
 """
 
 import asyncio
@@ -163,7 +163,7 @@ async def ended(fleet: GoogleCluster, slice_id: str, fault: SliceFault) -> Slice
 async def test_scenario_03_a_control_plane_that_was_away_during_a_creation_goes_on(
     fleet: GoogleCluster, google: FakeGoogle
 ) -> None:
-    """Nobody asked for a second slice meanwhile, and the first is used."""
+    """It does not request a second slice, and the first one is used."""
     google.boot_time(1)
     await fleet.scale(a_group(min_slices=1), **LOOKS)
     slice_id = await first_slice(fleet, S.PROVISIONING)
@@ -180,8 +180,8 @@ async def test_scenario_03_a_control_plane_that_was_away_during_a_creation_goes_
 async def test_scenario_03_a_control_plane_and_a_service_that_were_away_go_on_where_they_were(
     google: FakeGoogle, quick: None, tmp_path: Path, comes_up: bool
 ) -> None:
-    """The deadline passed while nobody was there to see: what has come up meanwhile is used, and
-    what has not is deleted.
+    """The deadline passed in that time. Machines that exist by now are used, and the others are
+    deleted.
     """
     google.boot_time(1 if comes_up else None)
     pace = QUICK.model_copy(update={"boot_timeout": 3 * SECOND})
@@ -244,7 +244,7 @@ async def test_scenario_06_a_stock_out_that_comes_late_sends_those_who_wait_to_t
 async def test_scenario_07_a_quota_is_shown_by_its_name(
     fleet: GoogleCluster, google: FakeGoogle
 ) -> None:
-    """Waiting does not help; somebody has to ask for more, and needs to know of what."""
+    """Waiting does not help: the user has to request more of this quota."""
     google.quota("v5litepod", "spot", "europe-west4", 0, project=fleet.platform.project)
     await fleet.scale(a_group(zones=(A, B)), **LOOKS)
     job = await fleet.gang(tasks=4, resources=CHIPS)
@@ -312,7 +312,7 @@ async def test_scenario_07_what_is_dead_is_deleted_first_and_then_the_quota_is_t
 async def test_scenario_08_a_stock_out_everywhere_is_asked_about_ever_less_often(
     fleet: GoogleCluster, google: FakeGoogle
 ) -> None:
-    """And not at all once nobody wants it any more."""
+    """The autoscaler stops asking when no gang waits any more."""
     google.capacity("*", "v5litepod-16", 0, project=fleet.platform.project)
     await fleet.scale(a_group(zones=(A, B)), **LOOKS)
     tenant = await fleet.tenant_gang(wants=CHIPS)
@@ -336,8 +336,8 @@ async def test_scenario_08_a_stock_out_everywhere_is_asked_about_ever_less_often
 async def test_scenario_09_and_10_taken_back_before_it_was_whole_is_replaced(
     fleet: GoogleCluster, google: FakeGoogle
 ) -> None:
-    """Half of the agents were there already: nothing was given to them, and nothing is left of
-    them.
+    """Half of the agents have reported: no gang was placed on them, and no machine of the slice is
+    left.
     """
     half = True
     fleet.platform.agent_lives = lambda slice_id, worker: not half or worker < 2
@@ -406,7 +406,7 @@ async def test_scenario_14_a_slice_that_does_not_go_away_is_asked_for_until_it_d
 async def test_scenario_16_a_slice_with_three_of_four_agents_is_given_back_whole(
     fleet: GoogleCluster,
 ) -> None:
-    """Three of four hosts of a slice cannot compute; which one was missing is told."""
+    """Three of four hosts of a slice are of no use. The reason names the missing host."""
     fleet.platform.agent_lives = lambda slice_id, worker: worker != 3
     pace = QUICK.model_copy(update={"init_timeout": 2 * SECOND})
     await fleet.scale(a_group(min_slices=1, max_slices=1, pace=pace), **LOOKS)
@@ -419,7 +419,7 @@ async def test_scenario_16_a_slice_with_three_of_four_agents_is_given_back_whole
 async def test_scenario_16_and_17_the_reason_has_the_console_output(
     fleet: GoogleCluster, google: FakeGoogle
 ) -> None:
-    """They are gone with the machine, and nobody has been there to read them."""
+    """The output is deleted with the machine, so the slice stores it."""
     fleet.platform.agent_lives = lambda slice_id, worker: False
     pace = QUICK.model_copy(update={"init_timeout": 2 * SECOND})
     group = vm_group(zones=(A,), machine_type="n2-highmem-8", min_slices=1, max_slices=1, pace=pace)
@@ -468,8 +468,8 @@ async def test_scenario_16_and_17_a_machine_whose_words_cannot_be_had_is_deleted
 async def test_scenario_17_a_group_whose_agents_never_come_is_stopped_and_says_why(
     fleet: GoogleCluster, google: FakeGoogle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After so many in a row no more are bought; somebody who has mended it says so by telling the
-    configuration again.
+    """After several such slices in a row, no more are created until an operator reloads the
+    configuration.
     """
     monkeypatch.setattr(memory, "BREAKS_AFTER", 3)
     fleet.platform.agent_lives = lambda slice_id, worker: False
@@ -517,7 +517,7 @@ async def test_scenario_17_a_group_whose_agents_never_come_is_made_ever_more_rar
 async def test_scenario_18_an_agent_with_another_slice_s_token_is_not_let_in(
     fleet: GoogleCluster,
 ) -> None:
-    """It is of an earlier life of the machine, or of another cluster."""
+    """The agent belongs to an earlier use of the machine, or to another cluster."""
     fleet.platform.agent_lives = lambda slice_id, worker: False
     await fleet.scale(a_group(min_slices=1), **LOOKS)
     slice_id = await first_slice(fleet, S.BOOTSTRAPPING)
@@ -587,8 +587,8 @@ async def test_scenario_18_an_agent_that_is_not_of_the_slice_s_present_life_is_t
 async def test_scenario_19_machines_in_repair_have_a_grace_and_are_then_given_back(
     fleet: GoogleCluster, google: FakeGoogle, monkeypatch: pytest.MonkeyPatch, mended: bool
 ) -> None:
-    """Most repairs take minutes, and what runs there may not notice. One that does not end is a
-    preemption: nobody's fault.
+    """Most repairs take minutes, and tasks can run on. A repair that does not end counts as a
+    preemption, at no cost to the job.
     """
     monkeypatch.setattr(lifecycle, "REPAIR_GRACE", 10 * SECOND)
     await fleet.scale(a_group(min_slices=1, max_slices=1), **LOOKS)
@@ -678,7 +678,7 @@ async def test_scenario_21_a_long_storm_of_refusals_fails_no_workflow_and_loses_
 async def test_scenario_22_a_queued_resource_without_a_node_that_nobody_looks_after_is_deleted(
     fleet: GoogleCluster, google: FakeGoogle
 ) -> None:
-    """It has no hosts that could say whose they are, and would come to life one night."""
+    """No agents can report for it, and Google might create its machines much later."""
     google.capacity(A, "v5litepod-16", 0, project=fleet.platform.project)
     group = a_group(
         max_slices=1, queued=True, pace=QUICK.model_copy(update={"boot_timeout": 2 * SECOND})
@@ -716,7 +716,7 @@ async def test_scenario_22_a_slice_that_nobody_looks_after_is_adopted_and_used(
 async def test_scenario_25_machines_that_come_up_after_their_deadline_do_not_come_back(
     fleet: GoogleCluster, google: FakeGoogle
 ) -> None:
-    """Its delete is under way: agents that report now are nobody's, and the machines are deleted
+    """They are being deleted, so reports of their agents are ignored, and the deletion continues
     until they are gone.
     """
     google.boot_time(None)

@@ -1,7 +1,7 @@
-"""Hours of whatever can go wrong at Google and with the control plane itself: in the end everybody
-is served, what was made is deleted by whoever is left to do it, and nobody else's is touched.
+"""Hours of random faults at Google and of the control plane: in the end all gangs have run, every
+created machine is deleted, and machines of others are unchanged.
 
-A minute of Google's is a second here, and whatever waits for Google waits accordingly.
+A minute of Google's is a second here, and all timeouts for Google are shorter accordingly.
 """
 
 import asyncio
@@ -252,7 +252,7 @@ async def replayed(fleet: GoogleCluster) -> None:
 
 
 def others_are_as_they_were(google: FakeGoogle, project: str) -> bool:
-    """Whether all that was somebody else's, and nothing but that, is there."""
+    """Returns whether exactly the machines of others exist."""
     return sorted(each["name"] for each in google.resources(project)) == sorted(
         name for name, _, _ in FOREIGN
     )
@@ -290,8 +290,8 @@ class Soak:
             self.tenants += [await self.fleet.tenant(asked) for _ in range(count)]
 
     async def passes(self, *, deadly: bool = False) -> None:
-        """A round: those whose slice was lost want another. In a deadly one the control plane is
-        killed in the middle of something, and more goes wrong while it is away.
+        """One round: gangs whose slice was lost request another. In a deadly round, the control
+        plane is killed while it works, and more faults happen while it is away.
         """
         self.rounds += 1
         self.trouble.passes()
@@ -369,7 +369,9 @@ async def explained(soak: Soak) -> AsyncIterator[None]:
 async def test_after_200_faults_over_50_slices_all_are_served_and_google_has_nothing_left_of_them(
     google: FakeGoogle, project: str
 ) -> None:
-    """Created is deleted, whoever died in between: money is lost by what nobody remembers."""
+    """Every created machine is deleted, although processes died in between: a forgotten machine
+    costs money.
+    """
     async with a_cluster(google, project) as fleet:
         fleet.hosts_work = False
         soak = Soak(fleet, google, project)

@@ -178,7 +178,7 @@ async def test_an_autoscaler_that_continues_as_new_all_the_time_loses_no_slice_a
 async def test_an_autoscaler_that_continues_as_new_while_it_closes_down_keeps_the_deadline(
     fleet: FleetCluster,
 ) -> None:
-    """Whoever was given an hour to write a checkpoint has an hour."""
+    """Tasks that have an hour to write a checkpoint keep that hour."""
     await fleet.scale(a_cpu_group(pace=QUICK), observe_interval=SECOND / 5)
     tenant = await fleet.tenant(wants=WHOLE)
     await fleet.until(lambda: tenant.placement)
@@ -199,8 +199,8 @@ async def test_an_autoscaler_that_continues_as_new_while_it_closes_down_keeps_th
 async def test_a_slice_whose_workflow_was_terminated_before_it_had_machines_is_forgotten(
     fleet: FleetCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is nothing to adopt and nobody to report; but somebody waits for it, and the group has
-    room for one.
+    """There are no machines to adopt and no agents that report. A gang waits, and the group may
+    have one slice, so the autoscaler has to create another.
     """
     monkeypatch.setattr(policies, "CENSUS_EVERY", 3)
     monkeypatch.setattr(policies, "LIST_LAG", SECOND)

@@ -63,7 +63,7 @@ async def test_a_paused_autoscaler_neither_asks_nor_gives_back(fleet: FleetClust
 
 
 async def test_what_waited_during_a_pause_is_served_after_it(fleet: FleetCluster) -> None:
-    """Nobody has to ask again."""
+    """The gangs do not have to send their requests again."""
     await fleet.scale(a_cpu_group(pace=EAGER))
     await fleet.autoscaler.signal("pause", PauseScaling())
     tenants = [await fleet.tenant(wants=WHOLE) for _ in range(2)]
@@ -128,7 +128,7 @@ async def _is_paused(fleet: FleetCluster, group: str) -> bool:
 async def test_a_smaller_most_gives_back_the_idle_first_and_lets_the_busy_run(
     fleet: FleetCluster,
 ) -> None:
-    """A reload is no reason to stop anybody's work."""
+    """A reload must not stop running tasks."""
     await fleet.scale(a_cpu_group(max_slices=4, pace=EAGER))
     tenants = await tenants_on(fleet, 4)
     for tenant in tenants[2:]:
@@ -178,7 +178,7 @@ async def test_a_group_that_is_no_longer_in_the_configuration_is_given_back(
 async def test_slices_on_their_way_of_a_group_that_has_gone_are_given_back_too(
     fleet: FleetCluster,
 ) -> None:
-    """They boot for an hour, and nobody waits for them any more."""
+    """They would boot for an hour, and no gang waits for them any more."""
     fleet.platform.boot_delay = HOUR
     await fleet.scale(a_cpu_group(min_slices=2, pace=EAGER))
     await fleet.comes_true(lambda: fleet.has(2, S.PROVISIONING))

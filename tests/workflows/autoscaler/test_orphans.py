@@ -25,7 +25,7 @@ WHOLE = some(cpu=8)
 def machines(
     group: ScaleGroup, slice_id: str = "found-1", cluster: str = "trial", token: str = "its token"
 ) -> SliceRequest:
-    """What somebody asked for, whom nobody remembers."""
+    """A request whose machines exist without a workflow."""
     return SliceRequest(slice_id=slice_id, cluster=cluster, zone=A, token=token, group=group)
 
 
@@ -36,7 +36,7 @@ def machines(
 async def test_machines_whose_workflow_was_terminated_are_adopted_and_work_goes_on(
     fleet: FleetCluster,
 ) -> None:
-    """Terminate in the Web UI must not leak, and must not cost anybody a week's training run."""
+    """A termination in the Web UI must not leak machines, and must not end a long training run."""
     await fleet.scale(a_group(pace=EAGER))
     tenant = await fleet.tenant_gang()
     await fleet.comes_true(lambda: tenant.placement)
@@ -61,7 +61,7 @@ async def _adopted(fleet: FleetCluster, slice_id: str) -> bool:
 
 
 async def test_a_job_notices_nothing_of_its_slice_s_new_workflow(fleet: FleetCluster) -> None:
-    """The agents are the same, in the same life; its program runs to its end, once."""
+    """The agents keep their incarnations, and the program runs to its end once."""
     program = Held()
     fleet.programs["cpu"] = program
     await fleet.scale(a_cpu_group(pace=EAGER), observe_interval=SECOND / 2)
@@ -83,7 +83,7 @@ async def test_a_job_notices_nothing_of_its_slice_s_new_workflow(fleet: FleetClu
 async def test_machines_whose_workflow_was_terminated_while_they_were_deleted_are_deleted(
     fleet: FleetCluster,
 ) -> None:
-    """The platform says that they are going; when they are gone nobody has to look after them."""
+    """The platform lists them as being deleted, so no workflow is needed for them."""
     fleet.platform.delete_delay = 10 * MINUTE
     await fleet.scale(a_cpu_group(pace=EAGER))
     tenant = await fleet.tenant(wants=WHOLE)
@@ -119,7 +119,7 @@ async def test_machines_without_a_token_are_deleted(fleet: FleetCluster) -> None
 
 
 async def test_machines_of_a_known_group_are_taken_in(fleet: FleetCluster) -> None:
-    """They are there, they are ours, and somebody waits."""
+    """The machines exist, belong to this cluster, and a gang waits."""
     await fleet.platform.plant(machines(a_group()))
     await fleet.scale(a_group(min_slices=1))
     await fleet.comes_true(lambda: _adopted(fleet, "found-1"))

@@ -1,6 +1,4 @@
-"""Whatever is wanted and whatever goes wrong, for hours: everybody is served in the end, and not
-one machine is left over.
-"""
+"""Random demand and random faults for hours: finally all gangs have run, and no machine is left."""
 
 from collections.abc import Callable
 from typing import Literal, get_args
@@ -64,7 +62,7 @@ EVENTS = st.builds(
 
 
 class Play:
-    """The cluster, those who want something of it, and what goes wrong."""
+    """The cluster, the gangs that need hosts, and the faults."""
 
     def __init__(self, fleet: FleetCluster) -> None:
         self.fleet = fleet
@@ -116,8 +114,8 @@ class Play:
         self.tenants[tenant.request.key] = (tenant, ticks)
 
     async def go_on(self) -> None:
-        """A tick passes. Those whose slice was lost want another; those who have had their time
-        go.
+        """One tick passes. Gangs whose slice was lost request another; gangs that have run for
+        their time leave.
         """
         self.tick += 1
         for end in [end for at, end in self.until if at == self.tick]:
@@ -149,8 +147,8 @@ class Play:
 async def test_after_hours_of_demand_and_faults_all_are_served_and_nothing_is_left(
     events: list[Event],
 ) -> None:
-    """The three promises at once: nobody forgotten, nothing leaked or doubled, limits kept
-    throughout.
+    """Three promises at once: all gangs get hosts, no machine is leaked or created twice, and the
+    limits hold.
     """
     async with time_skipping_cluster(Forgetful, TenantNotifier) as fleet:
         fleet.hosts_work = False

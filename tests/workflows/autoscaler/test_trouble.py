@@ -28,7 +28,7 @@ S = SliceState
 async def test_a_stock_out_of_70_minutes_in_one_zone_ends_with_the_work_done_in_another(
     fleet: FleetCluster,
 ) -> None:
-    """Google's zones run dry for hours; nobody should have to notice."""
+    """Zones of Google can have no capacity for hours. Users should not notice that."""
     now = await fleet.now()
     fleet.platform.shortages.append(Shortage(zone=A, since=now, until=now + 70 * MINUTE))
     await fleet.scale(a_group(zones=(A, B)))

@@ -59,8 +59,8 @@ async def test_a_failed_program_waits_before_it_is_tried_again(cluster: Cluster)
 async def test_a_job_is_pending_between_its_attempts_and_says_why_there_is_another(
     cluster: Cluster,
 ) -> None:
-    """Its last attempt has ended, the job has not: whoever looks then must not be told that it
-    failed, or that it runs. Lists show the same.
+    """Its last attempt has ended, but the job has not: it must not be shown as FAILED or RUNNING.
+    Lists show the same.
     """
     await cluster.join(program=in_turn(fails, succeeds))
     job = await cluster.submit(max_retries_failure=1)
@@ -278,8 +278,8 @@ async def test_a_program_that_outlives_its_time_limit_has_failed(
 
 
 async def test_a_job_ends_as_its_workflow_does(cluster: Cluster) -> None:
-    """Temporal's own lists and colours mean what they say; and the end carries the status, for
-    whoever has only that.
+    """Temporal's own lists and colours keep their meaning, and the end of the workflow carries the
+    status.
     """
     await cluster.join(program=succeeds)
     good = await cluster.submit("good")
@@ -316,7 +316,7 @@ async def test_a_job_without_success_is_a_failed_workflow(
 
 
 async def test_a_cancelled_job_is_a_cancelled_workflow(cluster: Cluster) -> None:
-    """Whoever presses Cancel in the Web UI sees what they asked for."""
+    """A user who presses Cancel in the Web UI sees CANCELED there."""
     job = await cluster.submit()
     await cluster.waits(job)
     await cluster.cancel(job)

@@ -55,9 +55,7 @@ def orders() -> list[tuple[Message, ...]]:
 def test_in_every_order_of_messages_a_gang_that_asks_has_hosts_or_waits_or_was_withdrawn(
     before: str,
 ) -> None:
-    """A gang to which the scheduler answers "I do not know you" waits for a placement that nobody
-    will make.
-    """
+    """A gang that gets the answer UNKNOWN would wait for ever for a placement."""
     for messages in orders():
         for cut in range(len(messages)):
             ledger, told, withdrawn = a_book(before), [], False

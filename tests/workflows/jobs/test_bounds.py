@@ -1,5 +1,5 @@
-"""Whatever somebody asks for, the scheduler goes on for everybody: no message of its own ever gets
-too large to be sent.
+"""Requests of any size do not stop the scheduler: none of its own messages gets too large to be
+sent.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ def ask(name: str, **changes: object) -> Request:
 
 
 async def _serves_others(cluster: Cluster) -> None:
-    """A job of somebody else's runs, and the scheduler can be asked."""
+    """A job of another user runs, and the scheduler answers queries."""
     status = await cluster.end(await cluster.submit("honest"))
     assert status.state is JobState.SUCCEEDED
     assert (await cluster.snapshot()).total_hosts == 1
@@ -81,8 +81,8 @@ async def test_the_tasks_of_a_job_with_a_huge_constraint_are_answered_and_others
 async def test_many_asks_with_different_huge_constraints_in_one_update_do_not_stop_the_scheduler(
     cluster: Cluster,
 ) -> None:
-    """Whoever speaks to the scheduler without an outbox fills a whole update; each reason is
-    another one.
+    """A client that sends messages without an outbox can fill a whole update, and each request has
+    another reason.
     """
     await cluster.join()
     asks = tuple(Ask(request=ask(f"j{i}", constraints=huge(seed=i))) for i in range(20))
@@ -128,8 +128,8 @@ async def test_a_job_whose_client_checks_nothing_ends_with_what_is_wrong_and_ask
 async def test_gangs_whose_placements_are_too_large_for_one_answer_all_hear_where_they_are(
     cluster: Cluster,
 ) -> None:
-    """Whoever cannot be answered with hosts is told of them by a signal, as those who had to wait
-    are.
+    """A gang whose placement does not fit into the answer gets it by a signal, like a gang that
+    waited.
     """
     await cluster.join(offers=some(cpu=64))
     owner, wants = f"nobody/{'x' * 4_000}", some(cpu=0.1)

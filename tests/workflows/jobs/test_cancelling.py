@@ -1,5 +1,5 @@
-"""Between the request to cancel a job, or one of its tasks, and its end: everybody sees that it is
-cancelled, and until when.
+"""The time from the request to cancel a job, or one of its tasks, to its end: users see that it is
+being cancelled, and until when.
 """
 
 import asyncio
@@ -36,9 +36,7 @@ class Saves:
 async def test_a_job_whose_program_saves_its_work_shows_that_it_is_cancelled_by_whom_and_until_when(
     cluster: Cluster,
 ) -> None:
-    """It showed RUNNING on its page and in lists, as if nobody had cancelled it, and nobody knew
-    how long that would last.
-    """
+    """Without that, its page and lists would show RUNNING for as long as the program saves."""
     saves = Saves()
     host = await cluster.join("rack-7", program=saves.run)
     job = await cluster.submit(grace=GRACE)

@@ -23,7 +23,7 @@ async def runs(cluster: Cluster, job: str) -> bool:
 
 
 async def test_the_children_of_a_failed_job_and_theirs_are_cancelled(cluster: Cluster) -> None:
-    """Nobody waits for their results any more, and they would hold machines for ever."""
+    """Their results are of no use any more, and they would keep hosts for ever."""
     top, below = Held(then=fails), Held()
     await cluster.join(program=by_job({"top": top}, below))
     parent = await cluster.submit("top")
@@ -47,7 +47,7 @@ async def test_the_children_of_a_failed_job_and_theirs_are_cancelled(cluster: Cl
 async def test_a_cancelled_parent_cancels_its_children_also_one_that_waits(
     cluster: Cluster,
 ) -> None:
-    """Whoever cancels an experiment means all of it."""
+    """A user who cancels an experiment cancels all of it."""
     await cluster.join(program=Held())
     parent = await cluster.submit("top")
     children = [await child(cluster, parent, f"child{number}") for number in range(5)]
@@ -105,8 +105,8 @@ async def test_a_child_that_starts_when_its_parent_has_succeeded_runs(cluster: C
 async def test_a_child_registers_with_a_parent_that_has_continued_as_new_meanwhile(
     cluster: Cluster,
 ) -> None:
-    """The run in which it was submitted is closed then, and takes no signal: the parent lives, and
-    so must its child.
+    """The run in which the child was submitted is closed, and accepts no signal. The parent itself
+    still runs, so the child must start.
     """
     top = Held(then=fails)
     await cluster.join(program=by_job({"top": top}, Held()))

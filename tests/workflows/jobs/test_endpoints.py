@@ -24,7 +24,9 @@ async def register(cluster: Cluster, job: str, task: int, attempt: int, name: st
 async def test_an_endpoint_goes_with_its_attempt_and_the_next_one_has_its_own(
     cluster: Cluster, tasks: int
 ) -> None:
-    """A job of one task knows it itself; one of several is told by its tasks."""
+    """A job of one task knows the end of the attempt itself. A job of several tasks learns it from
+    their reports.
+    """
     first, second = Held(then=is_preempted), Held()
     host = await cluster.join(program=in_turn(*[first] * tasks, *[second] * tasks))
     job = await cluster.submit(replicas=tasks)

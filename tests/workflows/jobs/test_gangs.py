@@ -72,7 +72,7 @@ async def _when_all_run(cluster: Cluster, program: Held) -> None:
 async def test_a_gang_is_placed_when_there_is_room_for_all_of_it_and_not_before(
     cluster: Cluster,
 ) -> None:
-    """Half a gang computes nothing and keeps hosts from those who could."""
+    """Half a gang computes nothing, and would keep hosts from other gangs."""
     runs = Held()
     hosts = await cluster.join_slice(program=runs)
     single = await cluster.submit("single", resources=some(cpu=4))
@@ -153,9 +153,7 @@ async def test_a_gang_over_two_slices_is_told_its_slices_and_one_place_to_meet(
 
 
 async def test_a_failure_for_good_ends_the_siblings_who_say_whose_it_was(cluster: Cluster) -> None:
-    """They would wait for the dead task for ever; and whoever looks at one of them must find the
-    culprit.
-    """
+    """They would wait for the dead task for ever. Their reasons name the failed task."""
     runs, culprit = Held(), Held(then=fails)
     await cluster.join_slice(size=3, program=by_index(runs, culprit, runs))
     job = await cluster.gang(tasks=3)
@@ -176,7 +174,7 @@ async def test_a_failure_for_good_ends_the_siblings_who_say_whose_it_was(cluster
 
 
 async def test_a_gang_in_which_one_task_failed_is_tried_again_as_a_whole(cluster: Cluster) -> None:
-    """One failure each, whoever it was; and the story names the culprit."""
+    """The attempt counts as one failure, and its record names the failed task."""
     culprit = Held(then=fails)
     await cluster.join_slice(
         program=by_index(in_turn(Held(), succeeds), in_turn(culprit, succeeds))
@@ -202,8 +200,8 @@ async def test_a_gang_in_which_one_task_failed_is_tried_again_as_a_whole(cluster
 async def test_one_lost_host_bounces_the_whole_gang_and_crashes_in_its_wake_cost_no_failure(
     cluster: Cluster,
 ) -> None:
-    """Programs that compute together crash within seconds when one vanishes, long before anybody
-    knows that its host is gone.
+    """Programs that compute together crash within seconds when one vanishes, long before the loss
+    of its host is known.
     """
     crashes = Held(then=fails)
     program = by_index(crashes, Held(on_cancel=loses_its_host), Held(on_cancel=fails))
@@ -291,7 +289,7 @@ async def is_lost_with_its_incarnation(task: RunTask) -> TaskOutcome:
 
 
 async def leaves(task: RunTask) -> TaskOutcome:
-    """As a host that is told that it will be taken away."""
+    """The end of a task on a host that the platform takes away."""
     return (await is_preempted(task)).model_copy(update={"host_leaves": True})
 
 

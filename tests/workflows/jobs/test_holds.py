@@ -56,7 +56,7 @@ async def test_a_waiting_job_that_is_held_gets_no_host_before_it_is_released(
 async def test_a_released_job_that_has_to_wait_gives_the_schedulers_reason_again(
     cluster: Cluster,
 ) -> None:
-    """What is over is no reason; whoever looks at the page would release it a second time."""
+    """The hold is over. If the page still showed it, users would release the job again."""
     await cluster.join(offers=some(cpu=4))
     job = await cluster.submit(resources=some(cpu=32))
     await cluster.waits(job)
@@ -74,7 +74,7 @@ async def test_a_released_job_that_has_to_wait_gives_the_schedulers_reason_again
 async def test_a_running_job_that_is_held_runs_on_and_is_not_tried_again_before_it_is_released(
     cluster: Cluster,
 ) -> None:
-    """Nobody's work is thrown away by a hold; but nothing of the job starts any more."""
+    """A hold stops no running program, but no further attempt of the job starts."""
     taken_away = Held(then=is_preempted)
     host = await cluster.join(program=in_turn(taken_away, succeeds))
     job = await cluster.submit()

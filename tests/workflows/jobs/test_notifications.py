@@ -110,7 +110,7 @@ async def test_a_webhook_that_refuses_is_not_called_again_and_changes_nothing(
 async def test_the_end_of_a_cancelled_job_is_told_too(
     cluster: Cluster, services: list[Service]
 ) -> None:
-    """Whoever waits for the message must not wait for ever."""
+    """A service that waits for the message must not wait for ever."""
     services.append(service := Service(200))
     await cluster.join(program=Held())
     job = await cluster.submit("train", notify=(service.url,))

@@ -38,7 +38,9 @@ async def _running(cluster: Cluster, name: str, **asked: object) -> str:
 
 
 async def test_a_waiting_job_that_gets_another_band_is_served_in_that(cluster: Cluster) -> None:
-    """Before those who have waited longer in the band it has left, and it keeps its age."""
+    """It is served before jobs that wait longer in its former band, and keeps the time of its
+    submission.
+    """
     first = Held()
     host = await cluster.join(program=by_job({"first": first}))
     running = await _running(cluster, "first")
@@ -150,8 +152,8 @@ async def test_nobody_is_evicted_for_a_job_that_is_not_stronger(
 
 
 async def test_operators_can_switch_eviction_off_and_on(cluster: Cluster) -> None:
-    """Off: the strong wait like everybody else. On again: whoever waits then has its room at
-    once.
+    """While eviction is off, jobs of high priority wait. When it is on again, waiting ones get
+    their hosts at once.
     """
     victim = Held()
     await cluster.join(program=by_job({"batch": in_turn(victim, succeeds)}))
@@ -233,7 +235,7 @@ async def test_a_job_that_is_strengthened_while_it_runs_is_no_victim_any_more(
 async def test_a_victim_that_succeeds_when_it_is_told_to_stop_has_succeeded(
     cluster: Cluster,
 ) -> None:
-    """No result is thrown away, and nobody pays for it."""
+    """Its result is kept, and no retry counts."""
     victim = Held(on_cancel=succeeds)
     await cluster.join(program=by_job({"batch": victim}))
     await cluster.rules(min_run_time=NONE)
@@ -314,8 +316,8 @@ async def test_an_eviction_that_overtakes_the_placement_ends_the_attempt_before_
 
 
 async def test_a_scheduler_that_continues_as_new_forgets_no_notice_and_no_eviction() -> None:
-    """Told by nobody, the one job would wait for ever for a host that it has, and the other would
-    keep a host that is drained.
+    """Without the signals, one job would wait for ever for hosts that it has, and the other would
+    keep a drained host.
     """
     async with dev_server_cluster("limit.historyCount.suggestContinueAsNew=50") as cluster:
         victim = Held()

@@ -76,7 +76,7 @@ async def test_a_cancelled_run_cancels_its_job_and_ends_after_it(cluster: Cluste
 
 
 async def test_a_job_outlives_a_run_that_was_terminated(cluster: Cluster) -> None:
-    """Nobody asked for the end of the job."""
+    """Only the schedule's run was terminated, not the job."""
     program = Held()
     await cluster.join(program=program)
     run = await start(cluster)

@@ -55,9 +55,7 @@ async def test_each_task_has_accounts_of_its_own(cluster: Cluster) -> None:
 
 
 async def test_one_failed_task_ends_the_job_and_its_siblings(cluster: Cluster) -> None:
-    """The result cannot be complete any more; what the others still use is free for somebody
-    else.
-    """
+    """The result cannot be complete any more, and other jobs can use the hosts."""
     runs = Held()
     await cluster.join(program=by_index(runs, fails, runs))
     job = await cluster.submit(replicas=3)
@@ -295,7 +293,7 @@ async def _both_wait_again(cluster: Cluster, job: str) -> bool:
 
 
 async def test_a_job_knows_how_far_its_tasks_are(cluster: Cluster) -> None:
-    """Its status is what users look at; the tasks' own workflows are for those who dig."""
+    """Users look at the status of the job, not at the workflows of its tasks."""
     runs = Held()
     host = await cluster.join(offers=some(cpu=4), program=runs)
     job = await cluster.submit(replicas=2, resources=some(cpu=3))

@@ -45,8 +45,8 @@ async def test_a_job_that_never_fits_ends_after_three_days_and_blocks_no_other(
 async def test_a_job_without_a_timeout_waits_for_ever_and_runs_when_a_host_joins(
     cluster: Cluster, timeout: timedelta | None
 ) -> None:
-    """Ten days without a host are no reason to give up, and the eleventh day needs nobody to submit
-    again. 0 is no timeout.
+    """It still waits after ten days, and runs on the eleventh without another submission. A timeout
+    of 0 is none.
     """
     job = await cluster.submit(scheduling_timeout=timeout)
     await cluster.waits(job)
@@ -147,8 +147,8 @@ async def test_a_placement_that_is_told_late_but_in_time_is_used(cluster: Cluste
 async def test_placements_that_come_twice_late_or_for_another_attempt_change_nothing(
     cluster: Cluster,
 ) -> None:
-    """Messages are delivered at least once; an attempt must not be started twice, nor on a host
-    that nobody gave it.
+    """Messages are delivered at least once. An attempt must not start twice, nor on hosts that it
+    does not have.
     """
     job = await cluster.submit()
     await cluster.waits(job)

@@ -50,7 +50,7 @@ async def test_a_host_is_free_again_after_a_job_that_ended_by_itself(
 
 
 async def test_a_job_cancelled_while_it_waits_is_out_of_the_queue(cluster: Cluster) -> None:
-    """Its place must not be given to it later, when nobody is there to take it."""
+    """The scheduler must not place it later: the job would not use the hosts."""
     runs = Held()
     host = await cluster.join(offers=WHOLE_HOST, program=runs)
     first = await cluster.submit("first", resources=WHOLE_HOST)
@@ -90,7 +90,7 @@ async def test_a_host_is_free_when_the_cancelled_program_is_dead_and_not_before(
 async def test_a_program_that_succeeds_although_it_was_cancelled_has_succeeded(
     cluster: Cluster,
 ) -> None:
-    """No result of a finished task is thrown away, not even that of one nobody wanted any more."""
+    """The result of a finished task is kept, also after a cancellation."""
     runs = Held(on_cancel=succeeds)
     host = await cluster.join(offers=WHOLE_HOST, program=runs)
     job = await cluster.submit(resources=WHOLE_HOST)
@@ -122,7 +122,7 @@ async def test_a_cancellation_that_comes_while_the_host_is_given_back_keeps_the_
 async def test_a_cancellation_that_comes_while_a_failed_attempt_is_given_back_ends_the_job(
     cluster: Cluster,
 ) -> None:
-    """It would have been retried: whoever cancels means that too."""
+    """The job would have been retried, and the cancellation also ends that."""
     host = await cluster.join(offers=WHOLE_HOST, program=fails)
     cluster.outbox.releases.close()
     job = await cluster.submit(resources=WHOLE_HOST, max_retries_failure=5)

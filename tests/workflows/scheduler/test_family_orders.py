@@ -1,5 +1,5 @@
-"""Whatever families of jobs do in whatever order: none lives below a job that ended without
-success, and none runs twice.
+"""Families of jobs in any order of events: no job outlives an ancestor that ended without success,
+and no job runs twice.
 """
 
 import asyncio
@@ -128,7 +128,7 @@ def _is_doomed(job: str, known: dict[str, WorkflowExecutionStatus | None]) -> bo
 async def test_no_child_outlives_an_unsuccessful_job_or_runs_twice_in_any_order(
     steps: list[list[Event]],
 ) -> None:
-    """Nothing would ever end such a child; and a result that two runs write is nobody's."""
+    """Such a child would run for ever, and two runs would write the same result."""
     usual = policies.CHECK_JOBS_EVERY, notifier_activities.LEFT_TO_HOSTS
     policies.CHECK_JOBS_EVERY = notifier_activities.LEFT_TO_HOSTS = SECOND
     try:

@@ -53,8 +53,8 @@ EVENTS = st.builds(
 async def test_every_order_of_submissions_hosts_losses_and_cancellations_leaves_nothing_held(
     events: list[Event],
 ) -> None:
-    """Promise one and two at once: no job without an end, none that ran after its end, no core that
-    belongs to nobody.
+    """Two promises at once: each job ends and does not run after its end, and no core is kept
+    without a job.
     """
     async with time_skipping_cluster() as cluster:
         jobs = await _play(cluster, sorted(events, key=lambda event: event.tick))

@@ -19,7 +19,7 @@ from tests.harness import Cluster, Held, Unreachable, time_skipping_cluster
 
 
 async def _exchange(cluster: Cluster, *messages: Message) -> None:
-    """One batch of somebody else's, for example of a control plane that has died since."""
+    """Sends a batch as another process, for example as a control plane that has died since."""
     await cluster.scheduler.execute_update(
         "exchange", Batch(messages=messages), result_type=Answers
     )
@@ -66,8 +66,8 @@ async def test_a_job_whose_first_placement_died_before_it_heard_of_it_runs_on_th
 
 
 async def test_a_job_that_is_placed_by_a_late_copy_of_its_ask_hears_of_it(cluster: Cluster) -> None:
-    """Nobody listens to the answer to that copy, and the host would be kept for ever for a job that
-    waits for ever.
+    """The answer to that copy is lost, so the host would be kept for ever for a job that waits for
+    ever.
     """
     first = Held()
     host = await cluster.join(offers=some(cpu=1), program=first)

@@ -39,7 +39,7 @@ async def test_the_page_of_a_job_of_several_tasks_that_wait_has_the_code_and_the
 
 
 async def test_the_page_of_a_running_job_says_where_it_runs(cluster: Cluster) -> None:
-    """Before anybody has asked a control plane anything."""
+    """The page shows it without a query to the control plane."""
     runs = Held()
     host = await cluster.join("rack-7", program=runs)
     job = await cluster.submit()
@@ -88,9 +88,7 @@ async def test_a_job_that_ended_without_success_shows_no_traceback_of_iris(
 
 @pytest.mark.parametrize("replicas", [1, 2])
 async def test_a_cancelled_job_shows_no_traceback_of_iris(cluster: Cluster, replicas: int) -> None:
-    """Neither on its page nor on its tasks' pages: whoever cancelled it reads why it ended, and
-    nothing else.
-    """
+    """Its page and its tasks' pages show why it ended, and nothing else."""
     runs = Held()
     host = await cluster.join(offers=some(cpu=replicas), program=runs)
     job = await cluster.submit(replicas=replicas)
@@ -110,7 +108,7 @@ async def test_a_cancelled_job_shows_no_traceback_of_iris(cluster: Cluster, repl
 async def test_the_pages_of_tasks_slices_and_the_scheduler_say_what_they_are_about(
     cluster: Cluster,
 ) -> None:
-    """Whoever follows a link from a job's page finds the same kind of answer."""
+    """The pages to which a job's page links are written in the same way."""
     host = await cluster.join("rack-7")
     job = await cluster.submit(replicas=2)
     await cluster.end(job)

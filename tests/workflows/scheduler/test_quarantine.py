@@ -70,7 +70,9 @@ async def test_three_attempts_in_a_row_close_a_host_and_the_job_runs_elsewhere(
 async def test_a_host_that_waits_for_an_operator_is_the_reason_of_those_who_wait_for_it(
     cluster: Cluster,
 ) -> None:
-    """Even in its machine's next life; and once it is opened again it starts with a clean slate."""
+    """The host stays closed in its next incarnation. When it is opened again, its strikes are
+    forgotten.
+    """
     host = await cluster.join(
         program=in_turn(
             is_not_taken, is_not_taken, is_not_taken, is_not_taken, is_not_taken, succeeds

@@ -30,9 +30,7 @@ def _told(cluster: Cluster) -> list[RefusalCode]:
 
 
 async def test_the_page_of_a_waiting_job_follows_the_reason(cluster: Cluster) -> None:
-    """Nobody asks anything: the page is right by itself a minute after the reason has become
-    another.
-    """
+    """Without any query, the page is right a minute after the reason has changed."""
     job = await cluster.submit(resources=some(cpu=32))
     await cluster.waits(job)
     assert await _says(cluster, job, "**PENDING** (NO_HOSTS) no host has joined the cluster")

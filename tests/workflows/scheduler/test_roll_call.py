@@ -29,7 +29,7 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
 
 
 async def start_anew(cluster: Cluster) -> None:
-    """Somebody terminates the scheduler; a control plane starts another."""
+    """Terminates the scheduler and starts another, as a control plane does."""
     await cluster.scheduler.terminate("by mistake")
     await cluster.start_scheduler(SchedulerStart(cluster=cluster.name, recover=True))
 
@@ -92,12 +92,11 @@ async def _held(cluster: Cluster, count: int) -> bool:
     return (await cluster.snapshot()).held == count
 
 
-async def test_a_scheduler_of_another_version_is_replaced_by_one_that_calls_the_roll(
-    cluster: Cluster,
+async def test_a_scheduler_of_an_earlier_version_is_replaced_by_one_that_recovers_the_ledger(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its history was decided by other rules and cannot be replayed by these; what it knew is asked
-    for again.
-    """
+    """The new version cannot replay the earlier one's history: it queries slices and gangs."""
+    monkeypatch.setattr(serve, "LEDGER_VERSION", serve.LEDGER_VERSION + 1)
     host = await cluster.join(program=Held())
     await cluster.submit("running", user="slice")  # whose job's id looks a little like a slice's
     await cluster.until(lambda: host.taken)
