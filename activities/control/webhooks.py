@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import ssl
+from functools import cached_property
 from urllib.parse import urlsplit
 
 import h11
@@ -35,7 +36,10 @@ class WebhookCalls:
 
     def __init__(self, *, local: bool) -> None:
         self._local = local
-        self._tls = ssl.create_default_context()
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context()  # reading the authorities takes 50 ms
 
     @activity.defn
     async def call_webhook(self, notification: Notification) -> None:

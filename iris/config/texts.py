@@ -111,6 +111,10 @@ def _read_ssh_file(value: str) -> str:
             "has a double quote, a backslash or a dollar sign, which ssh does not take literally"
         )
         raise InvalidValue("file", value, problem, "give the file another name, or link to it")
+    if value.startswith("~") and value[1:2] not in ("", "/"):
+        # ssh and Python both fail if this machine has no such user.
+        problem = "begins with the home directory of another user"
+        raise InvalidValue("file", value, problem, "write the whole path; ~/ is your own")
     return value
 
 

@@ -17,9 +17,12 @@ from typing import Any, NamedTuple, TypeVar
 import psutil
 
 from iris.processes.process import free_ports
+from tests.e2e.forked import Forked, can_fork
 
 T = TypeVar("T")
 
+#: The command `iris`.
+IRIS = (sys.executable, "-m", "iris.cli.main")
 #: Whose jobs the tests' jobs are, whoever runs the tests.
 USER = "ada"
 #: In the environment of every cluster's processes, and so of every agent; no program may see it.
@@ -81,11 +84,13 @@ class Running:
         umask: of the command; -1: that of the tests.
     """
 
+    process: subprocess.Popen[bytes] | Forked
+
     def __init__(
         self,
         arguments: Sequence[str],
         env: dict[str, str],
-        cwd: Path | None,
+        cwd: Path,
         directory: Path,
         *,
         merged: bool = False,
@@ -94,17 +99,23 @@ class Running:
         said = Path(tempfile.mkdtemp(prefix="command-", dir=directory))
         self._out, self._err = said / "out", said / "err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = subprocess.Popen(
-                arguments,
-                env=env,
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT if merged else err,
-                start_new_session=True,
-                preexec_fn=_as_in_a_terminal,
-                umask=umask,
-            )
+            both = out if merged else err
+            if tuple(arguments[:3]) == IRIS and can_fork(arguments[3:], env):
+                self.process = Forked(
+                    arguments[3:], env=env, cwd=cwd, stdout=out, stderr=both, umask=umask
+                )
+            else:
+                self.process = subprocess.Popen(
+                    arguments,
+                    env=env,
+                    cwd=cwd,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=both,
+                    start_new_session=True,
+                    preexec_fn=_as_in_a_terminal,
+                    umask=umask,
+                )
 
     @property
     def out(self) -> str:
@@ -259,9 +270,8 @@ class Cluster:
         dropped = ("IRIS_", "TEMPORAL_", "PYTHONDONTWRITEBYTECODE")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         own = {"IRIS_STATE_DIR": str(self.home), "IRIS_USER": USER, SECRET: "not for programs"}
-        command = [sys.executable, "-m", "iris.cli.main", *arguments]
         return Running(
-            command,
+            [*IRIS, *arguments],
             inherited | own | env,
             cwd or self.work,
             self.home,

@@ -1,5 +1,6 @@
 """Starts shims through the fork server, on the agent's side."""
 
+import atexit
 import json
 import os
 import signal
@@ -67,6 +68,12 @@ class _ForkServer:
         """
         return bool(self._ask(fork_server.SWEEP))
 
+    def end(self) -> None:
+        """Ends the fork server. The shims that it has forked go on."""
+        self._socket.close()
+        self._process.kill()
+        self._process.wait()
+
     def _ask(self, message: bytes, descriptors: Sequence[int] = ()) -> int:
         self._process.send_signal(signal.SIGCONT)  # a job may have stopped it
         socket.send_fds(self._socket, [message], list(descriptors))
@@ -97,8 +104,15 @@ def start_shim(directory: Path, keep: Sequence[int], secrets: Mapping[str, str])
         if _of_this_process is not None:
             with suppress(OSError):
                 return _of_this_process.start_shim(directory, keep, file)
+            _of_this_process.end()
         _of_this_process = _ForkServer()
         return _of_this_process.start_shim(directory, keep, file)
+
+
+@atexit.register
+def _end() -> None:
+    if _of_this_process is not None:
+        _of_this_process.end()
 
 
 def end_escaped() -> None:

@@ -63,7 +63,7 @@ while True:
 #: A wrapper that SIGTERM ends at once, around that program.
 WRAPPED = ("sh", "-c", '"$0" -c "$1"; true', sys.executable, SAVES)
 #: No user of the machine has it.
-UID = 300_000 + os.getpid()
+UID = 4_000_000 + os.getpid()
 
 
 def begun(directory: Path, *argv: str, lease: float = HOUR, **changes: Any) -> Program:

@@ -5,6 +5,7 @@ outlives the session.
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -649,7 +650,7 @@ async def test_a_dump_shows_what_every_python_process_of_the_task_does(
     )
     seen = (await store.get(found.path) or b"").decode()
     assert len(found.pids) == 1
-    assert "inner (busy.py:4)" in seen
+    assert re.search(r"inner \(busy\.py:[234]\)", seen)  # where it was just then
     assert "outer (busy.py:6)" in seen
 
 
