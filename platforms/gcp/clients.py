@@ -159,7 +159,8 @@ async def pages(
 def _options(endpoint: str, credentials: Credentials | None) -> dict[str, Any]:
     plain = endpoint.startswith(_PLAIN)
     options: dict[str, Any] = {"client_options": {"api_endpoint": endpoint}} if endpoint else {}
-    anonymous = AnonymousCredentials() if plain else None  # type: ignore[no-untyped-call]  # the package is untyped
+    # google.auth has no types.
+    anonymous = AnonymousCredentials() if plain else None  # type: ignore[no-untyped-call]
     return {**options, "credentials": credentials or anonymous}
 
 

@@ -88,7 +88,8 @@ class Instances:
 
     async def _inserts_of(self, slice_id: str, zone: str) -> list[compute_v1.Operation]:
         """Returns the operations that create the machine, of those that Google still lists."""
-        link = f"https://www.googleapis.com/compute/v1/projects/{self._project}/zones/{zone}/instances/{slice_id}"
+        path = f"projects/{self._project}/zones/{zone}/instances/{slice_id}"
+        link = f"https://www.googleapis.com/compute/v1/{path}"
         wanted = f'(targetLink = "{link}") AND (operationType = "insert")'
 
         def page(to: Clients, token: str) -> compute_v1.OperationList:

@@ -170,7 +170,8 @@ class RateLimiter:
         is_new = now >= self._pause_end
         if is_new or asked is not None:
             wanted = max(pause, asked or 0.0) if is_new else asked or 0.0
-            self._pause_end = max(self._pause_end, now + wanted * (1 + random.uniform(0, JITTER)))  # noqa: S311
+            jitter = random.uniform(0, JITTER)  # noqa: S311
+            self._pause_end = max(self._pause_end, now + wanted * (1 + jitter))
             self._left, self._at = 0.0, max(self._at, self._pause_end)
         return is_new
 

@@ -77,7 +77,9 @@ class GoogleSecrets:
     def _session(self) -> Session:
         if self._credentials is None and self._endpoint.lower().startswith("http://"):
             return Session()
-        session: Session = AuthorizedSession(self._credentials or self._default[0])  # type: ignore[no-untyped-call]  # the package is untyped
+        # google.auth has no types.
+        credentials = self._credentials or self._default[0]
+        session: Session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
         return session
 
     def _access(self, resource: str) -> bytes:

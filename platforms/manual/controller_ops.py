@@ -165,8 +165,8 @@ class ControllerHost:
             given_up: addresses of hosts that will not come back.
 
         Raises:
-            UnusableMachine: a host may still have a lease; the text names it. The control plane does
-                not run any more.
+            UnusableMachine: a host may still have a lease; the text names it. The control plane
+                does not run any more.
         """
         await self._ask(
             "remove", "stopping the control plane", limit=REMOVE_LIMIT, GIVEN_UP=" ".join(given_up)

@@ -72,8 +72,8 @@ logger = logging.getLogger(__name__)
 #: If the worker that has a workflow cached has died, another worker gets the workflow's next task
 #: after this time.
 STICKY_TIMEOUT = timedelta(seconds=5)
-#: The version of the scheduler's ledger and of its decisions. `docs/upgrading.md` says when to raise
-#: it.
+#: The version of the scheduler's ledger and of its decisions. `docs/upgrading.md` says when to
+#: raise it.
 LEDGER_VERSION = 1
 #: The version of the autoscaler's state and of its decisions, in the same way.
 AUTOSCALER_VERSION = 1

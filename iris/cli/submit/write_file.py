@@ -80,7 +80,8 @@ class _Dumper(yaml.SafeDumper):
     """
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
-        tag = self.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # PyYAML's stubs leave it out
+        # PyYAML's stubs lack the method's types.
+        tag = self.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
         return self.represent_scalar(
             "tag:yaml.org,2002:str" if tag == NULL else tag, text, "|" if "\n" in text else None
         )

@@ -232,7 +232,8 @@ def _unknown(option: str) -> InvalidValue:
 
 def _same_fields(options: JobOptions) -> dict[str, Any]:
     """Returns the fields of `JobSpec` whose options have the values of the fields."""
-    return {field: options[name] for name, field in _SAME.items() if name in options}  # type: ignore[literal-required]
+    given = dict(options)
+    return {field: given[name] for name, field in _SAME.items() if name in given}
 
 
 def _parsed_fields(user: str, options: JobOptions) -> dict[str, Any]:

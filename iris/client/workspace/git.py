@@ -18,7 +18,8 @@ from iris.model.errors import Rejected
 #: The variables of git that are kept. The other variables are removed: hooks of git set variables
 #: that name another repository, and some variables name programs.
 _KEPT_VARIABLES = re.compile(
-    r"GIT_(CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|(KEY|VALUE)_\d+)|EXEC_PATH|CEILING_DIRECTORIES|DISCOVERY_ACROSS_FILESYSTEM)"
+    r"GIT_(CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|(KEY|VALUE)_\d+)|EXEC_PATH|CEILING_DIRECTORIES"
+    r"|DISCOVERY_ACROSS_FILESYSTEM)"
 )
 #: Variables with which git fetches no missing objects and writes no files of the repository. Both
 #: could run programs.

@@ -34,7 +34,8 @@ _TAG = re.compile(
 )
 #: A line of a requirements file that names another file or directory.
 _NAMED_FILE = re.compile(
-    r"(?:-[erc]|--editable|--requirements?|--constraints?)[\s=]*(?P<option>[^\s#;:@+]+)(?=\s|$)|(?P<path>\.{0,2}/[^\s#;]*)"
+    r"(?:-[erc]|--editable|--requirements?|--constraints?)[\s=]*(?P<option>[^\s#;:@+]+)(?=\s|$)"
+    r"|(?P<path>\.{0,2}/[^\s#;]*)"
 )
 
 
