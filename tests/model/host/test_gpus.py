@@ -13,7 +13,7 @@ from iris.model.host.resources import Device, DeviceKind, parse_device
 QUERIED = """\
 0, GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77, NVIDIA A100-SXM4-40GB, 40960, 00000000:36:00.0, Disabled
 1, GPU-e91edf3b-b297-37c1-a2a7-7601c3238fa2, NVIDIA A100-SXM4-40GB, 40960, 00000000:3B:00.0, Enabled
-"""  # noqa: E501
+"""
 LISTED = """\
 GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77)
 GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-e91edf3b-b297-37c1-a2a7-7601c3238fa2)

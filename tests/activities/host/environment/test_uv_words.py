@@ -22,7 +22,7 @@ NO_SOLUTION = """\
 error: No solution found when resolving dependencies
   cause: Because foo was not found in the package registry and you require foo, we can conclude that your requirements are
          unsatisfiable.
-"""  # noqa: E501
+"""
 BUILD = """\
 Resolved 1 package in 1ms
    Building p @ file:///work
@@ -36,7 +36,7 @@ error: Failed to build `p @ file:///work`
          ModuleNotFoundError: No module named 'nope'
 
 hint: This error likely indicates that `p@1` depends on `nope`, but doesn't declare it as a build dependency.
-"""  # noqa: E501
+"""
 
 ADVISED = """\
 error: Failed to build `study @ file:///work`
@@ -52,7 +52,7 @@ error: Failed to build `study @ file:///work`
          For example, if you're using pip, instead of https://github.com/user/proj/archive/master.zip use git+https://x
 
 hint: Build failures usually indicate a problem with the package or the build environment
-"""  # noqa: E501
+"""
 PIP_NOTICE = """\
 ERROR: Could not find a version that satisfies the requirement foo (from versions: none)
 ERROR: No matching distribution found for foo
