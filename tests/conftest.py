@@ -23,7 +23,7 @@ sys.dont_write_bytecode = False
 # The percentage of the examples of each property (`tests.strategies.examples`): `make test-long`
 # tries all. No deadline: the machine that runs the tests may be slow. The same examples at each
 # run, so a change fails by its own fault; `explore` looks for others.
-settings.register_profile("quick", max_examples=25, deadline=None, derandomize=True)
+settings.register_profile("quick", max_examples=10, deadline=None, derandomize=True)
 settings.register_profile("thorough", max_examples=100, deadline=None, derandomize=True)
 settings.register_profile("explore", max_examples=100, deadline=None)
 settings.load_profile("quick")

@@ -13,6 +13,8 @@ import pytest
 from tests.e2e.cluster import USER, Cluster, eventually
 from tests.e2e.jobs.held_answers import held_answers
 
+pytestmark = pytest.mark.long
+
 
 @contextmanager
 def no_control_plane(cluster: Cluster) -> Iterator[None]:
@@ -34,10 +36,7 @@ def is_accepted(cluster: Cluster, job: str) -> bool:
     )
 
 
-LONG = pytest.mark.long
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=LONG)])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_ends_right_after_the_acceptance_names_its_job(
     cluster: Cluster, number: signal.Signals
 ) -> None:
@@ -75,7 +74,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize(
     "command",
-    ["submit", "batch", *(pytest.param(each, marks=LONG) for each in ("job file", "rerun"))],
+    ["submit", "batch", "job file", "rerun"],
 )
 def test_ctrl_c_during_the_submission_waits_for_the_answer(cluster: Cluster, command: str) -> None:
     """The service may have accepted the job, which then runs: the command must know before it
@@ -118,7 +117,6 @@ def test_a_second_ctrl_c_does_not_wait_and_says_how_to_find_out(cluster: Cluster
     cluster.iris("wait", "twice")
 
 
-@pytest.mark.long
 def test_a_second_ctrl_c_does_not_count_the_job_without_an_answer(cluster: Cluster) -> None:
     """The same job "may have been accepted" and "was not submitted": these contradict each
     other.
@@ -140,7 +138,7 @@ def test_a_second_ctrl_c_does_not_count_the_job_without_an_answer(cluster: Clust
 
 @pytest.mark.parametrize(
     "command",
-    ["batch", *(pytest.param(each, marks=LONG) for each in ("job file", "rerun", "schedule"))],
+    ["batch", "job file", "rerun", "schedule"],
 )
 def test_sigterm_ends_every_submission_as_ctrl_c_does(cluster: Cluster, command: str) -> None:
     """It ended all but the submission of one job at once, without the names of what the service had
@@ -179,7 +177,6 @@ def test_sigterm_ends_every_submission_as_ctrl_c_does(cluster: Cluster, command:
         cluster.iris("wait", "held-back")
 
 
-@pytest.mark.long
 def test_a_schedule_whose_creation_is_interrupted_is_named(cluster: Cluster) -> None:
     """Otherwise it starts jobs that nobody expects."""
     create = (
@@ -203,7 +200,6 @@ def test_a_schedule_whose_creation_is_interrupted_is_named(cluster: Cluster) -> 
     cluster.iris("schedule", "delete", "held-schedule")
 
 
-@pytest.mark.long
 def test_a_submission_with_json_prints_the_job_although_it_is_interrupted(cluster: Cluster) -> None:
     """Programs read standard output."""
     with held_answers(cluster.address, f"/job/{USER}/held-json") as held:
