@@ -13,7 +13,7 @@ from temporalio.testing import ActivityEnvironment
 
 from iris.activities.control.notifier import PATIENT_ATTEMPTS, Notifier
 from iris.messages.scheduler import EvictionNotices, Owner, Owners, Signalled, SnapshotPage
-from iris.messages.wire import RepeatedCheck
+from iris.messages.wire import RepeatedCheck, Repetition
 from iris.model import names
 from iris.scheduling.placement.preemption import Eviction
 
@@ -24,6 +24,8 @@ FULL = RPCError(
 BUSY = RPCError("namespace rate limit exceeded", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+#: A check that the service does not repeat.
+ONCE = Repetition(every=timedelta(0), longest=timedelta(0))
 RUN = "01890000-0000-7000-8000-000000000000"
 
 
@@ -124,6 +126,6 @@ async def test_the_hosts_of_a_terminated_job_are_free_only_after_their_lease(
     environment = ActivityEnvironment()
     environment.info = replace(environment.info, current_attempt_scheduled_time=NOW)
     check = Notifier(cast(Client, server)).check_jobs
-    gone = await environment.run(check, RepeatedCheck(cluster="lab"))
+    gone = await environment.run(check, RepeatedCheck(cluster="lab", repetition=ONCE))
 
     assert bool(gone.keys) is is_free
