@@ -2,7 +2,7 @@
 
 Four independent conditions stop requests: a used-up quota, a zone without stock, slices that fail
 while they are provisioned, and short-lived slices. The end of one condition does not end another.
-`iris.autoscaling.memory` remembers the events that cause these conditions.
+`iris.autoscaling.past_failures` remembers the events that cause these conditions.
 
 A quota that counts in a zone or region does not stop requests in the group's other zones
 (`iris.autoscaling.quotas`).
@@ -36,8 +36,8 @@ CHURN_LEVELS = ((0.8, 0.0), (0.5, 0.1), (0.2, 0.5))
 #: them back.
 CHURN_KEEPS = 0.5
 
-#: The zones without stock, by zone and kind (`kind_of`).
-Stock = Mapping[tuple[str, str], StockedOut]
+#: The stock-outs, by zone and kind of machine (`kind_of`).
+StockOuts = Mapping[tuple[str, str], StockedOut]
 
 
 class Churn(NamedTuple):
@@ -94,7 +94,7 @@ def kind_of(group: ScaleGroup) -> str:
     return f"{group.type}:{machine}:{tier}"
 
 
-def out_of_stock(memory: Memory, now: datetime) -> Stock:
+def out_of_stock(memory: Memory, now: datetime) -> StockOuts:
     """Returns the zones that are out of stock now, by zone and kind."""
     return {(each.zone, each.kind): each for each in memory.stocked_out if each.until > now}
 
@@ -136,7 +136,7 @@ def next_token(times: Iterable[datetime], most: int, now: datetime) -> datetime 
 def group_availability(
     group: ScaleGroup,
     remembered: GroupMemory,
-    stock: Stock,
+    stock: StockOuts,
     requested: Iterable[SliceFacts],
     total: int,
     now: datetime,
@@ -211,7 +211,7 @@ def _churning(remembered: GroupMemory, now: datetime) -> GroupAvailability | Non
 
 
 def _without_stock(
-    group: ScaleGroup, stock: Stock, used_up: Mapping[str, UsedUp]
+    group: ScaleGroup, stock: StockOuts, used_up: Mapping[str, UsedUp]
 ) -> GroupAvailability | None:
     kind = kind_of(group)
     empty = [

@@ -15,7 +15,7 @@ from iris.model.job.requests import Request
 from iris.model.slice.scaling import Availability, GroupStatus, Outlook
 from iris.model.slice.status import SliceState
 from iris.scheduling.placement.catalog import Catalog
-from iris.scheduling.placement.feasibility import no_scale_group
+from iris.scheduling.reasons.why_waiting import no_scale_group
 
 #: The most characters of a text. Longer texts are cut, because they are table cells.
 LONGEST = 300

@@ -7,7 +7,7 @@ from datetime import datetime
 from iris.autoscaling import sizes
 from iris.autoscaling.availability import (
     CHURN_WINDOW,
-    Stock,
+    StockOuts,
     clock,
     describe_stock_out,
     describe_used_up,
@@ -17,7 +17,8 @@ from iris.autoscaling.availability import (
     next_token,
     within_minute,
 )
-from iris.autoscaling.inventory import Shrinking, SliceInventory
+from iris.autoscaling.idle_slices import Shrinking, shrink
+from iris.autoscaling.inventory import SliceInventory
 from iris.autoscaling.packing import PlannedSlice, Pool, Supply
 from iris.autoscaling.quotas import exhausted
 from iris.model.slice.scale_groups import ScaleGroup
@@ -44,7 +45,7 @@ class GroupScaler:
         group: ScaleGroup,
         inventory: SliceInventory,
         memory: Memory,
-        stock: Stock,
+        stock: StockOuts,
         now: datetime,
         *,
         promised: ScaleGroup,
@@ -138,8 +139,8 @@ class GroupScaler:
             ups = (*self.remembered.scale_ups, *(self.now for _ in self.creates))
             self.token_at = next_token(ups, self.most_per_minute, self.now)
         claimed = (slice.facts.id for slice in self.idle if slice.gangs and slice.facts is not None)
-        self.shrinking = self.inventory.shrink(
-            claimed, bool(wanted or self.creates), self.remembered, self.now
+        self.shrinking = shrink(
+            self.inventory, claimed, bool(wanted or self.creates), self.remembered, self.now
         )
 
     @property

@@ -1,40 +1,21 @@
-"""Sorts a scale group's slices by their use, and selects the slices to delete."""
+"""Sorts a scale group's slices by their use, and selects the slices to delete at once: broken ones,
+and those beyond the maximum.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
-from typing import NamedTuple
 
-from iris.autoscaling.availability import (
-    CHURN_KEEPS,
-    churn,
-    churn_eases,
-    clock,
-    next_token,
-    within_minute,
-)
 from iris.autoscaling.packing import PlannedSlice
 from iris.model.slice.scale_groups import ScaleGroup, SliceType
-from iris.model.slice.scaling import Drain, GroupMemory, Wanted
+from iris.model.slice.scaling import Drain, Wanted
 from iris.model.slice.status import SliceFacts, SliceState
-from iris.model.units import format_duration
 
 _S = SliceState
 #: The states of coming slices. Slices of the lowest number are ready first. A READY slice is coming
 #: until the scheduler has computed the demand with it.
 _COMING = {_S.READY: 0, _S.BOOTSTRAPPING: 1, _S.PROVISIONING: 2, _S.REQUESTED: 3}
 _LEAVING = frozenset({_S.FAILED, _S.DELETING})
-
-
-class Shrinking(NamedTuple):
-    """The decision about a group's idle slices."""
-
-    #: The idle slices to delete.
-    drains: tuple[Drain, ...] = ()
-    #: Why the other idle slices are kept.
-    kept: str = ""
-    #: When `kept` may change; None if only an event changes it.
-    until: datetime | None = None
 
 
 class SliceInventory:
@@ -98,60 +79,6 @@ class SliceInventory:
     def alive(self) -> int:
         """The number of slices that are usable or will be."""
         return len(self.coming) + len(self.busy) + len(self.idle)
-
-    def shrink(
-        self, claimed: Iterable[str], growing: bool, remembered: GroupMemory, now: datetime
-    ) -> Shrinking:
-        """Selects the slices to delete because they have been idle for long enough, the longest
-        idle first.
-
-        Args:
-            claimed: the ids of idle slices that a waiting gang needs together with other slices.
-            growing: whether the group needs new slices.
-        """
-        group = self.group
-        if group is None:
-            return Shrinking()
-        claimed = set(claimed)
-        idle = [each for each in self.idle if each.id not in claimed]
-        spare = min(
-            len(self.busy) + len(self.idle) - group.min_slices, len(idle) - group.buffer_slices
-        )
-        if not idle:
-            return Shrinking()
-        if growing:
-            return Shrinking(kept="new slices are needed")
-        if spare <= 0:
-            least = (
-                f"min_slices {group.min_slices}"
-                if group.min_slices
-                else f"buffer_slices {group.buffer_slices}"
-            )
-            return Shrinking(kept=least)
-        delay = group.pace.scale_down_delay
-        ripe = [each for each in idle if self.idle_since[each.id] + delay <= now][:spare]
-        until = min(
-            (end for each in idle if (end := self.idle_since[each.id] + delay) > now), default=None
-        )
-        if not ripe:
-            return Shrinking(kept=f"to be deleted {clock(until)}" if until else "", until=until)
-        if (lives := churn(remembered.lives, now)).share >= CHURN_KEEPS:
-            died = f"{lives.short} of {lives.of} recent slices were short-lived"
-            return Shrinking(kept=died, until=churn_eases(remembered.lives, now))
-        most = group.pace.scale_downs_per_minute
-        tokens = max(0, most - len(within_minute(remembered.scale_downs, now)))
-        if len(ripe) > tokens:
-            until = next_token((*remembered.scale_downs, *(now for _ in ripe[:tokens])), most, now)
-        drains = tuple(
-            Drain(
-                slice_id=each.id,
-                reason=f"idle for {format_duration(now - self.idle_since[each.id])}",
-                idle_since=now - delay,
-            )
-            for each in ripe[:tokens]
-        )
-        kept = f"scale_downs_per_minute {most}" if len(ripe) > tokens else ""
-        return Shrinking(drains, kept, until)
 
     def could_idle(self, drained: int) -> bool:
         """Returns whether slices would be deleted if they became idle. No event reports that a

@@ -81,7 +81,7 @@ class Silent(Frozen):
     incarnation: str
     #: Seconds since the last report or answer; None if the server has no report.
     age: float | None = None
-    #: Whether it was pinged and did not answer.
+    #: Whether the host did not answer a ping.
     unanswered: bool = False
 
     @property

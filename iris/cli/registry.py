@@ -42,7 +42,8 @@ JOB_COMMANDS = {
     "priority": CommandPlace("jobs.commands", "priority",
         "Move jobs to another priority band."),
 }
-#: The commands of `iris job`. Two have other names there, because other nouns have them, too.
+#: The commands of `iris job`. `iris jobs` and `iris status` are `iris job list` and `iris job show`
+#: there, as in the other groups (`iris host list`, `iris host show`).
 _JOB_GROUP = {
     **{{"jobs": "list", "status": "show"}.get(name, name): place
        for name, place in JOB_COMMANDS.items()},

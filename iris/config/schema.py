@@ -114,7 +114,7 @@ class ManualPlatform(Section):
 
 
 class LocalPlatformConfig(Section):
-    """Processes on this machine that simulate machines."""
+    """The section of the local platform, whose machines are processes on this machine."""
 
 
 class PlatformConfig(Section):

@@ -92,8 +92,8 @@ class FleetReport(Frozen):
     unowned: tuple[SliceObservation, ...] = ()
     #: Zones that could not be listed, with the reason.
     unreachable: dict[str, str] = Field(default_factory=dict)
-    #: The ids of all slices that have a workflow; None if they were not requested, or are as
-    #: expected.
+    #: The ids of all slices that have a workflow; None if the autoscaler did not ask for the ids,
+    #: or if they are the expected ones.
     owned: tuple[str, ...] | None = None
     #: The hosts of READY slices that the scheduler's ledger does not have; None if slices and
     #: ledger were not compared.
@@ -153,7 +153,8 @@ class ObserveFleet(Frozen):
     census: bool = False
     #: Whether to compare the READY slices with the scheduler's ledger.
     ledger: bool = False
-    #: How the activity observes until a report has news; None if it observes once.
+    #: How often the activity repeats the observation until something has changed; None if it
+    #: observes once.
     patience: Patience | None = None
 
 

@@ -39,7 +39,7 @@ class ChildStart(Frozen):
 
 
 class Registration(Frozen):
-    """The answer to a child job that starts."""
+    """The result of the registration of a child job with its parent."""
 
     #: Why the job must not start; empty if it may.
     refusal: str = ""

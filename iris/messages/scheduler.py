@@ -220,12 +220,14 @@ class SchedulerStart(Frozen):
     ledger: LedgerState = LedgerState()
     #: The keys of placements that the ledger has and that their owners have not received yet.
     noticed: tuple[str, ...] = ()
-    #: Other placements that their owners have not received yet.
+    #: The placements that their owners have not received yet and that the ledger does not have, or
+    #: has in another version.
     notices: tuple[Placement, ...] = ()
     #: The keys of placements in the ledger whose owners have not received their eviction yet, by
     #: the reason of the eviction.
     evicted: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    #: Other evictions that the owners have not received yet.
+    #: The evictions that their owners have not received yet, of placements that the ledger no
+    #: longer has. `evicted` has those of placements in the ledger.
     evictions: tuple[Eviction, ...] = ()
     #: The code of the last reason that the waiting gangs of each shape received, by the shape as
     #: short text.

@@ -49,7 +49,7 @@ class SliceInput(Frozen):
     reports: tuple[HostReady | HostLost | CloudState | Drain, ...] = ()
     #: The request to the platform; None if the slice's machines joined by themselves.
     request: SliceRequest | None = None
-    #: Whether the machines were found without a workflow: they exist, and are not requested.
+    #: Whether the machines existed before this workflow. The workflow then requests no machines.
     adopted: bool = False
     facts: SliceFacts | None = None
     #: The order to delete the slice when its tasks have ended, or at a deadline; None if there is

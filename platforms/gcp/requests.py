@@ -44,9 +44,10 @@ GPU_BOOT_IMAGE = (
     "common-cu129-ubuntu-2404-nvidia-580"
 )
 MIN_DISK_GB = 10
-#: The maximum size in bytes of one metadata value, and of all metadata of a machine.
+#: The maximum size of one metadata value, in bytes.
 #: Source: cloud.google.com/compute/docs/metadata/setting-custom-metadata#limitations
 MAX_METADATA_VALUE = 256 * 1024
+#: The maximum size of all metadata of a machine, in bytes. The source is the same.
 MAX_METADATA = 512 * 1024
 #: The names that both APIs accept (RFC 1035).
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")

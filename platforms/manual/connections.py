@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import asyncssh
 
 from iris.platforms.base import BadConfig, PlatformError, Unavailable
-from iris.platforms.manual.logins import Logins
+from iris.platforms.manual.login_limits import Logins
 from iris.platforms.manual.secret_files import SecretFiles
 from iris.platforms.manual.settings import HostAccess, ManualSettings, jump_of
 

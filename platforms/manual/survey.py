@@ -38,7 +38,7 @@ LEAST_DISK = GIB // 4
 class Surveyed(NamedTuple):
     """The result of the survey of one machine."""
 
-    #: The machine as a host; None if it cannot be one.
+    #: The hardware of the machine; None if the machine cannot be a host.
     report: MachineReport | None
     #: The reason why it cannot be a host, or facts that its user should know.
     notes: tuple[str, ...] = ()

@@ -42,7 +42,8 @@ HOLD = timedelta(seconds=60)
 _ROOT = "/computeMetadata/v1/"
 _FLAVOR = {"Metadata-Flavor": "Google"}
 
-#: The layout of a host's chips by their number, if the metadata does not give it.
+#: The default layout of the TPU chips of a host, by their number. It is used if the metadata has no
+#: layout.
 _BOUNDS = {1: "1,1,1", 4: "2,2,1", 8: "2,4,1"}
 
 

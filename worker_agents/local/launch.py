@@ -41,7 +41,8 @@ from iris.worker_agents.local.cluster import (
 )
 from iris.worker_agents.local.local_machines import AGENT_STOP_TIMEOUT, LocalMachines
 
-#: The time limit for a stop: a supervisor stops agents, control plane and server one after another.
+#: The time limit for the stop of a local cluster. Its supervisor stops the agents, then the control
+#: plane, then the server.
 STOP_TIMEOUT = AGENT_STOP_TIMEOUT + 2 * CHILD_STOP_TIMEOUT
 #: The time limit for a restart: after it, the supervisor has replaced the control plane, or the
 #: new ones have died repeatedly.

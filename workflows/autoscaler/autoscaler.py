@@ -19,7 +19,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from iris.activities.control.observe import FleetObserver
 from iris.activities.control.recovery import RecoveryQueries
-from iris.autoscaling import memory, missing_hosts, plan
+from iris.autoscaling import missing_hosts, past_failures, plan
 from iris.autoscaling.liveness import HELD, OBSERVE_INTERVAL, Silent, lost_hosts, next_observation
 from iris.messages.autoscaler import (
     AutoscalerStart,
@@ -134,7 +134,7 @@ class AutoscalerWorkflow:
 
     @workflow.signal(description="The cluster's configuration")
     def configure(self, settings: ScalingSettings) -> None:
-        self._memory = memory.reconfigured(
+        self._memory = past_failures.reconfigured(
             self._memory, self._settings.groups if self._settings else (), settings.groups
         )
         self._settings = settings
@@ -228,7 +228,7 @@ class AutoscalerWorkflow:
             made = await asyncio.gather(
                 *(self._slices.create(settings, create, wanted.as_of) for create in plan.creates)
             )
-            self._memory = memory.named(self._memory, made)
+            self._memory = past_failures.named(self._memory, made)
             await asyncio.gather(*(self._slices.drain(drain) for drain in plan.drains))
         if plan.outlooks != self._outlooks or (plan.outlooks and not wanted.informed):
             self._outlooks = plan.outlooks
@@ -240,7 +240,7 @@ class AutoscalerWorkflow:
             facts = self._reported_facts.popleft()
             before = self._slices.known.get(facts.id)
             group = self._group(facts.group)
-            self._memory = memory.learn(self._memory, group, facts, before, facts.changed_at)
+            self._memory = past_failures.learn(self._memory, group, facts, before, facts.changed_at)
             self._slices.update(facts)
 
     def _group(self, name: str) -> ScaleGroup | None:
@@ -400,7 +400,7 @@ class AutoscalerWorkflow:
                 slice_id=found.slice_id,
                 reason=reason,
             )
-            self._memory = memory.record(self._memory, action)
+            self._memory = past_failures.record(self._memory, action)
             if not found.token:
                 await self._slices.drain(
                     Drain(slice_id=found.slice_id, reason=reason, deadline=workflow.now())

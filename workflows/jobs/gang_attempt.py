@@ -30,8 +30,9 @@ from iris.workflows import policies
 #: The most bytes of activity inputs that one workflow task starts. Each input carries the command
 #: and its environment, and all inputs go in one request, which Temporal limits to 4 MiB.
 START_BYTES = 2 * MIB
-#: The pause between two such workflow tasks.
-BREATH = timedelta(milliseconds=1)
+#: The pause after `START_BYTES` of activities were started. Another workflow task starts the next
+#: ones.
+START_PAUSE = timedelta(milliseconds=1)
 _NOT_STARTED = TaskOutcome(state=TaskState.KILLED, reason="cancelled")
 
 
@@ -78,7 +79,7 @@ class GangAttempt:
         try:
             for place in range(len(self._seats)):
                 if place and place % at_once == 0:
-                    await workflow.sleep(BREATH)
+                    await workflow.sleep(START_PAUSE)
                 running.append(self._start(place))
                 self._ends.append(asyncio.create_task(self._end_of(running[place], place)))
             await self._until_decided()

@@ -66,7 +66,7 @@ MAX_REPLAY = 10_000_000
 #: The pause between two `demand` signals to the autoscaler.
 WAKE_EVERY = timedelta(seconds=1)
 #: The pause after a pass that stopped at its limit. It ends the workflow task.
-BREATH = timedelta(milliseconds=1)
+START_PAUSE = timedelta(milliseconds=1)
 News = TypeVar("News", Notices, EvictionNotices)
 Notice = TypeVar("Notice", Placement, Eviction)
 
@@ -116,7 +116,7 @@ class SchedulerWorkflow:
             elif self._unsettled:
                 self._settle()
                 if self._unsettled and not self._notices and not self._spent():
-                    await workflow.sleep(BREATH)
+                    await workflow.sleep(START_PAUSE)
             else:
                 await self._wait()
         for task in beside:

@@ -50,7 +50,7 @@ from iris.activities.host.runtimes.cleanup.leftover_processes import AttemptFile
 from iris.activities.host.runtimes.process import job_users
 from iris.activities.host.runtimes.program import Exit, FirstEnd, Program, Root, Running
 from iris.messages.task import RunTask
-from iris.model.host import faults
+from iris.model.host import exit_codes
 from iris.model.job.attempts import TaskOutcome
 from iris.model.job.secrets import LEAST_MASKED
 from iris.model.states import TaskState
@@ -528,7 +528,7 @@ class Attempt:
         if time.time() - first.at < TELL_AFTER.total_seconds():
             return
         self._told_of_rest = True
-        end, grace = faults.explain(first.status).reason, format_duration(self.task.grace)
+        end, grace = exit_codes.explain(first.status).reason, format_duration(self.task.grace)
         left = f"the program {end}, and processes that it has started still run"
         self._logs.say(f"{left}: they have {grace} to end (--grace), then SIGTERM and SIGKILL")
         self._heartbeat.prepares(left)

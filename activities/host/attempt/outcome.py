@@ -13,7 +13,8 @@ from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.cleanup.links import Replaced
 from iris.activities.host.runtimes.process.job_users import USERS_FAULT
 from iris.activities.host.runtimes.program import Exit, Started
-from iris.model.host.faults import BEYOND_THE_HOST, Fault, error_line, explain, recognise
+from iris.model.host.exit_codes import explain
+from iris.model.host.faults import BEYOND_THE_HOST, Fault, error_line, recognise
 from iris.model.host.gpus import GPU_FAULT
 from iris.model.job.attempts import TaskOutcome
 from iris.model.states import TaskState

@@ -148,7 +148,7 @@ class HostSecrets:
     manager: Callable[[], SecretManager] = field(default=_no_manager, repr=False)
     #: The agent's environment. Its values do not show when this object is printed.
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
-    #: The agent's own directories and files, which no job gets.
+    #: The agent's own directories and files. No job may use a file in them as a secret.
     own: Sequence[Path] = ()
     #: The values that submitters have sealed.
     sealed: SealedValues = field(default_factory=SealedValues, repr=False)

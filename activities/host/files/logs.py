@@ -63,9 +63,9 @@ class _Position(BaseModel):
 
     #: The number of stored chunks.
     stored: int = 0
-    #: The number of bytes of each file that these chunks contain.
+    #: The number of bytes of each file that the stored chunks contain.
     offsets: dict[Stream, int] = Field(default_factory=dict)
-    #: The size of these chunks, in bytes.
+    #: The total size of the stored chunks, in bytes.
     size: int = 0
     #: Whether the log has reached its size limit.
     full: bool = False

@@ -14,7 +14,7 @@ from iris.cli.show.jobs import JOBS
 from iris.cli.show.messages import confirm
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user, job_and_run
-from iris.client.jobs.client import CancelRequest
+from iris.client.jobs.client import CancelAnswer
 from iris.client.jobs.lists import JobFilter
 from iris.client.jobs.rows import JobRow
 from iris.model import names
@@ -233,7 +233,7 @@ async def _cancel_job(
     return _message(shown, request) + with_them
 
 
-def _message(name: str, request: CancelRequest) -> str:
+def _message(name: str, request: CancelAnswer) -> str:
     if request.ended is not None:
         return f"{name} has ended already ({request.ended})"
     return f"cancelling {name} (grace period {format_duration(request.grace)})"

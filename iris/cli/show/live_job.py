@@ -89,7 +89,7 @@ class LiveJob:
 
 
 class AboveBlock:
-    """A printer of lines above a block."""
+    """Prints log lines above the block that shows a job's progress (`LiveBlock`)."""
 
     def __init__(self, printer: LinePrinter, block: LiveBlock) -> None:
         self._printer, self._block = printer, block

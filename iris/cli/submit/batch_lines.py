@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iris.cli.submit.draft import plan_job
+from iris.cli.submit.job_from_options import plan_job
 from iris.cli.submit.options import job_command, parse_words
 from iris.client.build.draft import PlannedJob
 from iris.client.jobs.submit.dependencies import among

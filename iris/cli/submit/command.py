@@ -15,8 +15,8 @@ from iris.cli.interrupts import created, nothing_yet, run
 from iris.cli.parameters import TEXT, cluster_option, json_option
 from iris.cli.run import iris_command, selected
 from iris.cli.show.messages import print_json
-from iris.cli.submit.draft import plan_job
 from iris.cli.submit.input_file import read_whole
+from iris.cli.submit.job_from_options import plan_job
 from iris.cli.submit.options import SPEC_OPTIONS, JobCommand, spec_options
 from iris.cli.submit.prepare import Flags, check_secrets, print_warnings, show_forecasts
 from iris.cli.submit.workspace import send_files

@@ -10,8 +10,8 @@ import click
 
 from iris.cli.interrupts import created, nothing_yet
 from iris.cli.show.messages import print_json
-from iris.cli.submit.draft import plan_job
 from iris.cli.submit.input_file import name_of, read_whole
+from iris.cli.submit.job_from_options import plan_job
 from iris.cli.submit.prepare import Flags, check_secrets, print_warnings, show_forecasts
 from iris.cli.submit.read_file import (
     JobDocument,

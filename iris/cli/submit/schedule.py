@@ -16,8 +16,8 @@ from iris.cli.run import for_each, iris_command, selected, with_client
 from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
 from iris.cli.show.messages import print_json
-from iris.cli.submit.draft import plan_job
 from iris.cli.submit.file import jobs_asked_for
+from iris.cli.submit.job_from_options import plan_job
 from iris.cli.submit.options import JobCommand, spec_options
 from iris.cli.submit.prepare import check_secrets, print_warnings
 from iris.cli.submit.read_file import job_options

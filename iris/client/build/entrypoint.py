@@ -13,7 +13,9 @@ T = TypeVar("T", default=Any)
 
 @dataclass(frozen=True)
 class Entrypoint(Generic[T]):
-    """A call of a function, or a program with its arguments. A program can submit it several times.
+    """The work of a job: a call of a function, or a program with its arguments.
+
+    One `Entrypoint` can be submitted several times.
 
     Create it with `from_callable` or `from_command`.
 

@@ -48,7 +48,8 @@ RESTARTS = Restarts(delay=timedelta(seconds=1), max_delay=timedelta(seconds=15))
 GIVE_UP = timedelta(minutes=15)
 #: How often the tunnel checks that the cluster's record still names it.
 CHECK_INTERVAL = timedelta(seconds=1)
-#: How long a tunnel's process may take to write itself into the record.
+#: The time limit for the start of a tunnel, until its process has recorded its id in the cluster's
+#: record.
 START = timedelta(seconds=15)
 #: How long a process of the tunnel may take to end after a signal.
 STOP = timedelta(seconds=5)

@@ -41,7 +41,7 @@ FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
 RETRY_INTERVAL = timedelta(seconds=1)
 
 
-class CancelRequest(NamedTuple):
+class CancelAnswer(NamedTuple):
     """The answer to the request to cancel a job or one of its tasks."""
 
     #: The state of a job or task that ended before, so that nothing is cancelled. None if it had
@@ -139,7 +139,7 @@ class JobsClient:
             id=status.id, state=status.state, message=message, refusal=refusal, **facts
         )
 
-    async def cancel(self, job: str, reason: str = "", run_id: str | None = None) -> CancelRequest:
+    async def cancel(self, job: str, reason: str = "", run_id: str | None = None) -> CancelAnswer:
         """Requests the job's cancellation. The job is KILLED once its processes are dead.
 
         Args:
@@ -152,16 +152,16 @@ class JobsClient:
         described = await describe_job(self._connection, job, run_id)
         grace = grace_in(await memo_of(described), DEFAULT_GRACE)
         if described.status is not WorkflowExecutionStatus.RUNNING:
-            return CancelRequest(state_of(described), grace)
+            return CancelAnswer(state_of(described), grace)
         with self._connection.rpc_errors():
             await self._handle(job, described.run_id).cancel(
                 reason=reason or f"cancelled by {current_user()}"
             )
-        return CancelRequest(None, grace)
+        return CancelAnswer(None, grace)
 
     async def cancel_task(
         self, job: str, index: int, reason: str = "", run_id: str | None = None
-    ) -> CancelRequest:
+    ) -> CancelAnswer:
         """Requests the cancellation of one task; the job's other tasks continue. The task is
         CANCELLED once its program is dead.
 
@@ -186,7 +186,7 @@ class JobsClient:
             )
         task = task_of(job, index, (await self.status(job, described.run_id, index)).tasks)
         if task.state in ENDED:
-            return CancelRequest(task.state, spec.grace)
+            return CancelAnswer(task.state, spec.grace)
         await self._connection.check_keys()
         from iris.messages.task import TaskCancellation  # only this needs it
 
@@ -195,7 +195,7 @@ class JobsClient:
         )
         with self._connection.signal_errors(f"job {job}"):
             await self._handle(job, described.run_id).signal("cancel_task", cancellation)
-        return CancelRequest(None, spec.grace)
+        return CancelAnswer(None, spec.grace)
 
     async def hold(self, job: str, reason: str = "", run_id: str | None = None) -> JobStatus:
         """Holds the job: no task of it starts until it is released, and running tasks continue.

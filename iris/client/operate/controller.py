@@ -118,7 +118,7 @@ class ControllerProtocol(Protocol):
 
 @runtime_checkable
 class GivesUpMachines(Protocol):
-    """A control plane of machines over SSH."""
+    """A controller that can mark machines as lost for ever: only that of machines over SSH can."""
 
     def give_up(self, machines: Collection[str]) -> None:
         """Marks machines as lost for ever: the next stop counts their slices as gone."""

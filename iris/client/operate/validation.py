@@ -63,7 +63,7 @@ class Case(Frozen):
     """
 
     name: str
-    #: A description for people.
+    #: A description of the test case, for people.
     what: str
     jobs: int = 1
     #: How long each task sleeps, in seconds.

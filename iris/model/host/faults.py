@@ -1,5 +1,5 @@
-"""Explains why a program failed: its exit status, the line of its output with the error, and the
-infrastructure fault that its last lines show.
+"""Finds out from a program's last lines why it failed: the line with the error, and the
+infrastructure fault that the lines show.
 
 Infrastructure faults do not count as the program's own failures. A fault that is not recognised
 costs the program one of its own retries. A program's own failure that is mistaken for a fault is
@@ -9,15 +9,12 @@ disk or occupy a port, and every host without a TPU prints "no TPU found".
 """
 
 import re
-import signal
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from pydantic import field_validator
 
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
-from iris.model.units import format_bytes
 
 #: The faults of a set-up that exceeded its time limit, and of a task that kept the other tasks of
 #: its gang waiting for too long.
@@ -28,8 +25,6 @@ OF_THE_SETUP = frozenset({"network", "image-pull", SETUP_TIMEOUT, GANG_TIMEOUT})
 #: Faults that do not count against the host, because other hosts would have them, too, or because
 #: the program may have caused them.
 BEYOND_THE_HOST = OF_THE_SETUP | {"store", "bundle", "docker", "attempt-lost", "disk-filled"}
-#: If a signal ends the child of a shell, the shell's exit code is this number plus the signal's.
-SHELL = 128
 #: The limit on characters of the error line in a reason.
 MOST = 200
 #: Escape sequences of terminals, and other control characters.
@@ -155,17 +150,6 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
-class End(NamedTuple):
-    """An exit status with its explanation."""
-
-    #: The exit code as a shell reports it: 128 plus the signal's number for a program that a signal
-    #: killed.
-    exit_code: int
-    #: The name of the signal that ended the program, or None.
-    signal: str | None
-    reason: str
-
-
 def recognise(text: str, faults: Sequence[Fault] = FAULTS) -> Fault | None:
     """Returns the first fault whose pattern occurs in the text, or None."""
     return next((fault for fault in faults if re.search(fault.pattern, text, re.MULTILINE)), None)
@@ -189,34 +173,6 @@ def parse_fault(text: str, field: str = "fault") -> Fault:
     return Fault(
         name=_check_name(name.strip(), field), pattern=_check_pattern(pattern.strip(), field)
     )
-
-
-def explain(status: int, *, out_of_memory: bool = False, memory_limit: int = 0) -> End:
-    """Explains the exit status of a program that failed.
-
-    Args:
-        status: the exit code, or the negative number of the signal that killed the program.
-        out_of_memory: whether the kernel killed a process of the program because the program
-            reached its memory limit.
-        memory_limit: the limit in bytes; 0 for none.
-    """
-    code = SHELL - status if status < 0 else status
-    name = signal_name(-status) if status < 0 else None
-    reason = f"killed by {name}" if name else f"exited with code {status}"
-    if name is None and SHELL < status < SHELL + signal.NSIG:
-        reason += f" (a shell's code for a program killed by {signal_name(status - SHELL)})"
-    if out_of_memory:
-        limit = f" (its limit is {format_bytes(memory_limit)})" if memory_limit else ""
-        reason = f"ran out of memory{limit}: {reason}"
-    return End(code, name, reason)
-
-
-def signal_name(number: int) -> str:
-    """Returns `SIGKILL` for 9. Real-time signals except the first and the last have no names."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def error_line(output: str) -> str:

@@ -23,9 +23,9 @@ class TaskStatus(Frozen):
     finished_at: datetime | None = None
     failures: int = 0
     preemptions: int = 0
-    #: The number of consecutive attempts that no host accepted, and of consecutive attempts that an
-    #: infrastructure fault ended.
+    #: The number of consecutive attempts that no host accepted.
     undelivered: int = 0
+    #: The number of consecutive attempts that an infrastructure fault ended.
     faults: int = 0
     #: The number of attempts whose set-up failed, since a program last ran.
     setups: int = 0

@@ -21,7 +21,7 @@ MAX_PART = 63
 MAX_BYTES = 2_000
 #: The limit on characters of a note.
 MAX_NOTE = 500
-#: Memo of a job with a note.
+#: The key of the memo field with a job's note. A job without a note has no such field.
 MEMO_NOTE = "iris_note"
 
 #: These characters are safe in a visibility query, which cannot escape a quote.

@@ -25,8 +25,8 @@ from iris.model.states import TaskState, move_task
 from iris.model.units import format_duration
 from iris.scheduling.jobs import retries
 from iris.scheduling.ledger.recovery import GangReport
+from iris.scheduling.placement.phrases import counted
 from iris.scheduling.placement.refusals import Refusal
-from iris.scheduling.placement.wording import counted
 
 #: The delay before a gang sends a request with a new key, if the scheduler did not accept the old
 #: key.
@@ -59,7 +59,7 @@ class GangLifecycle:
 
     gang: Gang
     state: GangState = GangState.BACKOFF
-    #: How long BACKOFF lasts.
+    #: How long the gang stays in the state BACKOFF before its next attempt.
     delay: timedelta = timedelta(0)
     #: The reason of the retry that BACKOFF waits for, without the time of the retry.
     retried_after: str = ""

@@ -56,7 +56,7 @@ class HostsAfter(NamedTuple):
 
     #: The hosts that spoilt the attempt.
     spoilt_by: tuple[str, ...] = ()
-    #: Whether its programs ran.
+    #: Whether at least one program of the attempt has started.
     ran: bool = False
     #: When the attempt was placed; None if no host spoilt it.
     placed_at: datetime | None = None

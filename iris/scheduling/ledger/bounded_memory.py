@@ -3,9 +3,9 @@
 from collections.abc import Hashable
 from typing import TypeVar
 
-#: The most entries in each of these dictionaries: released keys, changed requests, ended
-#: incarnations, and closed hosts that are gone. A message is late by seconds, and a scheduler
-#: releases fewer than a hundred keys a second.
+#: The most entries of each dictionary that `remember` fills. Released keys, for example, are kept
+#: to recognise late messages. Messages are late by seconds, and fewer than a hundred keys are
+#: released a second, so 2,000 are enough.
 REMEMBERED = 2_000
 
 _Entry = TypeVar("_Entry", bound=Hashable)

@@ -76,9 +76,9 @@ class _Possible(NamedTuple):
 
     #: The gangs on each host, the cheapest first.
     by_host: dict[int, list[_Victim]]
-    #: When the first gang that has not run for `Rules.min_run_time` yet may be evicted; None if
-    #: there is none.
-    ripe_at: datetime | None
+    #: The next time at which one more gang may be evicted, because it has then run for
+    #: `Rules.min_run_time`; None if there is no such gang.
+    next_at: datetime | None
 
 
 def evictions(
@@ -182,8 +182,8 @@ class _Search:
             self._searches += 1
             self._capacity.effort.searched(possible.by_host)
             chosen = _victims(self._capacity, request, possible.by_host)
-        if not chosen and possible.ripe_at is not None:
-            self.again_at = min(self.again_at or possible.ripe_at, possible.ripe_at)
+        if not chosen and possible.next_at is not None:
+            self.again_at = min(self.again_at or possible.next_at, possible.next_at)
         for victim in chosen:
             placement = victim.placement
             self._capacity.release(placement)
@@ -207,8 +207,8 @@ class _Search:
                 elif placement.placed_at is not None:
                     young.append(placed_at)
             self._capacity.effort.searched(ripe)
-            ripe_at = min(young) + self._min_run_time if young else None
-            self._possible[band] = _Possible(_by_host(self._capacity.index, ripe), ripe_at)
+            next_at = min(young) + self._min_run_time if young else None
+            self._possible[band] = _Possible(_by_host(self._capacity.index, ripe), next_at)
         return self._possible[band]
 
 

@@ -73,7 +73,9 @@ _Lines = dict[_Kind, list[_Order]]
 
 
 class Queue:
-    """The waiting requests, by key and in lines. Each key is in it at most once."""
+    """The waiting requests. Requests that differ only in key and time form one line, ordered by
+    time. A key occurs at most once.
+    """
 
     def __init__(self, requests: Iterable[Request] = ()) -> None:
         self._kinds: dict[tuple[Shape, str, Band, Names], _Kind] = {}

@@ -1,6 +1,6 @@
 """The reason why a gang waits, as a value: a code, a message, the numbers behind it and a remedy.
 
-`iris.scheduling.placement.feasibility` decides which reason holds.
+`iris.scheduling.reasons.why_waiting` decides which reason holds.
 """
 
 from datetime import datetime
@@ -80,7 +80,8 @@ class Refusal(Frozen):
     excluded: dict[str, int] = Field(default_factory=dict)
     #: How many hosts a gang needs in one group; 0 if it needs no group.
     group_needs: int = 0
-    #: The most hosts that any group has; for BUSY, the most free hosts.
+    #: The number of suitable hosts in the group that has the most of them. For the code BUSY, only
+    #: free hosts count.
     group_has: int = 0
     #: The event or action that would end the wait.
     remedy: Annotated[str, AfterValidator(_within_limit)] = ""

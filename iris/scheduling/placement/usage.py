@@ -16,7 +16,8 @@ from iris.scheduling.placement.recent_use import UNUSED, Lately
 class Usage(NamedTuple):
     """The use that counts when the users of a band are compared, by band and user."""
 
-    #: The weight of the user's placements in the band and the higher ones; 0 for an overdue user.
+    #: The weight of the user's placements in this band and all higher ones, by band and user. It is
+    #: 0 for an overdue user (see `queue.py`).
     held: dict[Band, dict[str, int]]
     #: The recent use in the band and the higher ones.
     recent: dict[Band, dict[str, int]]

@@ -5,11 +5,11 @@ from functools import cached_property
 
 from iris.model.job.requests import Placement, Request, Shape
 from iris.model.job.spec import Band
-from iris.scheduling.placement import feasibility
 from iris.scheduling.placement.cluster_state import ClusterState
 from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.refusals import IN_QUEUE, Refusal, RefusalCode
 from iris.scheduling.placement.usage import Usage
+from iris.scheduling.reasons import why_waiting
 from iris.scheduling.reasons.queue_position import (
     NOTHING,
     HostHolders,
@@ -106,7 +106,7 @@ class WaitReasons:
                 if reasons and (len(reasons) >= MOST_REASONS or checks > MOST_CHECKS):
                     answers.update((request.key, _MANY) for request in line)
                     continue
-                refusal = reasons[shape, band] = feasibility.reason(self._state, line[0])
+                refusal = reasons[shape, band] = why_waiting.reason(self._state, line[0])
                 releases[shape, band] = (
                     self._holders.releases(line[0]) if refusal.code is RefusalCode.BUSY else NOTHING
                 )
@@ -140,7 +140,7 @@ class WaitReasons:
             checks += self._checks(shape)
             if found and checks > MOST_CHECKS:
                 break
-            found[shape] = feasibility.reason(self._state, firsts[shape])
+            found[shape] = why_waiting.reason(self._state, firsts[shape])
         return found
 
     def with_positions(
@@ -194,7 +194,7 @@ class WaitReasons:
         """Returns why no host, present or to be created, could ever serve the request; None if one
         could.
         """
-        return feasibility.infeasible(self._state.host_index, request, self._state.catalog)
+        return why_waiting.infeasible(self._state.host_index, request, self._state.catalog)
 
     def _not_waiting(self, key: str) -> Refusal:
         if key in self._held:

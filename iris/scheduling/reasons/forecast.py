@@ -8,9 +8,9 @@ from iris.model.job.demand_limits import fitting, size_of
 from iris.model.job.requests import Placement, Request, Shape
 from iris.scheduling.placement.capacity import Capacity
 from iris.scheduling.placement.catalog import NO_SCALE_GROUPS, Catalog
-from iris.scheduling.placement.feasibility import host_reasons, infeasible, no_scale_group
 from iris.scheduling.placement.host_index import HostIndex
 from iris.scheduling.placement.refusals import Refusal
+from iris.scheduling.reasons.why_waiting import host_reasons, infeasible, no_scale_group
 
 #: The most hosts that one `Fit` names; further hosts are only counted.
 NAMED = 4

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from iris.cli.jobs.cancel import MAX_JOBS, cancel
-from iris.client.jobs.client import CancelRequest
+from iris.client.jobs.client import CancelAnswer
 from iris.client.jobs.lists import JobFilter
 from iris.client.jobs.rows import JobRow
 from iris.model.job.spec import DEFAULT_GRACE
@@ -38,9 +38,9 @@ class Service:
     async def log_source(self, job: str, run_id: str) -> SimpleNamespace:
         return SimpleNamespace(run_id=f"first of {run_id}")
 
-    async def cancel(self, job: str, reason: str, run_id: str | None) -> CancelRequest:
+    async def cancel(self, job: str, reason: str, run_id: str | None) -> CancelAnswer:
         self.cancelled.append((job, run_id))
-        return CancelRequest(None, DEFAULT_GRACE)
+        return CancelAnswer(None, DEFAULT_GRACE)
 
     @property
     def child_jobs(self) -> SimpleNamespace:

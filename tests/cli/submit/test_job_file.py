@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from iris.cli.main import run
 from iris.cli.submit.command import submit
-from iris.cli.submit.draft import plan_job
+from iris.cli.submit.job_from_options import plan_job
 from iris.cli.submit.read_file import JobDocument, job_options, keys_given, overridden, read_jobs
 from iris.cli.submit.write_file import dump_jobs, job_schema
 from iris.config import ClusterConfig

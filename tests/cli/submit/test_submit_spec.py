@@ -14,7 +14,7 @@ import click
 import pytest
 
 from iris.cli.submit.command import submit
-from iris.cli.submit.draft import draft_of, plan_job
+from iris.cli.submit.job_from_options import draft_of, plan_job
 from iris.cli.submit.workspace import send_files, upload_workspace
 from iris.client.build.files import JobFiles
 from iris.client.build.parent import EnclosingJob

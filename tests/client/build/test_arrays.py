@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from iris.cli.submit.draft import plan_job
+from iris.cli.submit.job_from_options import plan_job
 from iris.cli.submit.options import parse_words
 from iris.client.build.arrays import parse_array
 from iris.client.build.options import Resources, job_spec

@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from iris.cli.submit.draft import plan_job
+from iris.cli.submit.job_from_options import plan_job
 from iris.cli.submit.options import spec_options
 from iris.client.build.options import Resources, job_spec
 from iris.model.errors import InvalidJob, InvalidValue

@@ -10,12 +10,12 @@ from iris.model.slice.scale_groups import ScaleGroup, SliceType
 from iris.model.slice.scaling import Outlook
 from iris.scheduling.placement.catalog import Catalog
 from iris.scheduling.placement.cluster_state import ClusterState
-from iris.scheduling.placement.feasibility import infeasible, no_scale_group, reason
 from iris.scheduling.placement.host_index import HostIndex
 from iris.scheduling.placement.place import place
 from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.scheduling.reasons.forecast import forecast
+from iris.scheduling.reasons.why_waiting import infeasible, no_scale_group, reason
 from tests.builders import (
     NOON,
     TPU_HOST,

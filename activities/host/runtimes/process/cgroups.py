@@ -186,11 +186,12 @@ class _Mounts:
 
     def __init__(self, proc: Path) -> None:
         own = dict(_own_groups((proc / "cgroup").read_text()))
-        #: Version 1: this process's own groups, the parents of the attempts' groups.
+        #: In cgroup v1: this process's own groups, the parents of the attempts' groups.
         self.memory: Path | None = None
         self.cpu: Path | None = None
         self.pids: Path | None = None
-        #: Version 2: the parent of this process's own group.
+        #: In cgroup v2: the parent of the attempts' groups. It is the parent of this process's own
+        #: group, or that group itself if it is the root of the hierarchy.
         self.unified: Path | None = None
         for kind, controllers, root, point in _hierarchies((proc / "mountinfo").read_text()):
             if kind == "cgroup2":

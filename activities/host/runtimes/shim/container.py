@@ -107,7 +107,8 @@ class Container:
         self.pid: int | None = None
         #: The exit status of the first process, negative for a signal; None while it runs.
         self.status: int | None = None
-        #: True if processes that the first process left were killed.
+        #: True if other processes of the program were alive after its first process had ended, and
+        #: were killed.
         self.cut = False
         #: True if such processes got SIGTERM. The shim cannot see whether they had a handler.
         self.torn = False

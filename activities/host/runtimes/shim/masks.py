@@ -36,7 +36,8 @@ class Masker:
             for each in (part, part.strip())
         }
         self._values = [os.fsencode(part) for part in sorted(parts) if len(part) >= LEAST]
-        #: The end of the stream so far that may be the beginning of a value.
+        #: The last bytes of the stream so far, if they may begin a secret value. They are not
+        #: written yet.
         self._kept = b""
         #: The number of bytes at the beginning of `_kept` that a written mask already replaces.
         self._covered = 0

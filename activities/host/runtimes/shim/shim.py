@@ -100,7 +100,8 @@ class Process:
         self.pid: int | None = None
         #: The exit status of the first process, negative for a signal; None while it runs.
         self.status: int | None = None
-        #: True if processes that the first process left were killed.
+        #: True if other processes of the program were alive after its first process had ended, and
+        #: were killed.
         self.cut = False
         #: True if the shim's SIGTERM has ended another process than the first one.
         self.torn = False
@@ -110,7 +111,8 @@ class Process:
         #: such a reason.
         self.failed = ""
         self.wakes_by: list[int] = []
-        #: The longest time between two calls of `over`, in seconds. SIGCHLD wakes the shim.
+        #: The longest time between two checks whether all processes of the program have ended, in
+        #: seconds. SIGCHLD causes an earlier check.
         self.look_interval = CHECK_INTERVAL_S
         self._cgroups: list[str] = launch["cgroups"]
         self._launch = launch

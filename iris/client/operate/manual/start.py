@@ -23,7 +23,7 @@ HOSTS_TIMEOUT = timedelta(minutes=4)
 _COMING = (SliceState.REQUESTED, SliceState.PROVISIONING, SliceState.BOOTSTRAPPING)
 #: The availability of groups that create no slices for now.
 _BLOCKED = (Availability.BACKOFF, Availability.QUOTA_EXCEEDED)
-#: The pause between two looks, in seconds.
+#: The pause between two requests for the cluster's status while its hosts start, in seconds.
 POLL_INTERVAL = 0.5
 
 

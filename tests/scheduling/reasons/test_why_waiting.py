@@ -15,7 +15,6 @@ from iris.model.job.spec import Band
 from iris.model.rules import Rules
 from iris.model.units import GIB
 from iris.scheduling.placement.cluster_state import ClusterState
-from iris.scheduling.placement.feasibility import infeasible, reason
 from iris.scheduling.placement.host_index import HostIndex
 from iris.scheduling.placement.place import place
 from iris.scheduling.placement.preemption import evictions
@@ -23,6 +22,7 @@ from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.refusals import INFEASIBLE, LEAVING, Refusal, RefusalCode
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.reasons.explain import WaitReasons
+from iris.scheduling.reasons.why_waiting import infeasible, reason
 from tests.builders import (
     CHIPS,
     a_fleet,

@@ -25,8 +25,7 @@ from iris.scheduling.placement.capacity import Capacity, shortfall
 from iris.scheduling.placement.catalog import NO_SCALE_GROUPS, Catalog, on_worker_id
 from iris.scheduling.placement.cluster_state import ClusterState
 from iris.scheduling.placement.host_index import HostIndex, covers
-from iris.scheduling.placement.refusals import INFEASIBLE, LEAVING, REPAIR, Refusal, RefusalCode
-from iris.scheduling.placement.wording import (
+from iris.scheduling.placement.phrases import (
     accept_nothing,
     best_of,
     counted,
@@ -36,6 +35,7 @@ from iris.scheduling.placement.wording import (
     pools,
     some_hosts,
 )
+from iris.scheduling.placement.refusals import INFEASIBLE, LEAVING, REPAIR, Refusal, RefusalCode
 
 #: The most constraints for which one refusal counts the excluded hosts.
 MOST_EXCLUDED = 8
