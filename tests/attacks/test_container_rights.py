@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from iris.activities.host.runtimes import process_limit
 from iris.activities.host.runtimes.container.exec import ContainerCommand
-from iris.activities.host.runtimes.process import cgroups
 from iris.messages.exec import ExecRequest, Frame
 from tests import images
 from tests.containers import Bench, containers, inspect, python
@@ -168,7 +168,7 @@ async def test_a_fork_bomb_stops_at_the_containers_limit(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the machine's limit, neither the agent nor the engine could start another process."""
-    monkeypatch.setattr(cgroups, "MOST", LIMIT)
+    monkeypatch.setattr(process_limit, "MOST", LIMIT)
     program = await bench.start(*python(BOMB))
     eventually(
         lambda: (bench.directory / "stdout").exists() and bench.out.endswith("\n"), within=60
@@ -187,4 +187,4 @@ async def test_every_container_has_a_limit_of_processes(bench: Bench) -> None:
     await bench.runtime.prepare()
     launch = await bench.runtime.launch(["true"], bench.env(), bench.work)
 
-    assert 0 < inspect(launch.container)["HostConfig"]["PidsLimit"] <= cgroups.MOST
+    assert 0 < inspect(launch.container)["HostConfig"]["PidsLimit"] <= process_limit.MOST

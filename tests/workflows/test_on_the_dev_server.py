@@ -19,7 +19,7 @@ from iris.model.job.attempts import TaskOutcome
 from iris.model.states import JobState
 from iris.scheduling.placement.preemption import Eviction
 from iris.workflows import policies
-from iris.workflows.jobs import array_parts, independent_tasks
+from iris.workflows.jobs import independent_tasks
 from tests.builders import some
 from tests.harness import (
     Cluster,
@@ -220,9 +220,7 @@ async def test_a_job_that_takes_the_name_of_a_terminated_one_waits_once_for_its_
     thousand tasks in a minute.
     """
     array = Array(indices="0-5", size=6, part=part)
-    monkeypatch.setattr(array_parts, "NAME_IN_USE", timedelta(seconds=0.1))
     monkeypatch.setattr(independent_tasks, "STARTS_AT_ONCE", 2)
-    monkeypatch.setattr(independent_tasks, "NAME_IN_USE", timedelta(seconds=0.1))
     monkeypatch.setattr(job_tasks, "AGAIN", timedelta(seconds=0.1))
     ends = asyncio.Event()
 
