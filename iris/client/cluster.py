@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ClusterClient:
-    """Operations on one cluster: shows, pauses and configures it, and deletes its unused files."""
+    """Shows, pauses and configures one cluster, and deletes its unused files."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -38,7 +38,7 @@ class NamedSecret:
 
 
 class SecretsClient:
-    """Sets, lists and removes the named secrets of the current user on one cluster."""
+    """The named secrets of the current user on one cluster."""
 
     def __init__(self, connection: Connection) -> None:
         self._cluster = connection.record.name
