@@ -52,13 +52,14 @@ class CommandGroup(click.Group):
 
 
 class CommandPlace(NamedTuple):
-    """Where a command is, and what the help of its group shows."""
+    """The location of a command in the code, and its line in the help."""
 
-    #: The module, below `iris.cli`.
+    #: The module of the command, relative to `iris.cli`.
     module: str
     #: The name of the click command in the module.
     attribute: str
-    #: One line for the help. It stands here, so that the help imports no command.
+    #: The command's line in the help of its group. The help can be shown without an import of the
+    #: command.
     help: str
 
 

@@ -21,9 +21,9 @@ from click.shell_completion import (
 from iris.cli.name_completion import Kind, matching
 from iris.model.names import ENV_CLUSTER
 
-#: The environment variable with which a shell asks.
+#: The environment variable that a shell sets when it asks for completions.
 VARIABLE = "_IRIS_COMPLETE"
-#: The kind of name in the first argument of these commands, and in their further arguments.
+#: The kind of object that each command's arguments name.
 ARGUMENTS = {
     **dict.fromkeys(
         (
@@ -44,7 +44,7 @@ ARGUMENTS = {
         Kind.CLUSTERS,
     ),
 }
-#: The kind of name that these options take, whatever the command.
+#: The kind of object that the value of each option names, in all commands.
 _OPTIONS = {
     **{"--cluster": Kind.CLUSTERS, "--group": Kind.GROUPS, "--agent": Kind.HOSTS},
     **dict.fromkeys(
@@ -105,7 +105,9 @@ def kind_of(words: Sequence[str], incomplete: str) -> Kind | None:
 
 
 class _Names(ShellComplete):
-    """Finds the usual places of names without the command, and all other places as click does."""
+    """Completes names of objects without importing the command where possible. Completes all other
+    words as click does.
+    """
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
         args = _without_watch(args, incomplete)

@@ -17,7 +17,7 @@ from iris.model.job.errors import JobCancelled, JobFailed
 
 T = TypeVar("T")
 
-#: How long an interrupted command waits for the answer to its request.
+#: The maximum number of seconds that an interrupted command waits for the answer to its request.
 ANSWER_TIMEOUT_S = 10.0
 
 

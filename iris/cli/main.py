@@ -18,9 +18,10 @@ from iris.cli.streams import discard_output, flush_streams, prepare_streams, rea
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-#: The extra of the package that installs a library, by the first part of the library's name.
+#: The extra of the package `iris` that installs each library. The key is the first part of the
+#: library's import name.
 EXTRAS = {"google": "gcp", "asyncssh": "ssh"}
-#: An example of each command that runs another command.
+#: An example for each Iris command that runs a command of the user.
 RUNS_A_COMMAND = {
     "submit": "iris submit [options] -- python train.py --lr 0.1",
     "exec": "iris exec train -- ls -la",

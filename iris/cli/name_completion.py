@@ -21,11 +21,11 @@ from iris.client.connect.identity import current_user
 from iris.client.connect.paths import state_dir
 from iris.model.names import ENV_JOB_ID
 
-#: How long names are kept, which is the time to type one command line.
+#: The number of seconds for which names are cached: about the time to type one command line.
 KEPT_S = 10.0
-#: How long the cluster may take to answer. The shell waits for it.
+#: The maximum number of seconds to wait for the cluster. The shell is blocked in the meantime.
 PATIENCE_S = 2.0
-#: The highest number of jobs that a completion offers, the newest first.
+#: The maximum number of jobs that a completion offers. It offers the newest jobs.
 MAX_JOBS = 200
 
 
@@ -41,7 +41,7 @@ class Kind(StrEnum):
     CLUSTERS = "clusters"
 
 
-#: A callback for the setting `shell_complete` of click's options and arguments.
+#: A function for the parameter `shell_complete` of click's options and arguments.
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 

@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Parsed(click.ParamType[Any]):
-    """A parameter type that uses one of Iris' parsers. A refused value is a usage error.
+    """A click parameter type that uses one of Iris' parsers. An invalid value is a usage error.
 
     Args:
         name: the placeholder of the value in the help.
@@ -78,10 +78,11 @@ def _device(text: str) -> "Device | str":
 CPU = Parsed("cores", parse_cpu)
 MEMORY = Parsed("size", parse_size)
 DISK = Parsed("size", lambda text: parse_size(text, "disk"))
-#: The value is a `Device`, or the text "cpu" for no device.
+#: The type of an option whose value is a device. It returns a `Device`, or the text "cpu" for no
+#: device.
 DEVICE = Parsed("kind[:variant[:count]]", _device)
 DURATION = Parsed("duration", parse_duration)
-#: The value is a key with its value.
+#: The type of an option whose value is a tag. It returns the key and the value of the tag.
 TAG = Parsed("tag", parse_tag)
 WEBHOOK = Parsed("url", parse_webhook)
 TEXT = Parsed("text", utf8)
@@ -93,7 +94,8 @@ def _set_cluster(ctx: click.Context, _: click.Parameter, value: str | None) -> N
         ctx.find_root().obj.update(cluster=value, from_environment=False)
 
 
-#: `--cluster` behind a command. It overrides `iris --cluster` before the command.
+#: The option `--cluster` after a command's name. It overrides the option in `iris --cluster NAME
+#: COMMAND`.
 cluster_option = click.option(
     "--cluster",
     metavar="NAME|ADDRESS",
@@ -102,9 +104,9 @@ cluster_option = click.option(
     shell_complete=names_of(Kind.CLUSTERS),
     help="Name or address of the cluster.  [default: the only known cluster]",
 )
-#: `NAME` of a command that acts on one cluster.
+#: The argument `NAME` of a command that acts on one cluster.
 cluster_argument = click.argument("name", required=False, shell_complete=names_of(Kind.CLUSTERS))
-#: `--config` of a command that acts on one cluster.
+#: The option `--config` of a command that acts on one cluster.
 config_option = click.option(
     "--config",
     "file",
@@ -113,7 +115,7 @@ config_option = click.option(
 )
 job_argument = click.argument("job", shell_complete=names_of(Kind.JOBS))
 jobs_argument = click.argument("job", nargs=-1, required=True, shell_complete=names_of(Kind.JOBS))
-#: `JOB[:TASK]` of a command that acts on one task.
+#: The argument `JOB[:TASK]` of a command that acts on one task.
 task_argument = click.argument("job", metavar="JOB[:TASK]", shell_complete=names_of(Kind.JOBS))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 dry_run_option = click.option(

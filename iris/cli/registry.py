@@ -42,8 +42,8 @@ JOB_COMMANDS = {
     "priority": CommandPlace("jobs.commands", "priority",
         "Move jobs to another priority band."),
 }
-#: The commands of `iris job`. `iris jobs` and `iris status` are `iris job list` and `iris job show`
-#: there, as in the other groups (`iris host list`, `iris host show`).
+#: The commands of `iris job`. `iris jobs` is `iris job list` in this group, and `iris status` is
+#: `iris job show`, as in the other groups (`iris host list`, `iris host show`).
 _JOB_GROUP = {
     **{{"jobs": "list", "status": "show"}.get(name, name): place
        for name, place in JOB_COMMANDS.items()},
@@ -145,7 +145,7 @@ COMMANDS = {
         "Show the versions of Iris here and in a cluster, and whether they fit."),
 }
 # fmt: on
-#: Names that other tools use for these commands.
+#: Further names of commands, which other tools use for the same commands.
 ALIASES = {"ps": "jobs", "kill": "cancel"}
 
 job = LazyGroup(

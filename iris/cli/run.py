@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 class Known(NamedTuple):
-    """The part of an object, or of a list, that is known without the control plane."""
+    """The part of a command's output that is known without the control plane."""
 
-    #: The known part, for people.
+    #: The known part of the output, as text for people.
     text: str
-    #: Names the parts that are missing.
+    #: The names of the missing parts.
     not_asked: str = ""
-    #: The known part of an object, as JSON. It is None for a list, because a part of a list would
-    #: look like the whole list.
+    #: The known fields of an object, as JSON. None for a list, because an incomplete list would
+    #: look complete.
     fields: Mapping[str, Any] | None = None
 
 

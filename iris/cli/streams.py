@@ -13,7 +13,8 @@ from iris.cli.show.terminal import end_output, guard_terminal
 
 
 class LosableStream:
-    """Passes text on to a stream, and discards it when the stream's reader is gone.
+    """A stream that passes text to another stream, and discards the text if nothing reads that
+    stream any more.
 
     So the command continues: `iris fetch train 2>&1 | head -1` fetches all files.
     """

@@ -25,15 +25,17 @@ from iris.model.errors import IrisError, first_line
 
 T = TypeVar("T")
 
-#: The highest number of jobs on the screen.
+#: The maximum number of jobs on the screen.
 MAX_JOBS = 20
-#: The seconds that each of the three queries may take, so that the screen stays up to date when the
-#: control plane does not answer.
+#: The maximum number of seconds to wait for each of the three queries. Without a limit, the screen
+#: would not be updated while the control plane does not answer.
 PATIENCE_S = 5.0
 
 
 class View(NamedTuple):
-    """The contents of the screen. A part is None if the query failed; `unknown` has the reasons."""
+    """The data that `iris top` shows. A field is None if its query failed; `unknown` contains the
+    reasons.
+    """
 
     cluster: str
     user: str

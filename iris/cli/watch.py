@@ -19,20 +19,20 @@ from iris.cli.show.full_screen import full_screen
 from iris.cli.show.terminal import can_redraw
 from iris.model.errors import IrisError
 
-#: The commands that `iris watch` may repeat, as users type them. They only read.
+#: The commands that `iris watch` can repeat. They change nothing.
 WATCHED = (
     *("jobs", "ps", "status", "explain", "endpoints", "job list", "job show", "job explain"),
     *("group list", "host list", "host show", "slice list", "slice show", "autoscaler status"),
     *("cluster status", "cluster list", "schedule list", "schedule show"),
 )
-#: The texts of durations and ages.
+#: The pattern of durations and ages in a command's output.
 _AGES = re.compile(r"\b\d+(\.\d+)? ?(ms|s|m|h|d)\b")
 #: The time between two updates of `--watch`.
 INTERVAL = timedelta(seconds=2)
 
 
 class Watchable(Command):
-    """A reading command with the options `--json` and `--watch`.
+    """A command that shows state, with the options `--json` and `--watch`.
 
     With `--watch`, a terminal shows the output on the whole screen and keeps it up to date.
     Elsewhere, and with `--json`, the command prints the output again after each change.
@@ -118,7 +118,9 @@ def _leave_no_loops_open() -> None:
 
 
 class _Terminal(io.StringIO):
-    """Collects output that is formatted for the terminal."""
+    """A stream that collects output and claims to be a terminal, so that the output is formatted
+    for one.
+    """
 
     def isatty(self) -> bool:
         return True

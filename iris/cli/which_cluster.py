@@ -18,12 +18,13 @@ from iris.model.errors import IrisError
 
 
 class Setting(NamedTuple):
-    """A setting that commands use."""
+    """A setting of the `iris` command, its value, and the origin of the value."""
 
     name: str
-    #: The value. A setting without a value has the reason as its origin.
+    #: The value of the setting. None if the setting has no value; `origin` then contains the
+    #: reason.
     value: str | None
-    #: The option, variable or file that decides the value.
+    #: The option, environment variable or file that sets the value.
     origin: str
 
 

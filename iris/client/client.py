@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from iris.scheduling.reasons.forecast import Forecast
 
 T = TypeVar("T", default=Any)
-#: The types of the arguments of a function.
+#: The types of a function's arguments.
 Ts = TypeVarTuple("Ts")
 
 

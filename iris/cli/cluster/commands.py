@@ -82,7 +82,7 @@ def status(ctx: click.Context, name: str | None, file: Path | None, as_json: boo
 
 
 class _Status(NamedTuple):
-    """The answers from which `iris cluster status` makes its output."""
+    """The data that `iris cluster status` shows."""
 
     record: ClusterRecord
     scheduler: Snapshot

@@ -28,7 +28,7 @@ from iris.config import (
 from iris.config.defaults import IN_FILE
 from iris.model.slice.scale_groups import ScaleGroup
 
-#: The origin of a value that `--local` has changed.
+#: The origin that `show --origin` names for a value that the option `--local` has changed.
 LOCAL = "--local"
 
 _GROUPS: Listing[ScaleGroup] = Listing(

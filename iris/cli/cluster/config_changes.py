@@ -9,7 +9,7 @@ from iris.config import ClusterConfig, scale_groups_of
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.units import format_duration
 
-#: The settings of the autoscaler whose change `config_changes` reports.
+#: The settings of the autoscaler that `config_changes` compares.
 _AUTOSCALER = ("evaluation_interval", "observe_interval")
 
 

@@ -30,14 +30,14 @@ from iris.client.operate.make_controller import controller_of, gcp_controller
 from iris.model.errors import NotFound, Rejected
 from iris.model.names import ENV_PAYLOAD_KEYS
 
-#: The output of `codec-server`.
+#: The text that `iris debug codec-server` prints.
 _CODEC_SERVER = """\
 decrypts payloads for {ui} until Ctrl-C
 in the Web UI, click the glasses (Configure Codec Server), choose "Use my browser setting",
 and paste:
 {endpoint}
 keep this address to yourself: who has it can decrypt on this machine while this command runs"""
-#: The remedy for a control plane that runs on a machine with other programs.
+#: The error message for a control plane that shares its machine with other programs.
 NO_MACHINE = "its control plane has no machine of its own; see: iris debug logs"
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -47,7 +47,7 @@ def _set_config(ctx: click.Context, _: click.Parameter, value: Path | None) -> N
         ctx.find_root().obj["config"] = value
 
 
-#: `--config` of `debug` and of each of its commands.
+#: The option `--config` of `iris debug` and of each of its commands.
 config_option = click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),

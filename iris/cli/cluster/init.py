@@ -21,14 +21,14 @@ from iris.model.units import MIB, format_bytes
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 from iris.storage.files import writing
 
-#: The value of --output that stands for standard output.
+#: The value of `--output` that means standard output.
 STDOUT = "-"
-#: How long the connection to a machine may take. The written file has the same value.
+#: The time limit for the connection to a machine. The written configuration has the same limit.
 CONNECT_TIMEOUT = timedelta(seconds=10)
 
 
 class _Row(NamedTuple):
-    """A machine, and the name of its scale group."""
+    """A machine and the name of its scale group."""
 
     report: MachineReport
     group: str

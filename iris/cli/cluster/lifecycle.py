@@ -30,9 +30,10 @@ from iris.config import ClusterConfig, load_written, make_local_config, scale_gr
 from iris.model.errors import InvalidValue, NotFound
 from iris.platforms.local import MAX_LOCAL_HOSTS
 
-#: The part of the question of `stop` about jobs, if the control plane does not answer.
+#: `iris cluster stop` asks for confirmation with this text if the control plane does not answer.
 _SILENT = "Its control plane does not answer: its machines are deleted directly."
-#: The same, if the machine of the control plane does not exist.
+#: `iris cluster stop` asks for confirmation with this text if the control plane's machine does not
+#: exist.
 _MISSING = "Its control plane has no machine: its slices are deleted directly."
 
 

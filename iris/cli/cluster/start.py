@@ -35,11 +35,12 @@ from iris.processes.process import be_private
 if TYPE_CHECKING:
     from iris.worker_agents.local.cluster import LocalClusterOptions
 
-#: The value is an `accelerators.Tpu`.
+#: The type of an option whose value is a TPU variant. It returns an `accelerators.Tpu`.
 TPU = Parsed("variant", accelerators.tpu)
-#: The options of `iris cluster start` that describe machines. They exclude a configuration file.
+#: The options of `iris cluster start` that describe machines. They cannot be used together with a
+#: configuration file.
 _MACHINES = ("hosts", "tpu", "slices", "cpu", "memory", "disk", "device", "attribute")
-#: The options of `iris cluster start` that only a cluster on this machine can have.
+#: The options of `iris cluster start` that are valid only for a cluster on this machine.
 _LOCAL_ONLY = (
     *("name", "hosts", "tpu", "slices", "ephemeral", "agents"),
     *("cpu", "memory", "disk", "device", "attribute"),

@@ -24,7 +24,7 @@ from iris.client.operate.validation import validate as run_cases
 from iris.model.host import accelerators
 from iris.model.units import format_duration
 
-#: The value is an `accelerators.Tpu`.
+#: The type of an option whose value is a TPU variant. It returns an `accelerators.Tpu`.
 KIND = Parsed("variant", lambda text: accelerators.tpu(text, "tpu-type"))
 CASES: Listing[CaseResult] = Listing(
     Column("CASE", "name"),

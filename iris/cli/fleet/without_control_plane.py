@@ -18,7 +18,7 @@ from iris.model.errors import IrisError
 
 
 class ReportedHost(NamedTuple):
-    """A host whose agent reports to the Temporal service."""
+    """A host whose agent reports to the Temporal service, and the time of the last report."""
 
     id: str
     reported_at: datetime

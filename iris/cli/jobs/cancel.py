@@ -23,7 +23,7 @@ from iris.model.job.tags import written
 from iris.model.names import ENV_PAYLOAD_KEYS
 from iris.model.units import format_duration
 
-#: The highest number of jobs that --all, --prefix or --tag select.
+#: The maximum number of jobs that `--all`, `--prefix` or `--tag` select.
 MAX_JOBS = 10_000
 
 

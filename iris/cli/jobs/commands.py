@@ -184,13 +184,13 @@ def status(
 
 
 class _Status(NamedTuple):
-    """The answers from which `iris status` makes its output."""
+    """The data that `iris status` shows."""
 
     status: JobStatus
     submission: "Submission"
     notifications: Sequence["NotificationRow"]
     children: Sequence[JobRow]
-    #: The resource use of the running tasks, if the user asked for it.
+    #: The resource use of the running tasks. None if the user did not ask for it.
     in_use: "Sequence[InUse] | None"
 
 

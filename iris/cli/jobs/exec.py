@@ -26,12 +26,12 @@ from iris.client.jobs.exec.session import BLOCK, Session, new_session
 from iris.messages.exec import ExecEnd, ExecRequest, Frame, FrameKind, size_frame
 from iris.model.errors import InvalidValue
 
-#: The highest length of a command in characters. It goes through the Temporal service, which is not
-#: meant for data.
+#: The maximum length of a command in characters. The command goes through the Temporal service,
+#: which is not meant for large data.
 MAX_COMMAND = 64 * 1024
-#: The exit code after the second Ctrl-C.
+#: The exit code of `iris exec` after the second Ctrl-C.
 INTERRUPTED = 130
-#: The rows and columns of the task's terminal if the user has none.
+#: The rows and columns of the task's terminal if the user has no terminal.
 DEFAULT_SIZE = (24, 80)
 
 

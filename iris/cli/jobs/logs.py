@@ -27,7 +27,7 @@ from iris.model.job.status import why_no_output
 from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
 
-#: The value is a time in milliseconds since 1970.
+#: The type of an option whose value is a duration or a time. It returns milliseconds since 1970.
 SINCE = Parsed("duration|time", milliseconds_since)
 
 
@@ -138,11 +138,12 @@ def logs(
 
 
 class _Output(NamedTuple):
-    """How the lines of a log are printed: the options of `iris logs` about the output."""
+    """The options of `iris logs` that decide how lines are printed."""
 
-    #: Only lines since this time, in milliseconds since 1970.
+    #: Print only lines written at this time or later, in milliseconds since 1970. None prints all
+    #: lines.
     since: int | None
-    #: Only this number of lines, the last ones.
+    #: Print only this number of last lines. None prints all lines.
     tail: int | None
     follow: bool
     timestamps: bool
@@ -164,12 +165,12 @@ def _check_output(output: _Output, agent: str | None, *, exit_code: bool) -> Non
 
 
 class _Selection(NamedTuple):
-    """The lines of a job that are printed."""
+    """Selects the lines of a job that are printed."""
 
     archive: Archive
     task: int | None
     attempt: int | None
-    #: Empty: all streams.
+    #: The streams to print. An empty set means all streams.
     streams: frozenset[Stream]
 
     @property

@@ -14,13 +14,14 @@ from iris.client.jobs.exec.session import TaskLocation, new_session
 from iris.messages.exec import Profile, ProfileFormat, ProfileRequest
 from iris.model.errors import InvalidValue
 
-#: The suffix of the file in which each format is saved.
+#: The file suffix of each format.
 _ENDINGS = {
     ProfileFormat.FLAMEGRAPH: "svg",
     ProfileFormat.SPEEDSCOPE: "speedscope.json",
     ProfileFormat.RAW: "txt",
 }
-#: The formats of a recording. A dump is a single sample.
+#: The formats of a profile that is recorded over time. DUMP is not included, because a dump is a
+#: single sample.
 _RECORDED = [each.value for each in ProfileFormat if each is not ProfileFormat.DUMP]
 
 

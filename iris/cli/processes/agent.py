@@ -35,7 +35,7 @@ from iris.worker_agents.host.agent_options import AgentOptions
 from iris.worker_agents.host.probe import default_host_id
 from iris.worker_agents.logging_setup import log_to_stderr
 
-#: The value is a `Fault`.
+#: The type of an option whose value is `name=regex`. It returns a `Fault`.
 FAULT = Parsed("name=regex", parse_fault)
 
 

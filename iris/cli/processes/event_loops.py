@@ -4,7 +4,7 @@ import asyncio
 
 
 class OpenLoop(asyncio.SelectorEventLoop):
-    """An event loop that stays open after its work, until the process ends.
+    """An event loop that is not closed before the process ends.
 
     The store and Temporal's client answer requests from their own threads. The answer to a request
     that was just cancelled may arrive after `asyncio.run` has returned. With a closed loop, the

@@ -17,9 +17,9 @@ from iris.model.slice.scaling import Action, Availability, GroupStatus, Outlook
 from iris.model.slice.status import SliceState
 from iris.model.units import format_duration
 
-#: The number of actions that people see, the latest ones. Programs get all actions.
+#: The number of latest actions that the text output shows. The JSON contains all actions.
 LAST = 20
-#: The states of slices that count against the limits of their group.
+#: The states of slices that count towards the limits of their scale group.
 EXISTING = frozenset(SliceState) - {SliceState.FAILED, SliceState.DELETED}
 
 

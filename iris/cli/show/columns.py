@@ -12,11 +12,11 @@ from iris.model.units import format_duration
 
 Row = TypeVar("Row")
 
-#: The width in characters to which a list may cut a column that wraps.
+#: The minimum width in characters of a wrapping column whose cells a list may cut.
 CUT_TO = 12
-#: The number of blanks between two columns.
+#: The number of spaces between two columns.
 GAP = 2
-#: Values for which a cell shows `Column.absent`.
+#: The values that count as absent: their cells show `Column.absent`.
 ABSENT: tuple[Any, ...] = (None, "", (), [], {})
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
 
@@ -25,31 +25,34 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
 class Column(Generic[Row]):
     """One column of a table, one key of the JSON, or both."""
 
-    #: The heading. A column without a heading is only in the JSON.
+    #: The heading of the column in the table. A column without a heading is only in the JSON.
     header: str = ""
-    #: The key in the JSON. A column without a key is only in the table.
+    #: The key of the column in the JSON. A column without a key is only in the table.
     key: str = ""
-    #: Returns the value of a row. The default returns the row's attribute `key`.
+    #: A function that returns the column's value of a row. By default the value is the row's
+    #: attribute `key`.
     value: Callable[[Row], Any] | None = None
-    #: Converts a value that is not absent for the table. The result may be a text, a number, a
-    #: bool, a time (the table shows its age), a duration, or a sequence of texts.
+    #: A function that converts a value for the table. It is not called for absent values. Its
+    #: result is a text, a number, a bool, a time (the table shows its age), a duration, or a
+    #: sequence of texts.
     text: Callable[[Any], Any] | None = None
-    #: Converts the value for the JSON.
+    #: A function that converts a value for the JSON.
     json: Callable[[Any], Any] = to_jsonable_python
-    #: The cell of a value that is None, an empty text or an empty collection.
+    #: The text that the table shows for None, an empty text or an empty collection.
     absent: str = "-"
-    #: Whether a narrow terminal may break a cell into lines; a list cuts the cell's end instead.
+    #: True if a cell may be broken into several lines in a narrow terminal. A list cuts the cell's
+    #: end instead.
     wraps: bool = False
-    #: Whether a cell may lose its middle in a narrow terminal, as ids may. Two different ids stay
-    #: different.
+    #: True if the middle of a cell may be cut out in a narrow terminal, as for ids. Different ids
+    #: stay different.
     shortens: bool = False
-    #: Whether the table leaves the column out if no row has a value, or if the terminal is too
+    #: True if the table omits the column when no row has a value, or when the terminal is too
     #: narrow.
     optional: bool = False
-    #: A narrow terminal leaves out the optional column with the least importance first; of two
-    #: with equal importance, the left one.
+    #: The importance of an optional column. A narrow terminal omits the least important column
+    #: first, and the left one of two equally important columns.
     importance: int = 0
-    #: The width in characters to which a list may cut this column if it wraps.
+    #: The minimum width of the column in characters, if the column wraps and a list cuts its cells.
     least: int = CUT_TO
 
     def of(self, row: Row) -> Any:

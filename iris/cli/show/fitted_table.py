@@ -15,16 +15,16 @@ from rich.text import Text
 
 from iris.cli.show.columns import GAP, Column
 
-#: The width in characters to which ids are shortened. Ids that would become equal stay longer.
+#: The minimum width in characters of a shortened id. Ids that would become equal stay longer.
 SHORT_ID = 22
-#: The width in characters to which columns of text shrink before ids do.
+#: The width in characters to which text columns shrink before id columns shrink.
 READABLE = 20
-#: The width in characters to which a column that wraps may shrink. Longer words are broken only if
-#: no other column can become narrower.
+#: The minimum width in characters of a wrapping column. Longer words are broken only if no other
+#: column can shrink.
 NARROWEST = 16
-#: A width in characters that is larger than that of any table.
+#: A width in characters that no table reaches. It stands for an unlimited width.
 NO_BOUND = 10_000
-#: The colours of cells that contain only a state.
+#: The colour of each state. A cell has the colour if it contains only the state.
 _COLOURS = {
     **dict.fromkeys(("SUCCEEDED", "READY", "TAKES_WORK", "ok", "passed"), "green"),
     **dict.fromkeys(("PENDING", "HELD", "CORDONED", "DRAINED", "PAUSED", "CLOSED"), "yellow"),
@@ -35,25 +35,26 @@ _COLOURS = {
 
 
 class Shrinks(Enum):
-    """How a column becomes narrower."""
+    """How the cells of a column are shortened if the table is too wide."""
 
     #: The column never becomes narrower.
     NEVER = auto()
-    #: The cells lose their middles.
+    #: The middle of each cell is cut out.
     IN_THE_MIDDLE = auto()
-    #: The cells wrap, or lose their ends.
+    #: Each cell is wrapped, or its end is cut off.
     AT_THE_END = auto()
 
 
 @dataclass(frozen=True)
 class Widths:
-    """The widths in characters that a column can have."""
+    """The possible widths of a column, in characters."""
 
     #: The width of the widest cell.
     natural: int
-    #: The width to which the column shrinks before any column shrinks to its least width.
+    #: The width to which the column shrinks first. It shrinks further only if the table is still
+    #: too wide.
     readable: int
-    #: The lowest width.
+    #: The minimum width of the column.
     least: int
     shrinks: Shrinks = Shrinks.NEVER
     optional: bool = False

@@ -19,7 +19,7 @@ from iris.model.job.cancelling import state_text
 from iris.model.job.status import JobStatus
 from iris.model.states import JobState
 
-#: The seconds between two queries of a job's state. Each one asks the control plane.
+#: The number of seconds between two queries of a job's state. The control plane answers each query.
 STATE_INTERVAL_S = 1.0
 
 

@@ -21,20 +21,20 @@ import click
 from iris.cli.show.terminal import can_redraw, unguarded
 from iris.model.terminal_text import fit
 
-#: Switches to the terminal's alternate screen, which has none of the shell's lines, and cuts long
-#: lines at the edge.
+#: The control sequences that switch to the terminal's alternate screen and cut long lines at its
+#: edge.
 _ENTER = "\x1b[?1049h\x1b[?7l"
 _LEAVE = "\x1b[?7h\x1b[?1049l"
-#: The signal that interrupts the main thread at the key q, also while it waits. SIGINT cannot be
+#: The signal that interrupts the main thread when the user presses the key q. SIGINT cannot be
 #: used: asyncio handles it, and waits for the event loop.
 _QUIT = signal.SIGUSR1
-#: The time after which the signal is sent again. A signal that arrives just before the main thread
-#: begins to wait does not end its wait.
+#: The number of seconds after which the signal `_QUIT` is sent again. A signal that arrives just
+#: before the main thread starts to wait does not interrupt it.
 _REPEAT_S = 0.1
 
 
 class Draw(Protocol):
-    """Draws a text in place of the previous one."""
+    """A function that replaces the text on the screen."""
 
     def __call__(self, text: str) -> None: ...
 
@@ -119,7 +119,7 @@ def _can_read_keys() -> bool:
 
 
 class _Keys:
-    """A thread that waits for the key q on standard input."""
+    """A thread that waits until the user presses the key q."""
 
     def __init__(self) -> None:
         self._main = threading.get_ident()

@@ -25,7 +25,7 @@ from iris.model.units import format_bytes, format_cpu, format_duration
 if TYPE_CHECKING:  # most commands do not need these; some import the scheduler's state
     from iris.client.jobs.usage import InUse
 
-#: The highest number of characters that a list shows of a job's command.
+#: The maximum number of characters of a job's command that a list shows.
 MAX_COMMAND = 60
 
 
@@ -261,12 +261,13 @@ def _after(status: JobStatus) -> str:
 
 
 class TaskPage(NamedTuple):
-    """A page of a job's tasks."""
+    """One page of the list of a job's tasks."""
 
     tasks: tuple[TaskStatus, ...]
-    #: The number of all tasks of the job by state. It is empty if the page has all tasks.
+    #: A text with the number of the job's tasks in each state. Empty if the page contains all
+    #: tasks.
     counts: str
-    #: The number of the page and of its tasks. It is empty if the page has all tasks.
+    #: A text with the page's number and its number of tasks. Empty if the page contains all tasks.
     rest: str
 
 

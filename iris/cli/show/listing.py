@@ -12,13 +12,14 @@ from iris.cli.show.messages import print_json
 
 Row = TypeVar("Row")
 
-#: The highest number of rows in a table that is fitted to the terminal. Longer tables are plain,
-#: because rich needs two milliseconds for a row.
+#: The maximum number of rows of a table that is fitted to the terminal's width. Longer tables are
+#: not fitted, because rich needs two milliseconds for each row.
 MAX_FITTED = 500
 
 
 class Listing(Generic[Row]):
-    """The columns of a noun, in the order of its table. Both the table and the JSON follow them.
+    """The columns in which objects of one kind are shown, as a table or as JSON. Both have the
+    order of the columns.
 
     Args:
         empty: the text that people see if there are no rows.
@@ -27,7 +28,7 @@ class Listing(Generic[Row]):
 
     def __init__(self, *columns: Column[Row], empty: str = "", keys: str = "") -> None:
         found = {column.key: column for column in columns if column.key}
-        #: The columns of the JSON, in its order.
+        #: The columns of the JSON by their keys, in the order of the JSON.
         self.by_key = {key: found[key] for key in keys.split()} if keys else found
         self._shown = [column for column in columns if column.header]
         self._empty = empty

@@ -18,7 +18,7 @@ from iris.cli.show.live_lines import Look
 from iris.cli.show.terminal import shows_colours, unguarded
 from iris.model.terminal_text import fit
 
-#: The columns and lines of a terminal that does not tell its size.
+#: The columns and lines that are assumed if a terminal does not report its size.
 _DEFAULT_SIZE = (80, 24)
 
 
@@ -40,7 +40,8 @@ def _size(stream: TextIO) -> tuple[int, int]:
 
 
 class LiveBlock:
-    """A block of lines at the end of a terminal. Threads may share it.
+    """A block of lines at the end of a terminal's output that is drawn again and again. Several
+    threads may use it.
 
     Args:
         render: returns the current lines for a terminal of this look.

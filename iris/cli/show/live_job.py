@@ -15,17 +15,18 @@ from iris.client.client import AsyncIrisClient
 from iris.client.logs.stored import TaskLine
 from iris.model.errors import IrisError
 
-#: The seconds before the first query of the state. A shorter job shows no block.
+#: The number of seconds before a followed job's state is queried for the first time. A shorter job
+#: shows no block.
 FIRST_LOOK_S = 0.5
-#: The seconds between two queries of the state, and between two drawings. Each query asks the
-#: control plane. The block shows whole seconds.
+#: The number of seconds between two queries of the job's state, and between two drawings of the
+#: block. The control plane answers each query, and the block shows whole seconds.
 INTERVAL_S = 1.0
-#: The time after which the block shows that the control plane does not answer.
+#: The time without an answer after which the block shows that the control plane does not answer.
 SILENCE = timedelta(seconds=5)
 
 
 class LiveJob:
-    """The block of a followed job.
+    """Shows the progress of one job in a block at the end of the terminal's output.
 
     As an asynchronous context manager, it queries the job's state and draws the block.
 

@@ -19,31 +19,31 @@ from iris.model.states import LIVE, JobState, TaskState
 from iris.model.units import format_bytes, format_duration
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
-#: The highest width of a line in characters, also on a wider terminal. Longer lines are hard to
-#: read.
+#: The maximum width of a line in characters. It applies to wider terminals, too, because longer
+#: lines are hard to read.
 WIDEST = 100
-#: The highest number of lines of a reason.
+#: The maximum number of lines of the reason that a job's block shows.
 MAX_REASON_LINES = 3
-#: The highest number of phases in the last line of a job's block.
+#: The maximum number of phases that the last line of a job's block shows.
 MAX_PHASES = 5
-#: The width in characters of a transfer's bar.
+#: The width of a transfer's progress bar in characters.
 _BAR = 24
-#: The width of the bar on a terminal with fewer than 70 columns.
+#: The width of a transfer's progress bar in characters if the terminal has fewer than 70 columns.
 _NARROW_BAR = 8
-#: An upload that took less time is not shown as a phase, because the block shows whole seconds.
+#: The minimum time of an upload that is shown as a phase. The block shows whole seconds.
 _WORTH_A_PHASE = timedelta(seconds=1)
-#: The time after which the rate of a transfer is shown. Earlier, it changes too much.
+#: The time after which the rate of a transfer is shown. The rate changes too much before.
 _MIN_RATE_TIME = timedelta(seconds=0.5)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
-#: The characters that a terminal without Unicode shows instead.
+#: Replaces the characters that a terminal without Unicode cannot show.
 _ASCII = str.maketrans({"━": "#", "─": "-", "→": ">", "…": ".", "·": "-"})
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a terminal can show."""
+    """The properties of a terminal: its width, and whether it shows colours and Unicode."""
 
-    #: The columns of the terminal.
+    #: The width of the terminal in columns.
     width: int = 80
     colours: bool = False
     unicode: bool = True
@@ -128,7 +128,7 @@ def step_line(text: str, elapsed: timedelta, look: Look) -> str:
 
 
 class Phase(StrEnum):
-    """A part of a job's life, as its submitter sees it."""
+    """A phase of a job, as its submitter sees it."""
 
     UPLOAD = "upload"
     QUEUED = "queued"
@@ -140,21 +140,21 @@ class Phase(StrEnum):
     CANCELLING = "cancelling"
 
 
-#: The phases in which the job has hosts, by the state of its most advanced task, in the order of
-#: that search.
+#: The phase of a job that has hosts, by the state of its most advanced task. The most advanced
+#: state comes first.
 _WITH_HOSTS = {
     TaskState.RUNNING: Phase.RUNNING,
     TaskState.BUILDING: Phase.ENVIRONMENT,
     TaskState.ASSIGNED: Phase.STARTING,
 }
-#: The colours of phases. The other phases, in which the job waits, are yellow.
+#: The colours of phases. Phases without an entry are yellow: in them, the job waits.
 _COLOURS = {
     Phase.CANCELLING: "magenta",
     Phase.RUNNING: "cyan",
     Phase.ENVIRONMENT: "cyan",
     Phase.STARTING: "cyan",
 }
-#: The name under which the block counts the tasks in each state.
+#: The name of each task state in the block's counts of tasks.
 _COUNTED = {
     TaskState.RUNNING: "running",
     TaskState.BUILDING: "preparing",
@@ -177,16 +177,16 @@ class JobProgress:
     """
 
     job: str
-    #: When the job was submitted.
+    #: The time at which the job was submitted.
     since: datetime
-    #: The time that the upload of its files took before that.
+    #: The duration of the upload of the job's files, before the job was submitted.
     upload: timedelta = timedelta(0)
     status: JobStatus | None = None
-    #: The reason why it waits.
+    #: The scheduler's reason why the job waits. None if the job does not wait.
     refusal: Refusal | None = None
-    #: The phases so far, with the time at which each began.
+    #: The phases of the job so far, each with its start time.
     phases: tuple[tuple[Phase, datetime], ...] = field(default=())
-    #: The time since which the state cannot be read, if it cannot be read now.
+    #: The time of the last answer, if the job's state cannot be read now. None if it can be read.
     silent_since: datetime | None = None
 
     def seen(self, status: JobStatus, refusal: Refusal | None, now: datetime) -> "JobProgress":

@@ -13,15 +13,15 @@ from iris.cli.show.terminal import bytes_of, end_output, shows_colours
 from iris.client.logs.stored import TaskLine
 from iris.storage.log_format import LogLine, Stream
 
-#: The highest length in bytes of a line that is held back until its end. A longer line is printed
-#: in parts, because its program has probably forgotten the newlines.
+#: The maximum number of bytes of an unfinished line that are held back until the line is complete.
+#: A longer line is printed in parts, because its program has probably forgotten the newlines.
 MAX_LINE = 1024 * 1024
-#: The task, attempt and stream of a line.
+#: The task, attempt and stream from which a line comes.
 _Key = tuple[int, int, Stream]
 
 
 class Printer(Protocol):
-    """Prints lines as they arrive."""
+    """Prints the lines of logs as they arrive."""
 
     def print(self, lines: list[TaskLine]) -> None: ...
 
@@ -30,7 +30,8 @@ class Printer(Protocol):
 
 
 class LinePrinter:
-    """Prints output as it was written, or as whole lines if each line has a prefix.
+    """Prints the lines of logs for people: only whole lines if each line has a prefix, and
+    otherwise the output as it was written.
 
     Args:
         prefixed: print the number of its task before each line.
@@ -55,9 +56,11 @@ class LinePrinter:
         self._next_attempt = next_attempt
         self._stdout = bytes_of(sys.stdout)
         self._coloured = shows_colours(sys.stdout)
-        #: For whole lines: the time of the last write to each unfinished line, and its text so far.
+        #: The time of the last write to each unfinished line, and its text so far. It is used only
+        #: if whole lines are printed.
         self._begun: dict[_Key, tuple[int, bytes]] = {}
-        #: For other output: the source of the unfinished line on standard output.
+        #: The source of the unfinished line on standard output. It is not used if only whole lines
+        #: are printed.
         self._open: _Key | None = None
         self._attempts: dict[int, int] = {}
         self._out: list[bytes] = []
@@ -140,7 +143,7 @@ class LinePrinter:
 
 
 class RawPrinter:
-    """Prints the bytes of one task as its program wrote them, for other programs.
+    """Prints the output of one task without changes, for other programs.
 
     Args:
         apart: print the lines of the host, which no program wrote, on standard error.
@@ -165,7 +168,7 @@ class RawPrinter:
 
 
 class JsonPrinter:
-    """Prints one JSON object per line, for programs.
+    """Prints each line of a log as a JSON object, for programs.
 
     Args:
         agent: the host, if the log is that of an agent and not of a job's tasks.
@@ -173,7 +176,7 @@ class JsonPrinter:
 
     def __init__(self, agent: str | None = None) -> None:
         self._agent = agent
-        #: The decoders of unfinished lines. The end of a piece may be inside a character.
+        #: A decoder for each unfinished line, because a piece of a line may end inside a character.
         self._decoders: dict[_Key, codecs.IncrementalDecoder] = {}
 
     def print(self, lines: list[TaskLine]) -> None:

@@ -19,13 +19,15 @@ if TYPE_CHECKING:  # only a terminal needs these
     from iris.cli.show.live import LiveBlock
     from iris.cli.show.live_lines import Look
 
-#: The time between two drawings of a step, which shows whole seconds.
+#: The time between two drawings of the current step. Its duration is shown in whole seconds.
 STEP_INTERVAL = timedelta(seconds=1)
-#: The time between two drawings of a transfer's bar. A transfer reports each block that it sends.
+#: The minimum time between two drawings of a transfer's progress bar. A transfer reports each block
+#: that it sends.
 DRAW_INTERVAL = timedelta(seconds=0.1)
-#: The time between two lines of a transfer without a terminal. A shorter transfer prints no line.
+#: The time between two progress lines of a transfer if there is no terminal. A shorter transfer
+#: prints no progress line.
 LINE_INTERVAL = timedelta(seconds=15)
-#: A transfer that takes at least this time ends with its time and rate.
+#: The minimum duration of a transfer whose duration and rate are shown at its end.
 _WORTH_A_RATE = timedelta(seconds=1)
 
 
@@ -88,7 +90,8 @@ class Steps:
 
 
 class Transfer:
-    """Shows the progress of one transfer. Call it with the bytes so far and the bytes in total.
+    """Shows the progress of one transfer. Call it with the number of bytes sent so far and the
+    total number of bytes.
 
     Args:
         label: names what is transferred.

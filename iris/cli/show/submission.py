@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from iris.client.jobs.notifications import NotificationRow
     from iris.client.jobs.submitted import Submission
 
-#: The highest number of characters that are shown of the command.
+#: The maximum number of characters of the job's command that are shown.
 MAX_COMMAND = 200
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
 

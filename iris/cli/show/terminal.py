@@ -14,7 +14,7 @@ from iris.model.terminal_text import TerminalText, fit
 
 
 class Bytes(Protocol):
-    """A stream to which bytes are written."""
+    """A stream that accepts bytes."""
 
     def write(self, data: bytes, /) -> int: ...
 
@@ -22,7 +22,7 @@ class Bytes(Protocol):
 
 
 class TerminalBytes:
-    """Shows bytes on a terminal: as UTF-8, and without harmful control sequences.
+    """A stream that shows bytes on a terminal, as UTF-8 and without harmful control sequences.
 
     The end of a piece may be inside a character or a sequence.
 
@@ -49,7 +49,7 @@ class TerminalBytes:
 
 
 class Terminal:
-    """A terminal that gets no harmful control sequences.
+    """A stream that writes to a terminal and removes harmful control sequences.
 
     Args:
         stream: writes to the terminal.

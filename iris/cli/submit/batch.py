@@ -22,9 +22,9 @@ from iris.model.errors import IrisError, Rejected
 from iris.model.job.spec import JobSpec
 from iris.scheduling.placement.refusals import Refusal
 
-#: The number of submissions that wait for the service at the same time.
+#: The maximum number of jobs that are submitted at the same time.
 CONCURRENT = 16
-#: The maximum time for all checks that may print a warning.
+#: The time limit for all checks that may print a warning after the submission.
 WARNING_TIMEOUT = timedelta(seconds=2)
 #: The fields of a job that do not change which hosts can run it.
 _WITHOUT_EFFECT_ON_HOSTS = {"name", "command", "env", "secrets", "bundle", "workdir", "environment"}
@@ -125,7 +125,7 @@ class _Starts:
         self._places = {spec.id: place for place, spec in enumerate(specs)}
         self._free = asyncio.Semaphore(CONCURRENT)
         self._stopped = False
-        #: The errors by the lines of their jobs.
+        #: The errors of the jobs that could not be started, by the line of each job.
         self.failed: dict[int, Exception] = {}
         pairs = zip(jobs, specs, strict=True)
         self._tasks = [

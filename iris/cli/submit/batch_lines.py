@@ -21,13 +21,13 @@ from iris.model.job.spec import JobSpec
 if TYPE_CHECKING:
     from iris.client.build.parent import EnclosingJob
 
-#: The maximum number of wrong lines that one error lists.
+#: The maximum number of invalid lines that one error lists.
 MAX_PROBLEMS = 20
 
 
 @dataclass(frozen=True)
 class BatchJob:
-    """The job of one line.
+    """The job that one line of a batch describes.
 
     Attributes:
         line: the number of the line, from 1.
@@ -101,14 +101,14 @@ def jobs_of(
 
 
 class _Batch:
-    """The jobs of the lines that were read so far."""
+    """Collects the jobs of a batch, line by line."""
 
     def __init__(self, batch_key: str) -> None:
         self.jobs: list[BatchJob] = []
         self._batch_key = batch_key
-        #: The number of earlier lines with the same content.
+        #: The number of lines read so far with each content.
         self._same: Counter[str] = Counter()
-        #: The lines by the names of their jobs.
+        #: The number of the line of each job, by the job's name.
         self._lines: dict[str, int] = {}
 
     def add(self, line: int, planned: PlannedJob, *, named: bool) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from iris.client.build.draft import PlannedJob
     from iris.client.jobs.submit.start import Submitted
 
-#: The maximum time for the check that may print a warning.
+#: The time limit for the check that may print a warning after the submission.
 WARNING_TIMEOUT = timedelta(seconds=2)
 
 

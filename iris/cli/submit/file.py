@@ -37,9 +37,9 @@ from iris.model.job.spec import JobSpec
 if TYPE_CHECKING:
     from iris.client.build.parent import EnclosingJob
 
-#: The pattern of an option in a message.
+#: The pattern of an option's name in an error message.
 _OPTION = re.compile(r"--([a-z][a-z-]*)")
-#: The keys of a job file whose names differ from the field of the job, by the field.
+#: The keys of a job file for each field of a job, if their names differ from the field's name.
 _KEYS = {
     "device": ("tpu", "gpu", "device"),
     "retries": ("max_retries",),
@@ -51,9 +51,9 @@ _KEYS = {
 
 
 class FileJob(NamedTuple):
-    """The job of one document of a file."""
+    """The job that one document of a job file describes."""
 
-    #: The file, and the number of the document if there are several.
+    #: The path of the file, and the number of the document if the file has several.
     where: str
     planned: PlannedJob
 

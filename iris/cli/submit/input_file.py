@@ -5,8 +5,8 @@ from typing import BinaryIO
 from iris.model.errors import InvalidValue
 from iris.model.units import MIB, format_bytes
 
-#: The maximum size of a file of jobs: some hundred thousand lines. Without a limit, a device that
-#: is named by mistake would be read without end.
+#: The maximum size in bytes of a file of jobs: some hundred thousand lines. Without a limit, a
+#: device that is named by mistake would be read without end.
 MOST = 64 * MIB
 
 

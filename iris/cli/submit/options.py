@@ -53,7 +53,7 @@ AFTER = _after(Condition.OK)  # Dependency, ...
 AFTER_ANY = _after(Condition.ANY)
 AFTER_FAIL = _after(Condition.FAIL)
 
-#: The key of the command line's words in the `meta` of its context.
+#: The key under which the `meta` of click's context contains the words of the command line.
 WORDS = "iris.cli.words"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -68,7 +68,7 @@ def _many(
     )
 
 
-#: The options by the headings under which the help shows them.
+#: The options that describe a job, by their headings in the help.
 _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
     "Each task": (
         click.option("-n", "--name", help="Name of the job.  [default: a random name]"),
@@ -290,8 +290,8 @@ def spec_options(command: Function) -> Function:
 
 
 class JobCommand(Command):
-    """A command with the options that describe a job. Its help shows them under their headings, and
-    its own options last.
+    """A command with the options that describe a job. Its help groups these options under headings,
+    and shows the command's other options last.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -19,7 +19,7 @@ class Flags(NamedTuple):
     dry_run: bool = False
     require_feasible: bool = False
     detach: bool = False
-    #: Prints only the ids of jobs.
+    #: True if only the ids of jobs are printed.
     quiet: bool = False
     as_json: bool = False
 

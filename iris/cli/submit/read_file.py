@@ -15,28 +15,28 @@ from iris.cli.submit.options import WORDS, job_command, parse_words
 from iris.config.bounded_yaml import BoundedLoader
 from iris.model.errors import InvalidJob
 
-#: Groups of options that exclude each other. An option on the command line replaces the options of
-#: its group in the file.
+#: Groups of options that exclude each other. An option on the command line replaces all options of
+#: its group that the file contains.
 _EXCLUSIVE = (("tpu", "gpu", "device"), ("workspace", "no_workspace"))
-#: The repeatable options whose values on the command line are added to the values in the file. The
-#: values of `region` and `zone` replace them instead.
+#: The repeatable options whose values on the command line are added to the values in the file. For
+#: `region` and `zone`, the command line replaces the values in the file.
 _ADDED = (
     *("port", "env", "secret", "file", "extra", "pip", "setup", "constraint", "prefer"),
     *("after", "after_any", "after_fail", "tag", "notify"),
 )
-#: The options whose values are pairs. A file writes them as a mapping.
+#: The options whose values are pairs of a name and a value. A job file contains them as a mapping.
 PAIRS = ("env", "secret", "tag")
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\})?")
-#: The words that run a command that is one text. As in most CI systems, the first command that
-#: fails ends the script.
+#: The program that runs a command that is a single text. As in most CI systems, the script stops at
+#: the first command that fails.
 SHELL = ("sh", "-ec")
 _NO_COMMAND = "there is no command; add the key command, or give the command after --"
-#: The tag of a key without a value.
+#: The YAML tag of an empty value.
 NULL = "tag:yaml.org,2002:null"
 
 
 class Key(NamedTuple):
-    """One key of a document, as an option of the command line.
+    """One key of a job document. It corresponds to an option of the command line.
 
     Args:
         line: the line of the key, from 1. It is 0 for an option of the command line.
@@ -48,7 +48,7 @@ class Key(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A problem of a document.
+    """An error in a job document.
 
     Args:
         text: the problem and the remedy.
@@ -66,7 +66,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class JobDocument:
-    """The job of one document.
+    """One document of a job file, which describes one job.
 
     Args:
         where: the file, and the number of the document if there are several.
@@ -223,7 +223,7 @@ def _document(where: str, node: yaml.Node, variables: Mapping[str, str]) -> JobD
 
 
 class _Wrong(Exception):
-    """A value is wrong.
+    """Raised if a value in a job document is invalid.
 
     Args:
         line: the line of the value. None is the line of its key.

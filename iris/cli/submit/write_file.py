@@ -71,12 +71,12 @@ def _one_or_more() -> list[dict[str, Any]]:
 
 
 class _Words(list[str]):
-    """A list that is written in one line."""
+    """A list of words that is written on one line of the job file."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts without quotes, because a job file reads each scalar as a text, whatever type
-    YAML gives it.
+    """A YAML dumper that writes texts without quotes. A job file reads each scalar as a text,
+    whatever type YAML gives it.
     """
 
     def represent_text(self, text: str) -> yaml.ScalarNode:

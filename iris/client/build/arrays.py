@@ -19,10 +19,10 @@ from iris.model.job.arrays import (
 
 
 class GivenArray(NamedTuple):
-    """An array whose table is not in the store yet."""
+    """The array of a job that is not submitted yet. Its table is not in the store yet."""
 
     array: Array
-    #: The rows of the array. None if it has only indices.
+    #: The rows of the array. None if the array consists only of indices.
     table: Table | None = None
 
 

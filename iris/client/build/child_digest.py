@@ -20,14 +20,16 @@ from typing import Any
 from iris.model import names
 from iris.model.job.spec import JobSpec
 
-#: The variables with directories of the attempt. Their paths differ between attempts.
+#: The environment variables that contain directories of the attempt. Each attempt has other paths.
 _DIRECTORIES = (names.ENV_WORKDIR, names.ENV_OUTPUT_DIR, names.ENV_CALL_DIR, "TMPDIR", "HOME")
-#: The fields of a job that can change its result, besides its function or command.
+#: The fields of a job, besides its function or command, that can change its result. The digest
+#: contains them.
 _SETTINGS = {"env", "secrets", "image", "workdir", "replicas", "environment"}
-#: The fields of an array that can change its results. Its rows are not in the store yet, so they
-#: are passed with the words of the command.
+#: The fields of an array that can change the job's result. The digest contains them. The rows are
+#: added to the digest separately, because they are not in the store yet.
 _OF_ARRAY = {"indices", "size", "columns"}
-#: The attributes of a class that do not change its behaviour.
+#: The attributes of a class that are left out of its digest, because they do not change its
+#: behaviour.
 _NOISE = {"_abc_impl"}
 
 
@@ -77,7 +79,9 @@ def _digest(value: Any, env: Mapping[str, str]) -> str:
 
 
 class _Digest:
-    """A file that computes the digest of its content and does not store it."""
+    """An object to which a pickler writes as to a file. It only computes the digest of the written
+    bytes.
+    """
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
@@ -91,7 +95,7 @@ class _Digest:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles equal values to equal bytes in each process.
+    """A pickler that writes equal values as equal bytes in every process.
 
     Functions and classes that the child cannot import are pickled with their content, because
     cloudpickle passes them as a whole. Functions and classes of modules are pickled by their names,
@@ -101,8 +105,8 @@ class _Pickler(pickle.Pickler):
     def __init__(self, file: _Digest, env: Mapping[str, str]) -> None:
         super().__init__(file, protocol=5)
         self._env = env
-        #: The functions and classes that were pickled so far, by their addresses. They may refer to
-        #: themselves.
+        #: The functions and classes pickled so far, by their addresses. A function or class may
+        #: refer to itself.
         self._seen: dict[int, tuple[int, Any]] = {}
         self._paths = _paths(env)
 

@@ -5,7 +5,8 @@ from pydantic_core import ErrorDetails
 
 from iris.model.errors import InvalidJob, InvalidValue
 
-#: The Python options whose names differ from the fields of `JobSpec` or from the original Iris.
+#: The names of Python options by names that users may try instead: the fields of `JobSpec`, or the
+#: options of the original Iris.
 OTHER_NAMES = {
     "coscheduling": "gang_by",
     "env_vars": "env",
@@ -18,7 +19,7 @@ OTHER_NAMES = {
 
 
 class OptionConflict(InvalidValue):
-    """An option that excludes another one, or that needs another one.
+    """Raised if an option excludes another option, or needs an option that is missing.
 
     The message names the options as a Python program does.
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class JobDraft:
-    """A job as its user asks for it. Each option is parsed, and no file is chosen yet."""
+    """A job as its user asks for it. The options are parsed, and the files are not chosen yet."""
 
     user: str
-    #: The name of the job. None lets Iris choose one.
+    #: The name of the job. None if Iris chooses the name.
     name: str | None
     #: The first word of a name that Iris chooses.
     word: str = "job"
@@ -40,9 +40,10 @@ class JobDraft:
     files: FileOptions
     #: The rows of the job's array.
     table: Table | None = None
-    #: The priority band. None is the band of the parent job, or the usual band without a parent.
+    #: The priority band. None means the band of the parent job, or the default band without a
+    #: parent.
     band: Band | None = None
-    #: The other fields of `JobSpec`, by their names.
+    #: The values of all other fields of `JobSpec`, by the names of the fields.
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def spec(self, files: JobFiles | None = None, workdir: str | None = None) -> JobSpec:
@@ -80,7 +81,7 @@ class JobDraft:
 
 
 class PlannedJob(NamedTuple):
-    """A job with the files that it gets. The files are not sent yet."""
+    """A job and the files to send for it. The files are not sent yet."""
 
     spec: JobSpec
     files: JobFiles

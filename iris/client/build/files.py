@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 class FileOptions:
     """The options that decide which files a job gets."""
 
-    #: The directory whose files the job gets. True is the current directory. False sends no files.
-    #: None sends the current directory if it is a project.
+    #: The directory whose files the job gets. True means the current directory. False sends no
+    #: files. None sends the current directory if it is a project.
     workspace: Path | bool | None = None
-    #: The directory of the project in the workspace. None leaves the choice to Iris.
+    #: The directory of the project in the workspace. None if Iris finds the project.
     project: str | None = None
-    #: Files that are sent although they are ignored or outside of the workspace.
+    #: Files that are sent even if they are ignored or outside of the workspace.
     extra: tuple[ExtraFile, ...] = ()
-    #: The directory of the host or of the image in which the program starts.
+    #: The directory in which the program starts. It is a directory of the host or of the image.
     workdir: str | None = None
     image: str | None = None
     #: The requirements. `-r FILE` names a requirements file of this machine. None keeps the
     #: requirements of the job's environment as they are.
     pip: tuple[str, ...] | None = None
-    #: Whether the project is installed.
+    #: True if the project is installed.
     sync: bool = True
-    #: The extras of the project. Without a project, they are refused.
+    #: The extras with which the project is installed. They are an error if there is no project.
     project_extras: tuple[str, ...] = ()
 
     def inherits(self, within: "EnclosingJob | None") -> bool:
@@ -92,7 +92,7 @@ class JobFiles(NamedTuple):
     #: The requirements, with the files of `-r` by the paths that they have on hosts. None keeps
     #: the requirements of the job's environment.
     pip: tuple[str, ...] | None = None
-    #: Whether the user named the directory.
+    #: True if the user named the workspace directory.
     is_named: bool = False
 
     @property

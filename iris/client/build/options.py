@@ -26,7 +26,8 @@ from iris.model.units import parse_cpu, parse_duration, parse_size
 
 Duration = timedelta | float | str
 
-#: The options that are fields of `JobSpec` as they are, with the names of the fields.
+#: The names of the fields of `JobSpec` that contain an option's value without changes, by the names
+#: of the options.
 _SAME = {
     "env": "env",
     "environment": "environment",
@@ -41,7 +42,7 @@ _SAME = {
 
 
 class JobHandle(Protocol):
-    """A job that `submit` or `job` returned."""
+    """A job that `submit` or `job` of the client returned."""
 
     @property
     def id(self) -> str: ...
@@ -56,8 +57,8 @@ class JobHandle(Protocol):
     def is_bare(self) -> bool: ...
 
 
-#: Jobs to wait for: handles, or texts as for `iris submit --after`, such as `"prepare"` and
-#: `"ada/prepare#2"`.
+#: The jobs for which a job waits: handles, or texts as for `iris submit --after`, such as
+#: `"prepare"` and `"ada/prepare#2"`.
 Jobs = Sequence[JobHandle | str]
 
 
@@ -86,36 +87,39 @@ class Resources:
 class CallOptions(TypedDict, total=False):
     """The options of a job whose tasks all make the same call: `JobOptions` without `params`."""
 
-    #: The name of the job. Iris makes a new name from the command if it is left out.
+    #: The name of the job. If it is not given, Iris makes a name from the command.
     name: str
-    #: Tags, by which lists find the job: `{"sweep": "lr"}`. A tag without a value has an empty
-    #: text.
+    #: The tags of the job, such as `{"sweep": "lr"}`. Lists of jobs can be filtered by tags. A tag
+    #: without a value has an empty text.
     tags: Mapping[str, str]
-    #: A line of text about the job.
+    #: A line of text about the job, for people.
     note: str
-    #: The webhooks that the control plane calls at the job's end.
+    #: The webhooks that the control plane calls when the job ends.
     notify: Sequence[str]
     resources: Resources
     replicas: int
-    #: A task for each index: `"0-99"`, `"0-99%10"`, `"1,3,7"`, or numbers.
+    #: The indices of the array's tasks: `"0-99"`, `"0-99%10"` (ten tasks at the same time),
+    #: `"1,3,7"`, or numbers.
     array: str | Sequence[int]
     #: The maximum number of tasks of an array that run at the same time.
     max_running: int
-    #: The attribute that the hosts of a gang share. The tasks of a gang are placed, started and
-    #: retried together.
+    #: The attribute that must be equal on all hosts of a gang. The tasks of a gang are placed,
+    #: started and retried together.
     gang_by: str
-    #: The number of tasks of a gang on each host. The default is one.
+    #: The number of tasks of a gang that run on each host. The default is one.
     tasks_per_host: int
     environment: EnvironmentSpec
     env: Mapping[str, str]
-    #: Variables whose values are in no history: names of the submitter's own variables or named
-    #: secrets, or variables with sources as for `iris submit`: `{"TOKEN": "file:token.txt"}`.
+    #: The environment variables whose values are kept out of Temporal's history. A list contains
+    #: names of the submitter's own variables or of named secrets. A mapping gives sources as for
+    #: `iris submit`: `{"TOKEN": "file:token.txt"}`.
     secret: Mapping[str, str] | Sequence[str]
-    #: Conditions for hosts. Texts are as for `iris submit --constraint`: `"zone = europe-west4-b"`.
+    #: The conditions that hosts must meet. A text has the form of `iris submit --constraint`:
+    #: `"zone = europe-west4-b"`.
     constraints: Sequence[Constraint | str]
     image: str
-    #: The earlier job whose checkpoint the tasks start from: `"train"`, an earlier run `"train#2"`,
-    #: or one task's, `"train:0"`.
+    #: The earlier job whose checkpoint the tasks start from: a job `"train"`, its second run
+    #: `"train#2"`, or one of its tasks `"train:0"`.
     from_checkpoint: str
     #: The directory on the host in which the program starts.
     workdir: str
@@ -128,11 +132,12 @@ class CallOptions(TypedDict, total=False):
     retries: int
     max_retries_preemption: int
     max_task_failures: int
-    #: The jobs that must succeed before this job starts. It ends if one of them does not succeed.
+    #: The jobs that must succeed before this job starts. If one of them does not succeed, this job
+    #: ends.
     after: Jobs
     #: The jobs that must end before this job starts.
     after_any: Jobs
-    #: The jobs that must fail before this job starts. It ends if one of them does not fail.
+    #: The jobs that must fail before this job starts. If one of them does not fail, this job ends.
     after_fail: Jobs
 
 
@@ -141,8 +146,9 @@ class JobOptions(CallOptions, total=False):
     seconds, a text such as `"10m"`, or a timedelta.
     """
 
-    #: The rows of an array, with a task for each row. A row gives a function keyword arguments. It
-    #: gives a program variables (`IRIS_PARAM_NAME`), and replaces `{name}` in its words.
+    #: The rows of an array, one task for each row. A function gets its row as keyword arguments. A
+    #: program gets its row as environment variables (`IRIS_PARAM_NAME`), and `{name}` in its
+    #: command is replaced.
     params: Sequence[Mapping[str, Any]]
 
 

@@ -22,8 +22,8 @@ from iris.model.errors import Rejected
 from iris.model.job.children import Parent
 from iris.model.job.spec import JobSpec
 
-#: The number of events in a job's history from which on its children do not register with it. A
-#: registration is up to four events. The server accepts 10,000 signals and 50,000 events, and the
+#: If a job's history has this number of events, further child jobs do not register with the job. A
+#: registration adds up to four events. The server accepts 10,000 signals and 50,000 events, and the
 #: job itself needs some of them.
 MOST_EVENTS = 4_000
 
@@ -40,9 +40,9 @@ class EnclosingJob(NamedTuple):
     attempt: int
     #: The directory in which the job's programs start.
     workdir: Path | None
-    #: Whether the job's children register with its workflow.
+    #: True if child jobs register with the workflow of this job.
     registers: bool
-    #: Counts the children of each name that this attempt submits.
+    #: Counters of the child jobs that this attempt submits, by their names.
     submitted: "defaultdict[str, itertools.count[int]]"
 
     @property
@@ -103,8 +103,8 @@ class ParentLookup:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._specs: dict[str, JobSpec] = {}
-        #: Counts the children of each name. The program that uses the client belongs to one
-        #: attempt.
+        #: Counters of the child jobs that this program submits, by their names. The program belongs
+        #: to one attempt.
         self._submitted: defaultdict[str, itertools.count[int]] = defaultdict(
             lambda: itertools.count(1)
         )

@@ -16,7 +16,7 @@ from iris.model.job.bundles import Bundle
 from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
 
-#: Packs and uploads the files of a job.
+#: A function that packs and uploads the files of a job.
 Upload = Callable[[Store, JobFiles], Awaitable[Bundle]]
 
 
@@ -40,7 +40,7 @@ async def send(
 
 
 class _Sender:
-    """Sends the files of one job after the other, and knows what it sent already."""
+    """Sends the files of several jobs, one job after the other. Sends shared files only once."""
 
     def __init__(self, cluster: ClusterRecord, upload_files: Upload) -> None:
         self._store = Store(cluster.store)

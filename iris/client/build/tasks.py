@@ -14,27 +14,29 @@ from iris.model.job.spec import Coscheduling
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """The options that decide about the tasks of a job. An option that was not given is None."""
+    """The options that decide the number and the devices of a job's tasks. None if an option was
+    not given.
+    """
 
     tpu: TpuRequest | None = None
     gpu: Device | None = None
     device: Device | None = None
-    #: The number of TPU slices.
+    #: The number of TPU slices of the job.
     slices: int | None = None
     replicas: int | None = None
     array: Array | None = None
-    #: The attribute that the hosts of a gang share.
+    #: The attribute that must be equal on all hosts of a gang.
     gang_by: str | None = None
     tasks_per_host: int | None = None
 
 
 class Tasks(NamedTuple):
-    """The tasks of a job."""
+    """The number of a job's tasks, their device, and the rule by which they start together."""
 
-    #: The device of each task.
+    #: The device of each task. None if the tasks need no device.
     device: Device | None
     number: int
-    #: The rule by which the tasks start together. None starts them one by one.
+    #: The rule by which the tasks start together. None if each task starts by itself.
     coscheduling: Coscheduling | None
 
 

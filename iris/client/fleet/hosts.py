@@ -22,10 +22,10 @@ from iris.model.host.hosts import ClosedBy, Closure, Host
 from iris.model.units import format_duration
 from iris.workflows import policies
 
-#: The control plane's activity that sends one message to the scheduler.
+#: The name of the control plane's activity that sends one message to the scheduler.
 _SEND_MESSAGE = "exchange"
-#: The service's answers if no eviction is scheduled, if it is done, or if the service is too old to
-#: schedule one.
+#: The status codes of Temporal's answers if an eviction cannot be cancelled because none is
+#: scheduled: it does not exist, it is done, or the service is too old to schedule evictions.
 _NOT_SCHEDULED = (
     RPCStatusCode.NOT_FOUND,
     RPCStatusCode.FAILED_PRECONDITION,

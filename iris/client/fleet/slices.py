@@ -21,7 +21,7 @@ from iris.model.slice.status import SliceFacts, SliceState, SliceStatus
 
 #: The pause between two checks of slices that are being deleted.
 POLL_INTERVAL = timedelta(seconds=0.2)
-#: The maximum number of similar names that an error lists.
+#: The maximum number of slices with similar names that an error lists.
 NEAR = 3
 _LEAVING = (SliceState.FAILED, SliceState.DELETING, SliceState.DELETED)
 
@@ -31,7 +31,7 @@ class SliceRow(Frozen):
 
     id: str
     state: SliceState
-    #: The scale group. Empty for a slice that joined by itself.
+    #: The scale group of the slice. Empty for a slice that joined the cluster by itself.
     group: str = ""
     zone: str = ""
     requested_at: datetime

@@ -18,10 +18,11 @@ from iris.model.units import format_duration
 from iris.storage.garbage import Needed, UnusedFolder, is_needed, unused
 from iris.storage.object_store import Store
 
-#: The minimum age of files that are deleted. A job that is submitted meanwhile has younger files.
+#: The minimum age of files that are deleted. The files of a job that is submitted during the
+#: deletion are younger.
 LEAST_AGE = timedelta(days=1)
-#: The minimum age of bundles that are deleted. A submission writes a bundle again if it is older
-#: than `upload.FRESH`, so no new job has an older bundle.
+#: The minimum age of bundles that are deleted. A submission uploads a bundle again if the stored
+#: bundle is older than `upload.FRESH`, so no new job uses an older bundle.
 LEAST_BUNDLE_AGE = timedelta(days=3)
 #: The number of jobs that are looked up at the same time.
 _AT_ONCE = 16

@@ -21,13 +21,14 @@ from iris.model.job import bundles
 from iris.model.job.bundles import MAX_BUNDLE
 from iris.model.units import format_bytes
 
-#: The pickle protocol, which Python 3.8 and later can read.
+#: The version of the pickle protocol. Python 3.8 and later can read this version.
 PROTOCOL = 5
-#: The maximum size of the library and the scripts in a bundle.
+#: The maximum size in bytes of Iris' own modules and scripts in the bundle of a function.
 _OVERHEAD = 1024 * 1024
 #: The directory of the package `iris`.
 _PACKAGE = Path(__file__).parents[2]
-#: The modules of `iris.context()`, which need nothing but the standard library.
+#: The files of the package `iris` that implement `iris.context()`. They import only the standard
+#: library.
 _CONTEXT = (
     "__init__.py",
     "client/__init__.py",
@@ -37,13 +38,14 @@ _CONTEXT = (
     "model/errors.py",
     "model/names.py",
 )
-#: The import names of these modules.
+#: The import names of the modules in `_CONTEXT`.
 _PROVIDED = frozenset(
     ".".join(("iris", *Path(file).with_suffix("").parts)).removesuffix(".__init__")
     for file in _CONTEXT
 )
 _REMEDY = "pass plain data, and open files, locks and connections inside the function"
-#: Guards cloudpickle's list of modules that are passed as a whole. All threads share the list.
+#: The lock for cloudpickle's list of modules that are pickled with their content. All threads share
+#: the list.
 _registry = threading.Lock()
 
 

@@ -11,7 +11,8 @@ from iris.model.errors import InvalidValue
 from iris.model.job.environments import EnvironmentSpec
 from iris.model.job.spec import JobSpec
 
-#: The minor version of Python in this program. The job needs the same version to unpickle.
+#: The minor version of Python that runs this program. A job needs the same version to unpickle its
+#: function.
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 

@@ -15,7 +15,7 @@ from iris.client.workspace.files import workspace_files
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Pickles as cloudpickle does, and collects the modules that the pickle imports."""
+    """A cloudpickle pickler that also collects the names of the modules that the pickle imports."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -26,8 +26,8 @@ RETRY_INTERVAL = timedelta(seconds=1)
 
 
 class RemoteTraceback(Exception):
-    """The traceback of an exception in a job. It is the `__cause__` of the exception that the
-    caller gets.
+    """The traceback of an exception that was raised in a job. It becomes the `__cause__` of the
+    exception that the caller gets.
     """
 
     def __str__(self) -> str:
@@ -35,11 +35,11 @@ class RemoteTraceback(Exception):
 
 
 class NoResult(IrisError):
-    """The task left no result, or the store does not have it yet."""
+    """Raised if a task left no result, or if the result is not in the store yet."""
 
 
 class Raised:
-    """The exception with which a function ended.
+    """The result of a function that raised an exception.
 
     Args:
         error: the exception. None if it cannot be restored here.

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-#: The maximum time in which a command named `python…` has to print its version, in seconds.
+#: The maximum number of seconds to wait until a command named `python…` prints its version.
 PATIENCE = 30
 _VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 

@@ -13,11 +13,12 @@ from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import TaskState
 from iris.storage.object_store import Store
 
-#: The maximum time to wait for the result of a failed task. A task that was killed has no result.
+#: The maximum time to wait for the result of a failed task. The wait is short, because a task that
+#: was killed has no result.
 FAILED_PATIENCE = timedelta(seconds=3)
-#: The time to wait for a result if no time is left: enough for one attempt.
+#: The minimum time to wait for a result. It is enough for one attempt to read the result.
 ONE_LOOK = timedelta(milliseconds=1)
-#: The number of results that are read at the same time.
+#: The maximum number of results that are read at the same time.
 AT_ONCE = 32
 
 

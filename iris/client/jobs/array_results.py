@@ -16,7 +16,8 @@ from iris.model.job.status import TaskStatus
 from iris.model.states import ENDED, TaskState
 from iris.scheduling.jobs.array_windows import chunks
 
-#: The number of parts that are read at the same time. The largest array has 40 parts.
+#: The maximum number of parts of an array's results that are read at the same time. The largest
+#: array has 40 parts.
 _AT_ONCE = 8
 
 

@@ -11,12 +11,12 @@ from iris.model import names
 from iris.model.host.resources import format_amounts
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
-#: The maximum number of children of a job that are listed.
+#: The maximum number of descendants of a job that are listed.
 MAX_CHILDREN = 1000
 
 
 class ChildJobsClient:
-    """Finds the child jobs of a job, and the jobs above it."""
+    """Finds the child jobs and the parent jobs of a job."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

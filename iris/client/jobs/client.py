@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from iris.model.job.requests import Request
     from iris.scheduling.reasons.forecast import Forecast
 
-#: The maximum time that `final_status` waits for a control plane.
+#: The maximum time that `final_status` waits for an answer of the control plane.
 FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
 #: The time between two attempts while the service or the control plane does not answer.
 RETRY_INTERVAL = timedelta(seconds=1)
@@ -44,16 +44,16 @@ RETRY_INTERVAL = timedelta(seconds=1)
 class CancelAnswer(NamedTuple):
     """The answer to the request to cancel a job or one of its tasks."""
 
-    #: The state of a job or task that ended before, so that nothing is cancelled. None if it had
-    #: not ended.
+    #: The state of the job or task if it had already ended, so that nothing was cancelled. None if
+    #: it had not ended.
     ended: JobState | TaskState | None
-    #: The time that its programs have to end.
+    #: The time that the programs of the job or task have to end.
     grace: timedelta
 
 
 class _Feasibility(Frozen):
-    """The part of the scheduler's `Answer` that says why a job can never run. A query with `Answer`
-    itself would import the scheduler's state.
+    """The answer to the question whether a job can ever run. It has one field of the scheduler's
+    `Answer`, because an import of `Answer` would import the scheduler's state.
     """
 
     refusal: Refusal | None = None
@@ -65,7 +65,7 @@ class JobsClient:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._cluster = connection.record
-        #: The children of jobs.
+        #: The client that finds child jobs.
         self.child_jobs = ChildJobsClient(connection)
 
     async def submit(self, spec: JobSpec) -> "Submitted":

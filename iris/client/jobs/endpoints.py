@@ -18,20 +18,22 @@ from iris.model.errors import InvalidValue, NotFound, Rejected, Unreachable
 from iris.model.job.endpoints import MOST, Endpoint
 from iris.retrying import retry
 
-#: The maximum time in which a registration is repeated while the service or the control plane does
-#: not answer.
+#: The maximum time for which the registration of an endpoint is repeated while the service or the
+#: control plane does not answer.
 TIMEOUT = timedelta(minutes=2)
 RETRY_INTERVAL = timedelta(seconds=0.5)
-#: The number of events in a job's history from which on a job with more than `MOST` tasks registers
-#: no more endpoints. The server accepts 10,000 signals for a job, and the other signals of users
-#: and tasks must not be lost.
+#: If a job with more than `MOST` tasks has this number of events in its history, it registers no
+#: more endpoints. The server accepts 10,000 signals for a job, and signals of users and tasks must
+#: not be lost.
 MOST_EVENTS = 8_000
-#: The number of jobs that are asked at the same time.
+#: The maximum number of jobs whose endpoints are queried at the same time.
 _AT_ONCE = 16
 
 
 class EndpointsClient:
-    """Registers and finds the endpoints of jobs. A job and the jobs below it share their names."""
+    """Registers and finds the endpoints of jobs. A job and its descendants share the names of
+    endpoints.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

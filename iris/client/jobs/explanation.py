@@ -14,23 +14,24 @@ from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 
 class Explanation(Frozen):
-    """The reason for a job's state, and the outcome of its attempts."""
+    """Explains a job's state: its reason, and the outcome of the job's attempts."""
 
     id: str
     state: JobState
-    #: The cancellation of the job or of its task. None if it is not being cancelled.
+    #: The cancellation of the job or of its task that is in progress. None if nothing is being
+    #: cancelled.
     cancelling: Cancelling | None = None
-    #: The reason for the state; for a waiting job the message of its refusal.
+    #: The reason for the state. For a waiting job, it is the message of its refusal.
     message: str
     #: The scheduler's reason why the job waits. None if the job does not wait.
     refusal: Refusal | None = None
-    #: The outcome of every attempt so far, by task. A gang's attempts are all listed under its
-    #: first task.
+    #: The outcome of every attempt so far, by the task's index. All attempts of a gang are listed
+    #: under its first task.
     attempts: dict[int, tuple[AttemptRecord, ...]] = Field(default_factory=dict)
-    #: The reason why the attempts of an ended job are not known, for instance that no control plane
-    #: answers. Empty if they are known.
+    #: The reason why the attempts of an ended job are not known: for instance, the control plane
+    #: does not answer. Empty if they are known.
     attempts_unknown: str = ""
-    #: The child jobs.
+    #: The child jobs of the job.
     children: tuple[JobRow, ...] = ()
 
     @property

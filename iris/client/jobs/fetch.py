@@ -32,7 +32,7 @@ class Fetched(NamedTuple):
 
     file: OutputFile
     to: Path
-    #: Whether the file was written. It is not written if the same file exists already.
+    #: True if the file was written. False if the same file already existed.
     written: bool
 
 

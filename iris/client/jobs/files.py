@@ -14,11 +14,11 @@ from iris.storage.saves import latest_save
 
 
 class OutputFile(NamedTuple):
-    """A file that an attempt left."""
+    """A file that an attempt of a task left in its output directory."""
 
     task: int
     attempt: int
-    #: The path relative to the output directory.
+    #: The path of the file, relative to the output directory.
     path: PurePosixPath
     size: int
     #: The name of the file's object in the store.

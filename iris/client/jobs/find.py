@@ -14,8 +14,8 @@ from iris.client.jobs.rows import JobRow, row_of
 from iris.model import names
 from iris.model.errors import NotFound
 
-#: The similarity from which on a name may be a misspelling of another: the share of letters that
-#: both have in common.
+#: The minimum similarity of a misspelled name to a known name: the share of letters that both names
+#: have in common.
 NEAR = 0.75
 
 

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from iris.client.jobs.notifications import NotificationRow
     from iris.client.jobs.usage import InUse
 
-#: The type of the result of the job's function. It is None for a program.
+#: The type that the job's function returns. None for a program.
 T = TypeVar("T", default=Any)
 
 
 class AsyncJob(Generic[T]):
-    """A job of a cluster. `await job` waits for its end and returns its result."""
+    """A handle of one job. `await job` waits until the job ends, and returns its result."""
 
     def __init__(
         self,
@@ -59,21 +59,21 @@ class AsyncJob(Generic[T]):
         self._jobs = JobsClient(connection)
         self._exec = ExecClient(connection, self._jobs)
         self._store_url = connection.record.store
-        #: The status that was returned last. None if no status was returned.
+        #: The job's status as it was last returned. None if no status was returned yet.
         self._seen: JobStatus | None = None
-        #: The run of the job's workflow. None is the latest run. Before the first request, the run
-        #: of a `run_number` is None, too.
+        #: The run id of the job's workflow. None means the latest run. If `run_number` is given,
+        #: `run_id` is None until the first request.
         self.run_id = run_id
-        #: The number of the run in `NAME#2`. None if the job was named without a number.
+        #: The number of the run, such as 2 in `NAME#2`. None if the job was named without a number.
         self.run_number = run_number
-        #: `USER/NAME`, or `USER/PARENT/NAME`.
+        #: The id of the job: `USER/NAME`, or `USER/PARENT/NAME` for a child job.
         self.id = job_id
-        #: Whether the job is not known yet: a program in a job gave a name without a user, which
-        #: means a child of that job first. The first request finds out. Until then, the id is
+        #: True if the full id is not known yet. In a program of a job, a name without a user means
+        #: a child of that job, or else a job of the user. Until the first request decides, `id` is
         #: `USER/NAME`.
         self.is_bare = is_bare
-        #: The job's page in Temporal's Web UI. Empty if there is no page or the run is not known
-        #: yet.
+        #: The address of the job's page in Temporal's Web UI. Empty if there is no page, or if the
+        #: run is not known yet.
         self.ui = ui
 
     async def status(self) -> JobStatus:

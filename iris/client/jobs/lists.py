@@ -14,25 +14,25 @@ from iris.model.job.cancelling import CANCELLING
 from iris.model.job.tags import check_tag, format_tags, has_tags, written
 from iris.model.states import JobState
 
-#: The approximate number of jobs that are read together if the client has to filter them.
+#: The approximate number of jobs that are read with one request if the client has to filter them.
 READ_TOGETHER = 500
-#: The length of the first window of time in which `newest_first` reads workflows.
+#: The length of the first time window in which `newest_first` reads workflows.
 FIRST_WINDOW = timedelta(hours=1)
-#: The factor by which the next window is longer if a window has too few workflows.
+#: The factor by which the time window is lengthened if it contains too few workflows.
 GROWTH = 8
-#: The maximum number of times that a window with too many workflows is halved. Decades become one
-#: second, which is not halved.
+#: The maximum number of times that a time window with too many workflows is halved. It is enough to
+#: reduce decades to one second, the shortest window.
 MOST_HALVINGS = 30
-#: The maximum number of workflows that are read together, as a multiple of the wanted number.
+#: The maximum number of workflows in a time window, as a multiple of the wanted number.
 MOST_TIMES = 4
-#: A time before the start of the first workflow of Iris.
+#: A time at which no workflow of Iris existed yet.
 _FIRST = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class JobFilter:
-    """The conditions for the jobs of a list. By default a list has all jobs. An empty condition
-    takes all jobs, too.
+    """The conditions that select the jobs of a list. A condition that is not given or is empty
+    selects all jobs.
 
     Args:
         live_only: takes only jobs that have not ended.

@@ -13,23 +13,25 @@ from iris.model.job.spec import JobSpec
 
 
 class NotificationState(StrEnum):
-    """The state of the call of one webhook."""
+    """The state of one webhook call at the end of a job."""
 
-    #: The job has not ended. A job that was terminated calls no webhook.
+    #: The webhook is not called yet, because the job has not ended. For a terminated job, no
+    #: webhook is called.
     PENDING = "PENDING"
-    #: The webhook is called until it accepts.
+    #: The webhook is being called. A call that fails is repeated.
     SENDING = "SENDING"
     SENT = "SENT"
     FAILED = "FAILED"
 
 
 class NotificationRow(Frozen):
-    """The call of one webhook at the end of a job."""
+    """One webhook call at the end of a job, as a list shows it."""
 
-    #: The address without its path, which may contain a secret.
+    #: The webhook's address without its path. The path is left out because it may contain a secret.
     url: str
     state: NotificationState
-    #: The reason why the webhook is not called yet, or why its call failed. Empty if there is none.
+    #: The reason why the webhook is not called yet, or why the call failed. Empty if there is no
+    #: reason.
     reason: str = ""
 
     def __str__(self) -> str:

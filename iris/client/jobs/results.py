@@ -22,15 +22,16 @@ from iris.model.states import JobState, TaskState
 from iris.model.terminal_text import fit
 from iris.storage.object_store import STORE_ERRORS, Store
 
-#: The maximum number of failed tasks whose exceptions are read for the error of a job.
+#: The maximum number of failed tasks whose exceptions are read for a job's error.
 FAILED_TASKS_READ = 10
-#: The number of last lines of a task's output that an error has.
+#: The maximum number of last lines of a task's output in a job's error.
 LAST_LINES = 20
-#: The maximum number of characters of each of these lines.
+#: The maximum number of characters of each line of a task's output in a job's error.
 LAST_LINE_LENGTH = 1000
-#: The maximum time to read these lines. An error is complete without them.
+#: The maximum number of seconds to read a task's last lines of output for a job's error. Without an
+#: answer in this time, the error is raised without the lines.
 LAST_LINES_TIMEOUT_S = 10.0
-#: The end states of tasks that make a job fail. The state that explains most comes first.
+#: The task states that make a job fail. The state that best explains the failure comes first.
 _FAILURES = (TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.PREEMPTED)
 _NEVER = datetime.max.replace(tzinfo=UTC)
 

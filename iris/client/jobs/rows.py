@@ -18,12 +18,12 @@ from iris.model.job.spec import MAX_REPLICAS, Band
 from iris.model.job.tags import MEMO_NOTE, tags_in
 from iris.model.states import JobState
 
-#: The text in place of a command that is encrypted with a key that this client does not have.
+#: The text that replaces an encrypted command if this client does not have its key.
 UNREADABLE = "(cannot be read with the keys known here)"
 
 
 class JobRow(Frozen):
-    """A job in a list."""
+    """A job as a list shows it."""
 
     id: str
     state: JobState
@@ -33,25 +33,26 @@ class JobRow(Frozen):
     priority: str = Band.INTERACTIVE
     #: The number of tasks. None if this client cannot read the job's description.
     tasks: int | None = 1
-    #: The number of the run among the runs with this name; the oldest run is 1. None for the
+    #: The number of the run among all runs with this job name; the oldest run is 1. None for the
     #: latest run.
     run: int | None = None
-    #: The accelerators of each task, such as `gpu:H100:8`. Empty if it has none.
+    #: The accelerators of each task, such as `gpu:H100:8`. Empty if the task has none.
     device: str = ""
-    #: The reason of the state: for a waiting job the code of the scheduler's reason. Empty if no
-    #: reason is known.
+    #: The reason for the state. For a waiting job, it is the code of the scheduler's reason. Empty
+    #: if no reason is known.
     reason: str = ""
-    #: The cancellation of a job whose programs still run.
+    #: The cancellation in progress of a job whose programs still run. None if the job is not being
+    #: cancelled.
     cancelling: Cancelling | None = None
-    #: The first run of the parent job. Empty if the job has no parent.
+    #: The id of the first run of the parent job. Empty if the job has no parent.
     parent_run: str = ""
-    #: The git commit of the job's files, with a `+` if they differ from the commit. Empty if no
-    #: commit is known.
+    #: The git commit of the job's files. It ends with `+` if the files differ from the commit.
+    #: Empty if no commit is known.
     commit: str = ""
     tags: dict[str, str] = Field(default_factory=dict)
     note: str = ""
-    #: Temporal's id of the listed run. Empty if it is unknown. A job that continued as new has
-    #: several runs.
+    #: Temporal's id of the run in this row. A job that continued as new has several runs. Empty if
+    #: the id is unknown.
     run_id: str = ""
 
     @property

@@ -20,8 +20,7 @@ from iris.model.job.arrays import find_task, format_indices
 from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import LIVE, JobState, TaskState
 
-#: The workflow states of jobs that ended by themselves. Cancelled and terminated jobs have no
-#: result.
+#: The workflow states of jobs that have a result. Cancelled and terminated jobs have none.
 _WITH_RESULT = (WorkflowExecutionStatus.COMPLETED, WorkflowExecutionStatus.FAILED)
 
 

@@ -17,14 +17,16 @@ from iris.model.job.spec import JobSpec
 
 @dataclass(frozen=True)
 class Submission:
-    """The specification with which a job was submitted, and facts that the service knows."""
+    """The specification with which a job was submitted, its current priority, and its page and run
+    id.
+    """
 
     spec: JobSpec
-    #: The band that the job is in now.
+    #: The current priority band of the job.
     priority: str
     #: The address of the job's page in Temporal's Web UI. Empty if the cluster has no Web UI.
     page: str
-    #: The id of the job's first run. The job may have continued as new since.
+    #: The id of the job's first run. The job may have continued as new after it.
     run_id: str
 
 

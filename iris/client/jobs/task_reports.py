@@ -15,7 +15,7 @@ from iris.model.job.attempts import AttemptRecord
 from iris.model.job.status import JobStatus
 from iris.model.states import ENDED, LIVE, JobState, TaskState
 
-#: The most tasks of a job whose attempts one explanation lists.
+#: The maximum number of tasks of a job whose attempts one explanation lists.
 MAX_TASKS_WITH_ATTEMPTS = 20
 
 
@@ -57,7 +57,7 @@ async def with_own_status(
 
 
 class KnownAttempts(NamedTuple):
-    """The attempts of a job by task, as an `Explanation` has them."""
+    """The known attempts of a job by task, in the form that `Explanation` uses."""
 
     attempts: dict[int, tuple[AttemptRecord, ...]]
     #: The reason why the attempts are not known. Empty if they are known.

@@ -24,8 +24,8 @@ _RUN_TASK = "run_task"
 
 
 class InUse(Frozen):
-    """The resource use of one task in its host's last heartbeat. A field is None until the host
-    reports it.
+    """The resource use of one task, as its host's last heartbeat reported it. A field is None until
+    the host reports it.
     """
 
     task: int
@@ -33,10 +33,10 @@ class InUse(Frozen):
     #: The time of the heartbeat.
     at: datetime | None = None
     pid: int | None = None
-    #: The CPU time over the last seconds, in percent of one core.
+    #: The CPU use in the last seconds, in percent of one core.
     cpu_percent: float | None = None
     memory_bytes: int | None = None
-    #: The maximum memory so far.
+    #: The maximum memory use so far.
     peak_memory_bytes: int | None = None
     processes: int | None = None
     ports: dict[str, int] = Field(default_factory=dict)

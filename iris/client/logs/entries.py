@@ -7,20 +7,20 @@ from typing import NamedTuple
 from iris.client.logs.stored import TaskLine
 from iris.storage.log_format import LogLine, Stream
 
-#: The maximum length of a line. A longer line is returned in parts: its program has probably
-#: forgotten the newlines.
+#: The maximum length of a line in bytes. A longer line is returned in parts, because its program
+#: has probably forgotten the newlines.
 MAX_LINE = 1024 * 1024
 
 
 class LogEntry(NamedTuple):
-    """A line of a task's output. Its text is what `str` and `print` show."""
+    """A line of a task's output. `str` and `print` show its text."""
 
     task: int
     attempt: int
     #: The time at which the line was complete, by the clock of the host. The entries of a task are
     #: in the order of their times.
     time: datetime
-    #: `stdout`, `stderr` or `build`.
+    #: The stream of the line: `stdout`, `stderr` or `build`.
     stream: str
     text: str
 
@@ -29,12 +29,12 @@ class LogEntry(NamedTuple):
 
 
 class Entries:
-    """Joins the pieces of lines. A host stores a piece of a line if the program writes no newline
-    for a while.
+    """Joins pieces of log lines into entries. A host stores an incomplete line as a piece if the
+    program writes no newline for a while.
     """
 
     def __init__(self) -> None:
-        #: The beginning of each line whose end is not read yet.
+        #: The pieces read so far of each incomplete line, by task, attempt and stream.
         self._begun: dict[tuple[int, int, Stream], LogLine] = {}
 
     def add(self, lines: Sequence[TaskLine]) -> Iterator[LogEntry]:

@@ -12,11 +12,14 @@ from iris.model.errors import IrisError, Unreachable, first_line
 from iris.storage.files import CannotWrite, is_full
 from iris.storage.object_store import Store, StoreAway
 
-#: The time between two checks for new output. It is short enough to feel immediate.
+#: The number of seconds between two checks for new output. It is so short that output seems to
+#: appear at once.
 POLL_INTERVAL_S = 0.25
-#: The same time for a store on this machine, where a check costs almost nothing.
+#: The number of seconds between two checks for new output if the store is on this machine. Checks
+#: of a local store cost almost nothing.
 POLL_INTERVAL_LOCAL_S = 0.1
-#: The number of seconds after which a store that fails counts as gone.
+#: The number of seconds for which reads from a failing store are repeated. After it, the error is
+#: raised.
 STORE_TIMEOUT_S = 20.0
 
 

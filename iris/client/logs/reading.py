@@ -21,11 +21,12 @@ U = TypeVar("U")
 
 #: The maximum number of concurrent requests to the store.
 AT_ONCE = 32
-#: The maximum number of logs that a quick read asks for new chunks. Quiet logs are asked in turns.
+#: The maximum number of logs that are all checked for new chunks in each quick read. If there are
+#: more logs, quick reads check the quiet logs in turns.
 QUICK_LOOKS = 64
-#: The number of reads without new lines after which a log is quiet.
+#: The number of reads without new lines after which a log counts as quiet.
 QUIET = 20
-#: The number of quick reads after which a quick read also looks for new logs.
+#: The number of quick reads after which a quick read also searches for new logs.
 FIND_EVERY = 4
 
 
@@ -38,7 +39,7 @@ class TaskLine(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A log in the store."""
+    """The location of a log in the store, with its task and attempt."""
 
     task: int
     attempt: int
@@ -46,7 +47,7 @@ class Found(NamedTuple):
 
 
 class Finder(Protocol):
-    """Finds the logs for a reader."""
+    """Finds the logs that a `Reader` reads."""
 
     async def find(self, store: Store, *, quick: bool) -> list[Found]:
         """Lists the logs. The list may contain the logs of earlier calls.
@@ -57,16 +58,16 @@ class Finder(Protocol):
 
 
 class _Log:
-    """The log of one attempt, and the position that a reader has reached in it."""
+    """The log of one attempt, and the position up to which it was read."""
 
     def __init__(self, found: Found, streams: Collection[Stream], since_ms: int) -> None:
         self.task, self.attempt, self._prefix = found
         self._streams = streams
         self._since_ms = since_ms
         self._sequence = 0
-        #: The requests for the next chunks, in order.
+        #: The pending requests for the next chunks, in order.
         self._ahead: deque[asyncio.Task[bytes | None]] = deque()
-        #: The number of the last read that asked this log.
+        #: The number of the last read that requested new chunks of this log.
         self.asked = 0
         #: The number of the last read that found new lines in this log.
         self.heard = 0
@@ -253,7 +254,7 @@ class _Feed:
         self._logs = deque(logs)
         self._look = look
         self._ahead = 1
-        #: The lines that were read and not taken yet.
+        #: The lines that were read from the store and not returned yet.
         self.lines: list[TaskLine] = []
 
     async def fill(self, ahead: int) -> None:
@@ -291,8 +292,8 @@ def _last_lines(lines: list[TaskLine], count: int) -> list[TaskLine]:
     other logs are between them.
     """
     wanted: list[TaskLine] = []
-    #: Whether the current line of each stream is one of the last `count` lines. The pieces of a
-    #: stream are met from the end backwards.
+    #: True for a stream if its current line is one of the last `count` lines. The pieces of a line
+    #: are visited from the end to the start.
     within: dict[tuple[int, int, Stream], bool] = {}
     for entry in reversed(lines):
         key = (entry.task, entry.attempt, entry.line.stream)

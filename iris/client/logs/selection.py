@@ -8,7 +8,7 @@ from iris.model.errors import InvalidValue
 from iris.model.units import parse_duration
 from iris.storage.log_format import Stream
 
-#: The streams by the names that users write.
+#: The log streams, by the names that users write.
 STREAMS = {stream.name.lower(): stream for stream in Stream}
 
 

@@ -12,13 +12,13 @@ from iris.model.job.arrays import MEMO_ARRAY
 
 
 class LogSource(Frozen):
-    """The run and the tasks of a job whose logs, files or results are read."""
+    """Identifies the logs, files or results to read: the run of a job, and its tasks."""
 
     run_id: str
     tasks: int
-    #: The indices of the tasks. None if they count from 0.
+    #: The indices of the tasks. None if the indices are 0, 1, 2 and so on.
     indices: tuple[int, ...] | None = None
-    #: Whether the job runs a function, which leaves a result.
+    #: True if the job runs a function, which leaves a result.
     function: bool = False
 
     @property

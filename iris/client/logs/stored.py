@@ -12,13 +12,13 @@ from iris.storage.object_store import Store
 
 __all__ = ["AgentReader", "LogReader", "TaskLine"]
 
-#: The maximum number of tasks that a quick search for new attempts covers. If a job has more tasks,
-#: searches cover them in turns.
+#: The maximum number of tasks for which one quick search looks up new attempts. If a job has more
+#: tasks, the searches cover them in turns.
 FIND_AT_ONCE = 32
 
 
 class LogReader(Reader):
-    """Reads the output of one run of a job.
+    """Reads the logs of one run of a job.
 
     Args:
         task: reads only this task. None reads all tasks.

@@ -36,10 +36,11 @@ from iris.model.states import JobState
 from iris.workflows import web_ui
 from iris.workflows.search_attributes import keywords
 
-#: The age up to which a missed time still gets its run, for instance after the service was down.
-#: Temporal's default is a year: a laptop that is opened after a holiday would start a job at once.
+#: The maximum age of a missed start that a schedule makes up for, for instance after the service
+#: was down. Temporal's default is a year: a laptop that is opened after a holiday would start a job
+#: at once.
 CATCH_UP = timedelta(hours=1)
-#: Temporal's policy for each overlap.
+#: Temporal's overlap policy for each value of `Overlap`.
 _POLICIES = {
     Overlap.SKIP: ScheduleOverlapPolicy.SKIP,
     Overlap.QUEUE: ScheduleOverlapPolicy.BUFFER_ONE,
@@ -49,7 +50,7 @@ _POLICIES = {
 
 @dataclass(frozen=True)
 class ScheduledRun:
-    """One run of a schedule.
+    """One start of a schedule's job, and its outcome.
 
     Args:
         state: the state of the run's job, which is "RUNNING" while the job waits, too. Further
@@ -66,7 +67,7 @@ class ScheduledRun:
 
 @dataclass(frozen=True)
 class ScheduleRow:
-    """A schedule in a list.
+    """A schedule as a list shows it.
 
     Args:
         id: `USER/NAME`, the id of the job that the schedule starts.
@@ -87,7 +88,7 @@ class ScheduleRow:
 
 @dataclass(frozen=True)
 class ScheduleView:
-    """A schedule with its last runs, the newest first."""
+    """A schedule and its last runs. The newest run comes first."""
 
     row: ScheduleRow
     overlap: Overlap

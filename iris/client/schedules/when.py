@@ -24,13 +24,14 @@ SHORTEST = timedelta(seconds=10)
 
 
 class Overlap(StrEnum):
-    """What a schedule does at a time at which its earlier job has not ended."""
+    """What a schedule does when a start is due and the earlier job has not ended."""
 
-    #: Starts no job at this time.
+    #: The schedule starts no job at this time.
     SKIP = "skip"
-    #: Starts one job when the earlier job has ended. Further times are left out.
+    #: The schedule starts one job after the earlier job has ended. It skips all further starts that
+    #: become due in the meantime.
     QUEUE = "queue"
-    #: Cancels the earlier job, and starts the new job when it has ended.
+    #: The schedule cancels the earlier job, and starts the new job after the earlier job has ended.
     CANCEL = "cancel"
 
 
@@ -47,7 +48,8 @@ def parse_overlap(name: str) -> Overlap:
 
 @dataclass(frozen=True)
 class When:
-    """The times of a schedule: cron expressions in a time zone, or an interval.
+    """The times at which a schedule starts its job: cron expressions in a time zone, or an
+    interval.
 
     When the zone's clock is set forward, a skipped time has no run. When it is set back, a time
     that comes twice has one run.
@@ -57,9 +59,9 @@ class When:
             unknown, or a cron expression never matches a time.
     """
 
-    #: One cron expression or several: minute, hour, day, month, weekday.
+    #: One or several cron expressions. Each has the fields minute, hour, day, month, weekday.
     cron: str | Sequence[str] = ()
-    #: The interval. A number is in seconds.
+    #: The interval between two starts. A number is in seconds.
     every: Duration | None = None
     time_zone: str = "UTC"
 

@@ -22,7 +22,8 @@ _STORED = "the named secrets"
 
 @dataclass(frozen=True)
 class NamedSecret:
-    """A named secret in a list. Only programs of jobs can read its value.
+    """A named secret as a list shows it, without its value. Only programs of jobs can read the
+    value.
 
     Args:
         user: the user whose jobs can use the secret.

@@ -34,10 +34,10 @@ from iris.model.job.spec import JobSpec
 if TYPE_CHECKING:
     from iris.storage.object_store import Store
 
-#: The number of random bytes in the name of a sealed object. They make it unique among the runs of
-#: a job.
+#: The number of random bytes in the name of a sealed object. They make the name unique among the
+#: runs of a job.
 _TOKEN_BYTES = 16
-#: The length of the sender's own key for one value, in bytes.
+#: The length in bytes of the random key that the sender makes for each secret value.
 _OWN_KEY_BYTES = 32
 _STORED = "the secrets"
 

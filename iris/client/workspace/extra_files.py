@@ -8,11 +8,11 @@ from iris.model.errors import InvalidValue
 
 
 class ExtraFile(NamedTuple):
-    """A file that is added to the workspace although it is ignored or outside of the workspace."""
+    """A file that is sent with the workspace even if it is ignored or outside of the workspace."""
 
     source: Path
-    #: The path of the file in the job's workspace. None keeps the path of a file of the workspace,
-    #: and puts another file at the top.
+    #: The path of the file in the job's workspace. None keeps the path of a file that is in the
+    #: workspace, and puts a file from outside at the top.
     dest: str | None = None
 
 

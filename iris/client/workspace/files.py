@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 IGNORE_FILE = ".irisignore"
-#: Files that make a directory a project. A job submitted from a project gets its files by default.
+#: The files that make a directory a project. If a job is submitted from a project, it gets the
+#: project's files by default.
 MARKERS = ("pyproject.toml", IGNORE_FILE, "requirements.txt", SCRIPT, CONFIG, *UNREAD)
-#: The names that are excluded at any depth, because they are of no use on another machine.
+#: The names of files and directories that are excluded at any depth, because they are of no use on
+#: another machine.
 _NEVER = {".git", ".venv", "__pycache__"}
-#: The files that mark a directory as an environment: the first is written by `venv`, virtualenv and
-#: uv, the second by conda.
+#: The files that mark a directory as a Python environment. `venv`, virtualenv and uv write the
+#: first file, and conda writes the second.
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta/history")
 
 
@@ -98,7 +100,7 @@ def commit_of(directory: Path) -> str:
 
 
 class _Rules(NamedTuple):
-    """The lines of one ignore file, for paths that begin with `base`."""
+    """The patterns of one ignore file. They apply to paths that begin with `base`."""
 
     base: str
     spec: "GitIgnoreSpec"

@@ -15,22 +15,22 @@ from typing import NamedTuple
 
 from iris.model.errors import Rejected
 
-#: The variables of git that are kept. The other variables are removed: hooks of git set variables
-#: that name another repository, and some variables name programs.
+#: The environment variables of git that are passed to git. All other `GIT_` variables are removed:
+#: git hooks set variables that name another repository, and some variables name programs.
 _KEPT_VARIABLES = re.compile(
     r"GIT_(CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|(KEY|VALUE)_\d+)|EXEC_PATH|CEILING_DIRECTORIES"
     r"|DISCOVERY_ACROSS_FILESYSTEM)"
 )
-#: Variables with which git fetches no missing objects and writes no files of the repository. Both
-#: could run programs.
+#: The environment variables that prevent git from fetching missing objects and from writing files
+#: of the repository. Both actions could run programs.
 _VARIABLES = {
     "GIT_ALLOW_PROTOCOL": "",
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
 }
-#: The values of settings that name programs. They replace the values of the repository and the
-#: user.
+#: Safe values for git settings that name programs. They replace the values of the repository and of
+#: the user.
 _SETTINGS = {
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
@@ -43,21 +43,22 @@ _SETTINGS = {
     "diff.external": "",
     "gpg.program": "false",
 }
-#: Further settings that name programs, with a free name in the middle. A user may have such
-#: settings, for instance for Git LFS.
+#: The pattern of git settings that can name programs, such as `filter.lfs.clean` of Git LFS. The
+#: user's own values are kept, and the repository's values are replaced.
 _NAMED_SETTINGS = re.compile(r"(filter|hook)\..*", re.DOTALL)
-#: The scopes of settings that belong to the repository.
+#: The scopes of git settings that belong to the repository, and not to the user.
 _OF_THE_REPOSITORY = ("local", "worktree")
 #: The file mode that marks a submodule in the index.
 _SUBMODULE = "160000"
-#: The option with which git does not read paths as patterns. Some commands of git do not have it.
+#: The option that makes git read paths literally, and not as patterns. Some commands of git do not
+#: accept it.
 _LITERALLY = ("--literal-pathspecs",)
-#: The characters without width that some file systems ignore in names.
+#: The characters without width that some file systems ignore in file names.
 _IGNORABLE = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 
 
 class Repository(NamedTuple):
-    """A git work tree.
+    """A git repository with a work tree.
 
     Args:
         top: the directory of the work tree, without symbolic links.

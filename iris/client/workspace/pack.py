@@ -16,7 +16,8 @@ from iris.model.errors import InvalidValue, IrisError, Rejected
 from iris.model.job.bundles import MAX_BUNDLE, Bundle, Entry, Kind, climbs_after_a_name, offence
 from iris.model.units import MIB, format_bytes
 
-#: The maximum number of times that a changing file is read. Then the last copy is used.
+#: The maximum number of times that a file is read if it changes while it is packed. The last copy
+#: is used.
 _MAX_SCANS = 3
 #: The maximum number of files that an error names.
 _NAMED = 10
@@ -24,7 +25,7 @@ _COPY = 1 * MIB
 
 
 class Packed:
-    """A packed workspace. Its archive is a temporary file, which `close` deletes."""
+    """A workspace that is packed into a temporary archive file. `close` deletes the file."""
 
     def __init__(self, archive: IO[bytes], bundle: Bundle, files: int) -> None:
         #: The uncompressed tar archive.
@@ -49,10 +50,10 @@ class Packed:
 
 
 class _Member(NamedTuple):
-    """A file or link to add to the archive."""
+    """A file or link that is added to the archive."""
 
     source: Path
-    #: The status of the file when it was selected.
+    #: The result of `os.stat` when the file was selected.
     stat: os.stat_result
     #: The target of a link, relative to the link's directory. Empty for a file.
     link: str = ""

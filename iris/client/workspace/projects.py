@@ -18,8 +18,8 @@ from iris.model.errors import InvalidValue, Rejected
 from iris.model.job import setup_files
 
 _PROJECT = "pyproject.toml"
-#: The variables that tell build backends a version, so that they do not read it from git. `{}`
-#: stands for the project's name.
+#: The environment variables that give a build backend the project's version, so that it does not
+#: read the version from git. `{}` stands for the project's name.
 _VERSION_VARIABLES = {
     "setuptools-scm": "SETUPTOOLS_SCM_PRETEND_VERSION_FOR_{}",
     # hatch-vcs does not tell setuptools-scm the project's name
@@ -28,11 +28,11 @@ _VERSION_VARIABLES = {
     "uv-dynamic-versioning": "UV_DYNAMIC_VERSIONING_BYPASS",
     "poetry-dynamic-versioning": "POETRY_DYNAMIC_VERSIONING_BYPASS",
 }
-#: A tag, perhaps with the project's name before it: `v1.2`, `study-1.2rc1`.
+#: The pattern of a git tag with a version: `v1.2`, or `study-1.2rc1` with the project's name.
 _TAG = re.compile(
     r"(?:.*[-_/])?v?(?P<version>\d+(?:\.\d+)*(?:\.?(?:a|b|rc|post|dev)\d+)*)", re.IGNORECASE
 )
-#: A line of a requirements file that names another file or directory.
+#: The pattern of a line in a requirements file that names another file or directory.
 _NAMED_FILE = re.compile(
     r"(?:-[erc]|--editable|--requirements?|--constraints?)[\s=]*(?P<option>[^\s#;:@+]+)(?=\s|$)"
     r"|(?P<path>\.{0,2}/[^\s#;]*)"
@@ -40,7 +40,7 @@ _NAMED_FILE = re.compile(
 
 
 class ProjectFiles(NamedTuple):
-    """The files that a project needs."""
+    """The location of the files that a project needs."""
 
     #: The directory to send.
     root: Path

@@ -21,12 +21,13 @@ from iris.model.job.arrays import ROWS_FILE
 from iris.model.job.bundles import Bundle
 from iris.storage.object_store import Store
 
-#: The maximum time for the answer whether the store has an object. The store's library would retry
-#: for minutes.
+#: The maximum time to check whether the store already contains an object. The store's library would
+#: retry for minutes.
 CHECK_PATIENCE = timedelta(seconds=30)
-#: The age up to which a bundle in the store is not uploaded again.
+#: The maximum age of a bundle in the store that is not uploaded again.
 FRESH = timedelta(days=1)
-#: The gzip level. It is four times faster than the best level, and archives are a tenth larger.
+#: The gzip compression level. Level 1 is four times faster than the best level, and its archives
+#: are a tenth larger.
 _LEVEL = 1
 _COPY = 1024 * 1024
 
@@ -84,7 +85,7 @@ async def upload_table(store: Store, table: Table) -> Bundle:
 
 
 class _Sum:
-    """Adds up the sizes of the blocks that are sent, and reports the sum."""
+    """Adds up the sizes of the sent blocks, and reports the sum to a progress function."""
 
     def __init__(self, total: int, progress: Callable[[int, int], None]) -> None:
         self._sent, self._total, self._progress = 0, total, progress

@@ -17,7 +17,8 @@ class ExecResult(NamedTuple):
     exit_code: int
     stdout: str
     stderr: str
-    #: The reason why the command could not be started or was stopped. Empty if it ended by itself.
+    #: The reason why the command could not be started or was stopped. Empty if the command ended by
+    #: itself.
     reason: str
 
 

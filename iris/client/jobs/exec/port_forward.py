@@ -16,7 +16,8 @@ from iris.messages.exec import FrameKind
 from iris.messages.port_forward import ForwardEnd, ForwardReady, ForwardRequest, connection_frame
 from iris.model.errors import InvalidValue, Rejected, Unreachable, first_line
 
-#: The address at which this machine accepts connections. Other machines cannot reach it.
+#: The address of this machine that accepts the forwarded connections. Other machines cannot reach
+#: it.
 ADDRESS = "127.0.0.1"
 MAX_PORT = 65_535
 _LOG = logging.getLogger(__name__)
@@ -25,8 +26,8 @@ _LOG = logging.getLogger(__name__)
 class ForwardedPort(NamedTuple):
     """A port of this machine, and the port of the task to which it is forwarded."""
 
-    #: The port of this machine. 0 is any free port. None is the number of the task's port if it is
-    #: free.
+    #: The port of this machine. 0 means any free port. None means the same number as the task's
+    #: port if that port is free.
     local: int | None
     #: The number or the name of the task's port.
     port: str
@@ -61,7 +62,7 @@ def _is_port(text: str) -> bool:
 
 
 class PortForward:
-    """A session that forwards ports.
+    """A session that forwards ports of this machine to ports of a task.
 
     Args:
         broken: called with the reason when a connection could not be made on the host.

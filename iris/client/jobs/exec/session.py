@@ -38,25 +38,26 @@ from iris.model.states import TaskState
 from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 
-#: The time in which an agent has to start an activity. An idle agent starts it at once.
+#: The maximum time until an agent starts an activity. An idle agent starts it at once.
 START_TIMEOUT = timedelta(seconds=15)
-#: The time after which an agent that sends no heartbeat is lost. It sends two heartbeats a second,
-#: and the SDK passes some of them on.
+#: The time without a heartbeat after which an agent counts as lost. An agent sends two heartbeats a
+#: second, and the SDK passes some of them to the service.
 HEARTBEAT = timedelta(seconds=30)
-#: The time limit of a command without a limit: ten years, because Temporal requires a number.
+#: The timeout of a command that has no time limit: ten years, because Temporal requires a number.
 NO_TIMEOUT = timedelta(days=3650)
-#: The time to start a command or a profile and to upload its result. It is added to the timeout.
+#: The time that is added to the timeout of a command or a profile, for its start and the upload of
+#: its result.
 MARGIN = timedelta(minutes=2)
-#: The time between signs of life that the client sends. It must be shorter than the time after
+#: The time between two keepalive messages of the client. It must be shorter than the time after
 #: which the agent ends the session of a silent client (`SILENCE` in
 #: `iris.activities.host.sessions.exec`).
 ALIVE_EVERY = timedelta(seconds=10)
-#: The time that a client that disconnects waits for the end of its command.
+#: The maximum time that a client waits for the end of its command when it disconnects.
 CLOSE_TIMEOUT = timedelta(seconds=5)
-#: The number of bytes of input that are read at once.
+#: The maximum number of bytes of input that are read at once.
 BLOCK = 64 * 1024
 _ONCE = RetryPolicy(maximum_attempts=1)
-#: The type of an agent's error for an activity that its version does not have.
+#: The type of the error that an agent returns if its version does not have the requested activity.
 _UNKNOWN_ACTIVITY = "NotFoundError"
 T = TypeVar("T")
 E = TypeVar("E", bound=ExecEnd | ForwardEnd)
@@ -74,7 +75,7 @@ class TaskLocation(NamedTuple):
 
 
 class ExecClient:
-    """Runs commands next to running tasks of one cluster, and profiles these tasks."""
+    """Runs commands next to running tasks of one cluster, and profiles the tasks."""
 
     def __init__(self, connection: Connection, jobs: JobsClient) -> None:
         self._connection = connection
@@ -220,7 +221,9 @@ class ExecClient:
 
 
 class Session(Generic[E]):
-    """The client's side of a command that runs next to a task, or of connections to the task."""
+    """The client's side of a session with a task's host: a command that runs next to the task, or
+    connections to the task.
+    """
 
     def __init__(
         self, handle: ActivityHandle[E], connection: Connection, session: str, where: TaskLocation

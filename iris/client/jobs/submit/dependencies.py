@@ -11,7 +11,7 @@ from iris.model import names
 from iris.model.job.dependencies import Dependency
 from iris.model.job.spec import JobSpec
 
-#: The number of jobs that are looked up at the same time.
+#: The maximum number of jobs that are looked up at the same time.
 CONCURRENT = 16
 
 

@@ -32,15 +32,15 @@ class Submitted(Frozen):
     id: str
     workflow_id: str
     run_id: str
-    #: The job's page in Temporal's Web UI. Empty if the cluster has no Web UI.
+    #: The address of the job's page in Temporal's Web UI. Empty if the cluster has no Web UI.
     ui: str
 
 
 class BatchResult(NamedTuple):
-    """A job of a batch that is on the cluster."""
+    """The result of the submission of one job of a batch."""
 
     job: Submitted
-    #: Whether an earlier submission of the batch started the job.
+    #: True if an earlier submission of the same batch started the job.
     before: bool
 
 
