@@ -7,33 +7,34 @@ from temporalio.common import RetryPolicy
 from iris.model.job.spec import JobSpec
 from iris.model.rules import Contact
 
-#: For attempts of tasks. Temporal does not retry them: the workflow decides which retry limit the
-#: attempt counts against, and where the next one runs.
+#: The retry policy for attempts of tasks. Temporal does not retry them: the workflow decides which
+#: retry limit the attempt counts against, and where the next attempt runs.
 ONCE = RetryPolicy(maximum_attempts=1)
 
-#: For calls that must succeed, however long a service does not answer. The pause of ten seconds
-#: spreads the calls when an outage ends.
+#: The retry policy for calls that must succeed, however long a service does not answer. The pause
+#: of ten seconds spreads the calls when an outage ends.
 UNTIL_DONE = RetryPolicy(
     initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10)
 )
 
-#: For observations that are repeated until there is news. Each repetition is an attempt of the
-#: activity, so the pause after a failed attempt must not grow with their number.
+#: The retry policy for observations that are repeated until there is news. Each repetition is an
+#: attempt of the activity, so the pause after a failed attempt must not grow with their number.
 UNTIL_NEWS = RetryPolicy(initial_interval=timedelta(seconds=2), backoff_coefficient=1)
 
-#: For queries that are repeated later if they are not answered. Other events are handled meanwhile.
+#: The retry policy for queries that are repeated later if they are not answered. Meanwhile the
+#: workflow handles other events.
 A_FEW_TIMES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=3)
 
 #: The shortest timer, also for a deadline that has passed. Whether a timer is started must not
 #: depend on the clock, because a replay would then issue other commands.
 MOMENT = timedelta(milliseconds=1)
 
-#: The longest workflow task of a job, half of the server's default. If a control plane dies during
-#: the task, the job waits this long for another one. A task takes milliseconds, or two seconds when
-#: the scheduler answers slowly (`EXCHANGE_QUICK`).
+#: The time limit of a workflow task of a job, half of the server's default. If a control plane dies
+#: during the task, the job waits this long for another one. A task takes milliseconds, or two
+#: seconds when the scheduler answers slowly (`EXCHANGE_QUICK`).
 JOB_TASK = timedelta(seconds=5)
-#: The longest workflow task of an array in parts: a replay takes some milliseconds for each of up
-#: to two thousand reports.
+#: The time limit of a workflow task of an array in parts: a replay takes some milliseconds for each
+#: of up to two thousand reports.
 PARTS_TASK = timedelta(minutes=1)
 
 
@@ -44,58 +45,59 @@ def job_task(spec: JobSpec) -> timedelta:
     )
 
 
-#: The longest workflow task of the scheduler and the autoscaler. The longest tasks are replays,
-#: which take a few seconds on an idle core. A longer limit would delay the workflow after a control
-#: plane has died during a task.
+#: The time limit of a workflow task of the scheduler or the autoscaler. The longest tasks are
+#: replays, which take a few seconds on an idle core. A longer limit would delay the workflow after
+#: a control plane has died during a task.
 PLANNER_TASK = timedelta(seconds=30)
 
-#: The first try of an exchange with the scheduler, inside the workflow task. A longer one would
-#: occupy a workflow-task slot, and the heartbeat of the workflow task would repeat it.
+#: The time limit of the first try of an exchange with the scheduler, inside the workflow task. A
+#: longer try would occupy a workflow-task slot, and the heartbeat of the workflow task would repeat
+#: it.
 EXCHANGE_QUICK = timedelta(seconds=2)
-#: Each further try of an exchange, as a normal activity.
+#: The time limit of each further try of an exchange with the scheduler, as a normal activity.
 EXCHANGE_PATIENT = timedelta(seconds=30)
 
 #: The pause before a gang sends its request again, when the scheduler's ledger is full. It doubles
-#: each time, up to the maximum.
+#: each time, up to `MAX_LEDGER_FULL`.
 LEDGER_FULL = timedelta(seconds=30)
 MAX_LEDGER_FULL = timedelta(minutes=16)
 
-#: The time in which an agent has to take an attempt from its host's queue. That is long, because an
-#: idle agent always polls.
+#: The time in which an agent has to take an attempt from its host's queue. It is long enough,
+#: because an idle agent always polls.
 SCHEDULE_TO_START = timedelta(seconds=60)
 #: The time without a heartbeat after which the server gives up an attempt with the default lease.
 #: It is 25 s longer than the lease: before the attempt can start elsewhere, its program is dead,
 #: and even a busy control plane counts its host as lost.
 HEARTBEAT = timedelta(seconds=75)
-#: Added to the time limit of an attempt. The agent ends an attempt that runs too long. The server's
-#: timeout is for agents that fail to do so.
+#: The time that the server's timeout of an attempt is longer than the attempt's time limit. The
+#: agent ends an attempt that runs too long. The server's timeout is for agents that fail to do so.
 TIMEOUT_MARGIN = timedelta(minutes=2)
-#: The timeout of programs without a time limit, because Temporal requires one: ten years.
+#: The timeout, ten years, of programs without a time limit. Temporal requires a timeout.
 NO_TIMEOUT = timedelta(days=3650)
 
-#: One call to the platform or to the server's list of workers.
+#: The time limit of one call to the platform or to the server's list of workers.
 OBSERVE = timedelta(seconds=20)
-#: The longest activity that waits for news of the fleet. Each such activity adds eleven events to
-#: the history.
+#: The longest time of one activity that waits for news of the fleet. Each activity adds eleven
+#: events to the history.
 LONGEST_WATCH = timedelta(hours=1)
-#: One call to a platform, which may answer slowly. A repeated call finds the machines of the first
-#: one, because both use the same name.
+#: The time limit of one call to a platform, which may answer slowly. A repeated call finds the
+#: machines of the first one, because both use the same name.
 PLATFORM_CALL = timedelta(seconds=60)
-#: Reading the last output of machines. It is short, because the machines are deleted afterwards and
-#: cost money until then.
+#: The time limit for reading the last output of machines. It is short, because the machines are
+#: deleted afterwards and cost money until then.
 CONSOLE_OUTPUT = timedelta(seconds=30)
-#: The pause between two checks whether machines are deleted. It doubles each time, up to the
-#: maximum.
+#: The pause between two checks whether machines are deleted. It doubles each time, up to
+#: `MAX_DELETE_CHECK`.
 DELETE_CHECK = timedelta(milliseconds=200)
 MAX_DELETE_CHECK = timedelta(seconds=30)
 #: The pause between two checks whether the tasks of a preempted slice have ended. It doubles each
-#: time, up to the maximum.
+#: time, up to `MAX_LEAVING_CHECK`.
 LEAVING_CHECK = timedelta(milliseconds=500)
 MAX_LEAVING_CHECK = timedelta(seconds=5)
 #: How long an ending slice waits for the scheduler to remove its hosts, before it deletes its
 #: machines anyway.
 SCHEDULER_PATIENCE = timedelta(minutes=1)
-#: Asking the scheduler for the demand.
+#: The time limit of the autoscaler's question to the scheduler for the demand.
 QUERY_DEMAND = timedelta(seconds=10)
 #: The shortest time between two evaluations; changes in between are evaluated together.
 EVALUATE_EVERY = timedelta(seconds=1)
@@ -108,32 +110,37 @@ LEDGER_CHECK_EVERY = 4
 #: The number of observations in a row after which machines without a workflow are adopted. One is
 #: not enough: a workflow that has just started is not in the lists yet.
 ORPHAN_OBSERVATIONS = 2
-#: Signalling the owners of placements: a few milliseconds for each owner.
+#: The time limit for signalling the owners of placements. Each owner takes a few milliseconds.
 SIGNAL_OWNERS = timedelta(seconds=60)
-#: Querying a thousand workflows during recovery. A workflow that is in no worker's cache has to be
-#: replayed first.
+#: The time limit for querying a thousand workflows during recovery. A workflow that is in no
+#: worker's cache has to be replayed first.
 RECOVERY_QUERIES = timedelta(minutes=5)
-#: The pause before a job asks again for the ends of the jobs that it waits for. It doubles each
-#: time, up to the maximum. These jobs also signal their ends, unless they are terminated. A month
-#: of waiting adds some 8,000 events, so the workflow continues as new.
+#: The pause before a job asks again whether the jobs that it waits for have ended. It doubles each
+#: time, up to `MAX_DEPENDENCY_CHECK`. Those jobs also signal their ends, unless they are
+#: terminated. A month of waiting adds some 8,000 events, so the workflow continues as new.
 DEPENDENCY_CHECK = timedelta(minutes=1)
 MAX_DEPENDENCY_CHECK = timedelta(hours=1)
-#: Asking for the ends of the jobs that a job waits for: two calls for each of them.
+#: The time limit for asking whether the jobs that a job waits for have ended. Each of them takes
+#: two calls.
 FIND_ENDS = timedelta(minutes=1)
 #: The longest time until a new or ended workflow is in the service's lists.
 LIST_LAG = timedelta(seconds=5)
-#: How often the scheduler checks that the owners of placements and requests still exist, while
-#: there are any.
+#: The interval at which the scheduler checks that the owners of placements and requests still
+#: exist. It checks only while there are any placements or requests.
 CHECK_JOBS_EVERY = timedelta(seconds=60)
+#: The time limit of one check that owners still exist.
 CHECK_JOBS = timedelta(seconds=60)
-#: The check for running children of jobs that have ended without success: one call for each parent.
+#: The time limit of the check for running children of jobs that have ended without success. Each
+#: parent takes one call.
 CHECK_ORPHANS = timedelta(minutes=10)
-#: Asking how a parent job has ended, and signalling it: a few calls.
+#: The time limit for asking how a parent job has ended, and for signalling it. This takes a few
+#: calls.
 REGISTER = timedelta(seconds=30)
 
-#: Deleting a few objects of the store at the end of a job, which waits for it.
+#: The time limit for deleting a few objects of the store at the end of a job. The job waits for it.
 DELETE_SECRETS = timedelta(seconds=10)
-#: One call of a webhook. It is longer than the call's own limit.
+#: The time limit of the activity that calls a webhook. It is longer than the limit of the call
+#: itself.
 NOTIFY = timedelta(seconds=30)
 #: The time in which a webhook has to accept the message about a job's end.
 NOTIFY_WITHIN = timedelta(days=1)

@@ -15,7 +15,7 @@ from iris.model.job.tags import MEMO_NOTE, indexed
 from iris.model.states import JobState
 from iris.workflows import web_ui
 
-#: The most bytes of a reason in lists.
+#: The most bytes of a reason that is shown in lists of jobs.
 MOST_REASON = 300
 
 
@@ -72,8 +72,8 @@ def show_state(state: str) -> None:
 
 
 class ListEntry:
-    """The state and reason that lists show for this job. Each change adds an event to the history,
-    so unchanged values are not set again.
+    """The state and the reason that lists of jobs show for one job. Each change adds an event to
+    the history, so unchanged values are not set again.
     """
 
     def __init__(self) -> None:

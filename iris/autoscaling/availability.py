@@ -23,14 +23,14 @@ from iris.model.units import format_duration
 MINUTE = timedelta(minutes=1)
 #: The period in which ended slices count for `Churn`.
 CHURN_WINDOW = timedelta(minutes=30)
-#: The least number of ended slices from which a share is computed.
+#: The least number of ended slices for which the share of short-lived ones is computed.
 CHURN_SAMPLES = 3
 #: A slice that ends sooner than this after it became ready is short-lived.
 SHORT_LIFETIME = timedelta(minutes=5)
 #: A slice that ends later than this after it became ready is long-lived.
 LONG_LIFETIME = timedelta(minutes=10)
-#: The factors by which short-lived slices slow a group's growth: (share of short-lived slices,
-#: factor), the highest share first.
+#: (share of short-lived slices, factor): if at least this share is short-lived, the growth of the
+#: group is multiplied by the factor. The highest share comes first.
 CHURN_LEVELS = ((0.8, 0.0), (0.5, 0.1), (0.2, 0.5))
 #: If at least this share of slices is short-lived, idle slices are kept: the group might not get
 #: them back.
@@ -41,7 +41,9 @@ StockOuts = Mapping[tuple[str, str], StockedOut]
 
 
 class Churn(NamedTuple):
-    """The number of short-lived slices among a group's recent ones."""
+    """The number of a group's slices that ended recently (`of`), and how many of them were
+    short-lived (`short`).
+    """
 
     short: int
     of: int
@@ -57,15 +59,15 @@ class Churn(NamedTuple):
 
 
 class GroupAvailability(NamedTuple):
-    """The availability of a group for new slices."""
+    """The availability of a scale group for new slices."""
 
     state: Availability
     #: Why the availability is limited; empty if it is not.
     why: str = ""
     #: When the limit ends; None if that is unknown.
     until: datetime | None = None
-    #: Whether short-lived slices are the reason. Then `min_slices` is restored nevertheless, but
-    #: slowly.
+    #: True if too many short-lived slices are the reason of the limit. `min_slices` is restored
+    #: nevertheless, but slowly.
     churned: bool = False
 
     @property

@@ -17,7 +17,8 @@ from iris.model.slice.status import SliceState
 from iris.scheduling.placement.catalog import Catalog
 from iris.scheduling.reasons.why_waiting import no_scale_group
 
-#: The most characters of a text. Longer texts are cut, because they are table cells.
+#: The most characters of an explanation. Longer explanations are cut, because they are cells of a
+#: table.
 LONGEST = 300
 
 _LEAVING = (SliceState.DRAINING, SliceState.DELETING, SliceState.FAILED)
@@ -32,7 +33,7 @@ class Tally(NamedTuple):
     requested: Counter[str]
     #: By group, the number of gangs that wait for slices that are requested later.
     later: Counter[str]
-    #: The ids of the new slices, by group and whether they are requested now.
+    #: The ids of the new slices, by (group, whether the slices are requested now).
     new: dict[tuple[str, bool], set[int]]
 
     @classmethod

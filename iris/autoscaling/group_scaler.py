@@ -25,13 +25,14 @@ from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import Create, Drain, GroupMemory, Memory
 from iris.scheduling.placement.catalog import CandidateGroup, Share
 
-#: The most slices per minute that restore `min_slices` of a group whose slices are short-lived.
+#: If most slices of a group are short-lived, at most this many new slices per minute restore its
+#: `min_slices`.
 CHURNED_PER_MINUTE = 1
 
 
 class GroupScaler:
-    """The decision about one scale group. `supply` has its capacity for the waiting gangs; after
-    they are packed, `decide` selects the slices to create and to delete.
+    """Decides which slices of one scale group to create and to delete. `supply` is the group's
+    capacity for the waiting gangs. After the gangs are packed, `decide` selects the slices.
 
     Args:
         group: the group with the sizes to plan with.
@@ -87,7 +88,8 @@ class GroupScaler:
         self.shrinking = Shrinking()
         #: The number of new slices that are needed but not requested now.
         self.lacking = 0
-        #: When the rate allows the next slice; None if the rate does not delay it.
+        #: When the limit on new slices per minute allows the next slice; None if the limit causes
+        #: no delay.
         self.token_at: datetime | None = None
         #: The number of requested slices by purpose: "waiting gangs", "min_slices 1",
         #: "buffer_slices 1".

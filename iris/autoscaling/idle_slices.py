@@ -18,11 +18,11 @@ from iris.model.units import format_duration
 
 
 class Shrinking(NamedTuple):
-    """The decision about a group's idle slices."""
+    """The decision which idle slices of a group to delete."""
 
     #: The idle slices to delete.
     drains: tuple[Drain, ...] = ()
-    #: Why the other idle slices are kept.
+    #: Why idle slices that are not in `drains` are kept.
     kept: str = ""
     #: When `kept` may change; None if only an event changes it.
     until: datetime | None = None

@@ -12,9 +12,10 @@ from iris.model.slice.scaling import Drain, Wanted
 from iris.model.slice.status import SliceFacts, SliceState
 
 _S = SliceState
-#: The states of coming slices. Slices of the lowest number are ready first. A READY slice is coming
-#: until the scheduler has computed the demand with it.
+#: The states of coming slices, each with its place in the order: slices with the lowest number are
+#: ready first. A READY slice is coming until the scheduler has computed the demand with it.
 _COMING = {_S.READY: 0, _S.BOOTSTRAPPING: 1, _S.PROVISIONING: 2, _S.REQUESTED: 3}
+#: The states of slices whose machines the platform deletes soon.
 _LEAVING = frozenset({_S.FAILED, _S.DELETING})
 
 
@@ -40,8 +41,8 @@ class SliceInventory:
         self.counts = Counter(each.state for each in slices)
         self.total = len(slices)
         self.requested = [each for each in slices if each.state is _S.REQUESTED]
-        #: The slices that the platform deletes soon. Gangs wait for the capacity that this frees,
-        #: instead of going to another group.
+        #: The slices whose machines the platform deletes soon. Gangs wait for the capacity that
+        #: becomes free then, instead of going to another group.
         self.leaving = [
             each
             for each in slices
@@ -68,8 +69,8 @@ class SliceInventory:
                 self.coming.append(each)
             elif each.state is _S.READY:
                 (self.idle if each.id in wanted.idle else self.busy).append(each)
-        #: The time since which each idle slice is idle, at the earliest the time at which it became
-        #: ready.
+        #: The time from which each idle slice counts as idle. It is not earlier than the time at
+        #: which the slice became ready.
         self.idle_since = {each.id: max(wanted.idle[each.id], _ready(each)) for each in self.idle}
         self.idle.sort(key=lambda each: (self.idle_since[each.id], each.id))
         self.coming.sort(key=lambda each: (_COMING[each.state], each.requested_at, each.id))

@@ -32,42 +32,45 @@ from iris.model.frozen import Frozen
 
 #: How often an agent reports.
 REPORT_INTERVAL = timedelta(seconds=10)
-#: A host without a report for this time is silent, and the fleet is observed again soon. The time
-#: is that of one missing report, with a margin.
+#: A host without a report for this time is silent, and the next observation of the fleet is soon.
+#: The time is `REPORT_INTERVAL` with a margin, so that one missing report is noticed.
 SILENCE = timedelta(seconds=14)
-#: An agent that is away for less than this loses nothing. It is the lease of the programs minus the
-#: time to renew it.
+#: An agent can be away for less than this time without the loss of a task. It is the lease of the
+#: programs minus the time to renew the lease.
 AWAY = timedelta(seconds=45)
 #: How long a host has to answer a ping.
 PING_TIMEOUT = timedelta(seconds=5)
-#: A host is pinged when its last report is this old. The agent may have gone away just before its
-#: next report was due.
+#: A silent host is pinged when its last report is this old. The agent may have gone away almost
+#: `REPORT_INTERVAL` after that report.
 PING_AFTER = AWAY + REPORT_INTERVAL - PING_TIMEOUT
 #: A host whose last poll is older than this is silent. A live agent polls at least once a minute: a
-#: poll without a task ends after a minute, and the next poll begins. Polls count only if reports do
-#: not arrive, because they show a dead host half a minute later.
+#: poll without a task ends after a minute, and the next poll begins. Polls are used only if reports
+#: do not arrive, because a dead host is found half a minute later by polls than by reports.
 POLL_LIMIT = timedelta(seconds=75)
-#: The number of slices of any fleet that may be silent at once without the need for witnesses.
+#: If at most this many slices are silent at once, no witnesses are needed. Witnesses are other
+#: hosts that must answer a ping before silent hosts count as lost.
 FEW_SLICES = 2
-#: The share of the slices of a larger fleet that may be silent at once without the need for
-#: witnesses. Slices count, not hosts, because the hosts of one slice are lost together.
+#: If at most this share of a larger fleet's slices is silent at once, no witnesses are needed.
+#: Slices are counted, not hosts, because the hosts of one slice are lost together.
 SHARE = 0.5
-#: How many of the hosts that are not silent are pinged as witnesses. Most of them have to answer.
+#: The number of hosts that are pinged as witnesses. They are hosts that are not silent. Most of
+#: them have to answer before silent hosts count as lost.
 WITNESSES = 5
-#: For this time after an outage no silent host is given up: the SDK polls again after at most 12 s.
+#: For this time after an outage of the service, no silent host counts as lost: the SDK of an agent
+#: polls again after at most 12 s.
 RECONNECT = timedelta(seconds=30)
-#: The message while silent hosts are not given up because witnesses do not answer.
+#: The message that is shown if silent hosts do not count as lost because witnesses do not answer.
 HELD = (
     "{} hosts are silent and no other host answers; none is given up: the cause may be the service"
     " or the network"
 )
 #: The time between two observations while all hosts report.
 OBSERVE_INTERVAL = timedelta(seconds=15)
-#: The time to the next observation if the last one found new suspects that did not answer. It is
+#: The time to the next observation if a silent host did not answer a ping in the last one. It is
 #: longer than `REPORT_INTERVAL`: after an outage of the service all hosts are silent at first, and
 #: live agents need the time to report.
 SECOND_OBSERVATION_DELAY = timedelta(seconds=12)
-#: The shortest time between two observations while there are suspects.
+#: The shortest time between two observations while hosts are silent.
 SHORTEST_OBSERVATION_DELAY = timedelta(seconds=1)
 
 
@@ -79,9 +82,9 @@ class Silent(Frozen):
     host_id: str
     slice_id: str
     incarnation: str
-    #: Seconds since the last report or answer; None if the server has no report.
+    #: The seconds since the host's last report or answer; None if the server has no report.
     age: float | None = None
-    #: Whether the host did not answer a ping.
+    #: True if the host did not answer a ping.
     unanswered: bool = False
 
     @property

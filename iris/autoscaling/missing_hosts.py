@@ -11,19 +11,20 @@ from datetime import datetime
 
 from iris.model.frozen import Frozen
 
-#: After this number of looks in a row a host counts as missing.
+#: A host counts as missing after this number of checks of the ledger in a row did not find it.
 ALARM_LOOKS = 2
 
 
 class MissingHost(Frozen):
-    """A host of a READY slice that the scheduler's ledger does not have."""
+    """A host of a READY slice that is not in the scheduler's ledger."""
 
     host_id: str
     incarnation: str
     slice_id: str
-    #: When the first look found it missing. A single look does not set it.
+    #: The time of the first check in a row that did not find the host; None in the result of a
+    #: single check.
     since: datetime | None = None
-    #: The number of looks in a row that found it missing.
+    #: The number of checks of the ledger in a row that did not find the host.
     looks: int = 1
 
     @property

@@ -25,7 +25,7 @@ from iris.model.slice.status import SliceFacts
 from iris.scheduling.placement.catalog import CandidateGroup, Catalog, Share
 
 _Amounts = tuple[int, int, int, int]
-#: Stands for infinity: how many tasks without resource requests fit on one host.
+#: A number that stands for infinity: how many tasks without resource requests fit on one host.
 _ENDLESS = 10**9
 
 
@@ -37,13 +37,13 @@ class PlannedSlice:
     zone: str
     #: The state of the slice; None if it has not been requested yet.
     facts: SliceFacts | None = None
-    #: One of the gangs that are packed on it.
+    #: The first gang that is packed on the slice; None if no gang is.
     first: Request | None = None
-    #: The number of gangs that are packed on it.
+    #: The number of gangs that are packed on the slice.
     gangs: int = 0
-    #: Whether this decision requests it.
+    #: True if the current decision of the autoscaler requests the slice.
     requested: bool = False
-    #: Whether the scheduler has it, and no task runs on it.
+    #: True if the scheduler has the slice's hosts, and no task runs on them.
     idle: bool = False
 
     def take(self, request: Request, gangs: int) -> None:
@@ -60,8 +60,8 @@ class Supply:
     """A group's capacity for waiting gangs."""
 
     group: ScaleGroup
-    #: The idle slices. The scheduler could place no gang on them alone, but a gang that also gets
-    #: other slices can use them.
+    #: The idle slices, on which the scheduler could place no gang. A gang that also gets other
+    #: slices can use them.
     idle: Pool = field(default_factory=dict)
     #: The coming slices that no gang has taken yet. The slice that is ready first comes first.
     coming: Pool = field(default_factory=dict)
@@ -86,17 +86,17 @@ class Supply:
 
 @dataclass(slots=True)
 class DemandResult:
-    """The result of packing the gangs of one shape."""
+    """The result of packing the waiting gangs of one shape on slices."""
 
     demand: Demand
-    #: The groups that could serve the gangs alone.
+    #: The groups that could each serve a gang without slices of other groups.
     candidates: list[CandidateGroup]
     #: Sets of slices, each with the number of gangs that are packed on it.
     served: list[tuple[tuple[PlannedSlice, ...], int]] = field(default_factory=list)
     #: The number of gangs for which no group has capacity.
     left: int = 0
-    #: For gangs without candidates: the shares of several groups, for each value of the shared
-    #: attribute where they are enough together.
+    #: For gangs that no group can serve alone: the groups that could serve them together. There is
+    #: one tuple for each value of the attribute that the hosts of a part have to share.
     mixed: list[tuple[Share, ...]] = field(default_factory=list)
 
     @property
@@ -245,11 +245,11 @@ def _mixed_slices(
 
 
 class _Part(NamedTuple):
-    """Slices for a part of a gang."""
+    """The slices for one part of a gang."""
 
-    #: The idle and coming slices.
+    #: The existing slices, idle or coming, that the part gets.
     slices: list[PlannedSlice]
-    #: The number of new slices by group and zone.
+    #: The number of new slices that the part needs, by group and zone.
     new: dict[tuple[str, str], int]
     #: Whether the slices have enough hosts for the part.
     enough: bool

@@ -15,9 +15,9 @@ from iris.model.slice.scale_groups import ScaleGroup, SliceType
 from iris.model.slice.scaling import Action, GroupMemory, Memory, StockedOut
 from iris.model.slice.status import SliceFacts, SliceState
 
-#: The most actions that are remembered.
+#: The most actions of the autoscaler that are remembered.
 MOST_ACTIONS = 100
-#: The most ends of slices that are remembered for each group.
+#: The most ended slices that are remembered for each group.
 MOST_LIFETIMES = 100
 #: A zone whose last stock-out ended longer ago than this starts again with the first delay.
 FORGOTTEN = timedelta(hours=1)
@@ -28,14 +28,15 @@ BREAKS_AFTER = 5
 #: A stopped group tries one slice in this period.
 BROKEN_PAUSE = timedelta(hours=1)
 
-#: Faults through which an existing slice is lost.
+#: The faults that mean that an existing slice was lost.
 LOST = frozenset({SliceFault.PREEMPTED, SliceFault.HOST_LOST, SliceFault.VANISHED})
-#: Short-lived slices that are lost within this time of each other count once. They have one cause,
-#: such as a wave of preemptions or a power cut.
+#: Losses of short-lived slices within this time of each other count as one loss. They have one
+#: cause, such as a wave of preemptions or a power cut.
 ONE_MOMENT = timedelta(minutes=1)
-#: The states of slices that are lost on purpose, so their loss teaches nothing.
+#: The states of slices that are deleted on purpose. The loss of a slice in these states does not
+#: count as a failure.
 _LEAVING = frozenset({SliceState.DRAINING, SliceState.DELETING})
-#: The update of a group's memory after a success.
+#: The fields of a group's memory that are reset after a success.
 _WELL = {
     "failures": 0,
     "failed_at": None,
@@ -43,7 +44,7 @@ _WELL = {
     "backoff_reason": "",
     "stopped": False,
 }
-#: The update of a stopped group's memory before it tries one more slice.
+#: The fields of a stopped group's memory that are reset before the group tries one more slice.
 _TRY = {"backoff_until": None, "stopped": False}
 
 

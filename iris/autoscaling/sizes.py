@@ -18,9 +18,10 @@ from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import GroupMemory, SizeFound
 from iris.model.slice.status import SliceFacts
 
-#: The number of slices whose sizes are remembered.
+#: The number of a group's latest slices whose sizes are remembered.
 MOST_SIZES = 3
-#: A group whose slices lack devices is tried again after this time.
+#: If all remembered slices of a group lacked devices, the group tries another slice after this
+#: time.
 RETRY_DEVICES_AFTER = timedelta(hours=1)
 
 

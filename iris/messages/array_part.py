@@ -8,10 +8,13 @@ from iris.model.job.status import TaskStatus
 
 
 class PartInput(Gang):
-    """The input of a part of an array. Its specification has only the indices of the part."""
+    """The input of the workflow of one part of an array. Its specification contains only the
+    indices of the part.
+    """
 
-    #: The id of the job's workflow, and the first run of that workflow.
+    #: The id of the job's workflow.
     parent: str
+    #: The first run of the job's workflow.
     parent_run: str
     #: The most tasks of the part that may have a workflow at the same time.
     places: int
@@ -28,7 +31,9 @@ class PartRef(Frozen):
 
 
 class Places(Frozen):
-    """The number of tasks of a part that may have a workflow from now on. It never decreases."""
+    """The number of tasks of a part that may have a workflow at the same time from now on. It never
+    decreases.
+    """
 
     places: int
 

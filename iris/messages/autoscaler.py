@@ -38,10 +38,10 @@ class Unowned(Frozen):
 
 
 class CloseDown(Frozen):
-    """A request to delete all slices and to create none until the next configuration."""
+    """A request to delete all slices, and to create none until the next configuration."""
 
     reason: str
-    #: When the tasks that still run on the slices are stopped.
+    #: When tasks that still run on the slices are stopped.
     deadline: datetime
 
 
@@ -80,7 +80,7 @@ class FleetReport(Frozen):
     held: int = 0
     #: The time of the observation by the server's clock; None if the machines were not listed.
     at: datetime | None = None
-    #: The number of this report, for the next observation.
+    #: The number of this report. The next observation refers to it.
     number: int = 0
     #: The number of observations up to this one; 0 if the activity observed only once.
     observations: int = 0
@@ -90,7 +90,7 @@ class FleetReport(Frozen):
     absent: tuple[str, ...] = ()
     #: Machines of this cluster that no workflow owns.
     unowned: tuple[SliceObservation, ...] = ()
-    #: Zones that could not be listed, with the reason.
+    #: The zones whose machines could not be listed, with the reason.
     unreachable: dict[str, str] = Field(default_factory=dict)
     #: The ids of all slices that have a workflow; None if the autoscaler did not ask for the ids,
     #: or if they are the expected ones.
@@ -101,18 +101,23 @@ class FleetReport(Frozen):
 
 
 class Patience(Repetition):
-    """How an activity waits for news, and what the autoscaler knows already, which is no news."""
+    """The options of an activity that observes the fleet until there is news. `owned`, `held` and
+    `unreachable` are known to the autoscaler already, so the same values are no news.
+    """
 
     #: The number of observations before the first one of the activity.
     before: int
-    #: The number of observations from one census to the next; 0 for no census.
+    #: The number of observations from one census (a list of all slices that have a workflow) to the
+    #: next; 0 for no census.
     census_every: int
-    #: The number of observations from one comparison with the ledger to the next.
+    #: The number of observations from one comparison of READY slices with the scheduler's ledger to
+    #: the next.
     ledger_every: int
-    #: `digest_of` the slices that should have a workflow.
+    #: The hash (`digest_of`) of the ids of all slices that should have a workflow.
     owned: str
-    #: `FleetReport.held` and `unreachable` of the last report.
+    #: The `FleetReport.held` of the last report.
     held: int
+    #: The `FleetReport.unreachable` of the last report.
     unreachable: dict[str, str]
 
     def extras(self, number: int) -> dict[str, bool]:
@@ -159,7 +164,7 @@ class ObserveFleet(Frozen):
 
 
 class SliceList(Frozen):
-    """The facts that the created slices report."""
+    """The facts that the autoscaler's slices have reported."""
 
     slices: tuple[SliceFacts, ...] = ()
 
@@ -171,7 +176,7 @@ class PauseScaling(Frozen):
 
 
 class AutoscalerStatus(Frozen):
-    """The autoscaler's view of its cluster."""
+    """The state of the autoscaler and of the slices that it manages."""
 
     groups: tuple[GroupStatus, ...] = ()
     slices: tuple[SliceFacts, ...] = ()
@@ -181,7 +186,7 @@ class AutoscalerStatus(Frozen):
     next_at: datetime | None = None
     paused: str | None = None
     closing: str | None = None
-    #: Zones that could not be listed in the last observation, with the reason.
+    #: The zones whose machines could not be listed in the last observation, with the reason.
     unreachable: dict[str, str] = Field(default_factory=dict)
     unowned: tuple[SliceObservation, ...] = ()
     #: The number of silent hosts that do not count as lost, because no other host answers.

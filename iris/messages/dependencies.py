@@ -10,27 +10,28 @@ class JobEnd(Frozen):
 
     #: The first run of the job's workflow.
     run_id: str
-    #: The state in which it ended; None if the service has deleted it.
+    #: The state in which the job ended; None if the Temporal service has deleted its workflow.
     state: JobState | None
 
 
 class JobEnds(Frozen):
-    """The ends of the jobs of a `Lookup` that have ended."""
+    """The answer to a `Lookup`: the ends of all jobs in the question that have ended."""
 
     ends: tuple[JobEnd, ...]
 
 
 class Lookup(Frozen):
-    """A request for the ends of jobs."""
+    """A question whether jobs have ended, and in which state."""
 
     cluster: str
     jobs: tuple[Dependency, ...]
-    #: The job to which jobs that have not ended are to signal their end; empty for none.
+    #: The job that waits for the others. A job that has not ended signals its end later to this
+    #: job; empty for no signal.
     dependent: str = ""
 
 
 class EndedJob(Frozen):
-    """A job that has ended, and the dependents to which its end is to be signalled."""
+    """The end of a job, and the waiting jobs to which the end is to be signalled."""
 
     cluster: str
     dependents: tuple[str, ...]

@@ -28,18 +28,21 @@ TIMED_OUT = 124
 class ExecRequest(Frozen):
     """A command to run beside a task, with the task's environment, directory and limits."""
 
-    #: The id of the session, which is unique. The session's chunks are stored below it.
+    #: The id of the session, which is unique. The store has the chunks of the session below this
+    #: id.
     session: str
     job: str
     index: int
     argv: tuple[str, ...] = Field(min_length=1)
     #: Whether the client sends input; otherwise the command's input is empty.
     stdin: bool = False
-    #: Whether the command gets a terminal, of this kind and size. Without one, stdout and stderr
-    #: stay separate.
+    #: Whether the command gets a terminal. Without a terminal, stdout and stderr stay separate.
     tty: bool = False
+    #: The kind of the terminal, for the variable `TERM`.
     term: str = "xterm"
+    #: The number of rows of the terminal.
     rows: int = Field(default=24, ge=1, le=9999)
+    #: The number of columns of the terminal.
     columns: int = Field(default=80, ge=1, le=9999)
     #: The time after which the command is ended; None if it may run as long as the attempt.
     timeout: timedelta | None = None
@@ -73,21 +76,23 @@ class ProfileRequest(Frozen):
     job: str
     index: int
     format: ProfileFormat = ProfileFormat.DUMP
-    #: How long to sample. A dump takes one sample only.
+    #: How long to take samples. A dump takes one sample only.
     duration: timedelta = timedelta(seconds=10)
     #: The number of samples in a second.
     rate: int = Field(default=100, ge=1, le=10_000)
 
 
 class Profile(Frozen):
-    """The profile's path in the store, and the processes that it covers."""
+    """The result of a `ProfileRequest`: the profile's path in the store, and the ids of the
+    profiled processes.
+    """
 
     path: str
     pids: tuple[int, ...]
 
 
 class FrameKind(StrEnum):
-    """The kind of a frame."""
+    """The kind of a frame. Frames carry data between a client and a host through the store."""
 
     INPUT = "i"
     END_OF_INPUT = "z"

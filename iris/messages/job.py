@@ -34,7 +34,7 @@ class ChildStart(Frozen):
     cluster: str
     parent: Parent
     child: ChildRef
-    #: Whether the child is to be registered with its parent.
+    #: Whether the child job is to be registered with its parent.
     signals: bool
 
 
@@ -46,7 +46,7 @@ class Registration(Frozen):
 
 
 class EndedParent(Frozen):
-    """The children of a job that did not succeed, which are to be cancelled."""
+    """A job that has ended without success. Its children are to be cancelled."""
 
     cluster: str
     children: tuple[ChildRef, ...]
@@ -54,7 +54,7 @@ class EndedParent(Frozen):
 
 
 class Attempts(Frozen):
-    """The records of all attempts in their order."""
+    """The records of all attempts, in order."""
 
     attempts: tuple[AttemptRecord, ...]
 

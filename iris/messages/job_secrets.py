@@ -5,7 +5,9 @@ from iris.model.frozen import Frozen
 
 
 class UnneededSecrets(Frozen):
-    """The sealed values of a job that has ended."""
+    """The sealed values of a job that has ended, which are to be deleted if no child job needs
+    them.
+    """
 
     cluster: str
     #: The paths of the objects with the values, as in a `SecretSource`.

@@ -7,7 +7,7 @@ from iris.model.states import JobState, TaskState
 
 
 class Notification(Frozen):
-    """A job that has ended, and the URL of the webhook to call."""
+    """The message to a webhook about a job that has ended, and the URL of the webhook."""
 
     url: str
     cluster: str

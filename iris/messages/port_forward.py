@@ -15,9 +15,9 @@ from iris.model.units import KIB, MIB
 
 #: The name of an activity that every host serves on its own queue.
 FORWARD_PORTS = "forward_ports"
-#: The bytes that a side may send on a connection before the other side has consumed any.
+#: The most bytes of a connection that one side has sent and the other side has not consumed yet.
 WINDOW = 1 * MIB
-#: The most bytes of one frame of data.
+#: The most bytes of data in one frame.
 BLOCK = 64 * KIB
 #: The most open connections of a session. Each connection may need `WINDOW` bytes of memory on both
 #: sides.
@@ -36,17 +36,17 @@ class ForwardRequest(Frozen):
 
 
 class ForwardReady(Frozen):
-    """A host's first message: it now accepts connections."""
+    """The first message of a host in a session: the host now accepts connections."""
 
     #: The numbers of the requested ports.
     ports: tuple[int, ...]
-    #: Identifies the host's machine and network namespace. If they are the client's own, the client
+    #: Identifies the host's machine and network namespace. If the client has the same value, it
     #: must not listen on the ports of the task.
     machine: str
 
 
 class ForwardEnd(Frozen):
-    """The end of a session."""
+    """The end of a session of port forwarding."""
 
     reason: str
     #: The number of chunks sent to the client.
@@ -54,7 +54,7 @@ class ForwardEnd(Frozen):
 
 
 class OfConnection(NamedTuple):
-    """The contents of a connection's frame."""
+    """The contents of a frame: the number of the connection, and its data."""
 
     number: int
     data: bytes

@@ -5,8 +5,8 @@ from iris.model.job.spec import JobSpec
 
 #: The state of a schedule's run whose job could not be started.
 NOT_STARTED = "NOT_STARTED"
-#: The state of a schedule's run that starts no job: its time comes again when the clock is set
-#: back, and the job starts then.
+#: The state of a schedule's run that starts no job, because the same time of day comes again when
+#: the clock is set back. The second run starts the job.
 LEFT_OUT = "LEFT_OUT"
 
 
@@ -15,5 +15,6 @@ class ScheduledJob(Frozen):
 
     cluster: str
     spec: JobSpec
-    #: The time zone of the schedule's cron expressions; empty if none of its times can come twice.
+    #: The time zone of the schedule's cron expressions; empty if no time of the schedule can come
+    #: twice when the clock is set back.
     time_zone: str = ""

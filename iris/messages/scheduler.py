@@ -19,8 +19,8 @@ from iris.scheduling.placement.refusals import Refusal
 
 
 class Ask(Frozen):
-    """A gang's request for hosts. The answer is its placement, or a refusal. After a refusal, a
-    signal `placed` follows later.
+    """A gang's request for hosts. The answer is a placement, or a refusal. After a refusal, the
+    scheduler sends the placement later, with the signal `placed`.
     """
 
     kind: Literal["ask"] = "ask"
@@ -29,24 +29,26 @@ class Ask(Frozen):
 
 class Release(Frozen):
     """Withdraws a request, or releases the hosts of a placement. If the gang was still waiting, the
-    answer has the refusal.
+    answer contains the refusal.
     """
 
     kind: Literal["release"] = "release"
     key: str
-    #: The hosts whose fault ended the attempt, or prevented its start there.
+    #: The hosts with a fault that ended the attempt, or prevented its start.
     spoilt_by: tuple[str, ...] = ()
-    #: Whether the attempt ran on the other hosts.
+    #: Whether the attempt ran on the hosts that are not in `spoilt_by`.
     ran: bool = False
-    #: When the attempt was placed, if a host is at fault. Attempts that were placed together may be
-    #: lost by the same cause.
+    #: When the attempt was placed, if a host is at fault. Attempts that were placed at the same
+    #: time may be lost by the same cause.
     placed_at: datetime | None = None
-    #: (host, incarnation) of incarnations that have ended, as the hosts report it.
+    #: The (host, incarnation) of each incarnation that has ended, as the hosts report it.
     over: tuple[tuple[str, str], ...] = ()
 
 
 class Vacate(Frozen):
-    """Releases one host of a gang. The host sends it if the gang's workflow has been terminated."""
+    """Releases one host of a gang. The host sends this message if the gang's workflow has been
+    terminated.
+    """
 
     kind: Literal["vacate"] = "vacate"
     key: str
@@ -55,20 +57,21 @@ class Vacate(Frozen):
 
 
 class Amend(Frozen):
-    """Changes the band of a waiting request, or sets or ends its hold. The answer is as for
-    `Ask`.
+    """Changes the band of a waiting request, or holds the request, or ends the hold. The answer is
+    the same as for `Ask`.
     """
 
     kind: Literal["amend"] = "amend"
     key: str
     band: Band
     held: bool
-    #: The time by the gang's clock. The scheduler ignores a change that is older than the last one.
+    #: The time of the change by the gang's clock. The scheduler ignores a change that is older than
+    #: the last one.
     changed_at: datetime
 
 
 class SliceUp(Frozen):
-    """Adds the hosts of a slice, which accept work from now on."""
+    """Adds the hosts of a slice. They accept work from now on."""
 
     kind: Literal["slice_up"] = "slice_up"
     hosts: tuple[Host, ...]
@@ -78,8 +81,8 @@ class SliceDown(Frozen):
     """Removes a slice with all its hosts."""
 
     kind: Literal["slice_down"] = "slice_down"
-    #: (host, incarnation). A late copy of this message must not remove the machines' next
-    #: incarnations.
+    #: The (host, incarnation) of each host to remove. A late copy of this message must not remove
+    #: the next incarnations of the hosts.
     incarnations: tuple[tuple[str, str], ...]
 
 
@@ -90,12 +93,14 @@ class HostLost(Frozen):
     host_id: str
     incarnation: str
     reason: str = ""
-    #: Whether the agent was stopped and has reported that itself.
+    #: True if the agent was stopped, and has reported this itself.
     left: bool = False
 
 
 class Close(Frozen):
-    """An operator closes a host to new work. With `evict`, the tasks on it are stopped."""
+    """An operator's command to close a host to new work. With `evict`, the tasks on the host are
+    stopped.
+    """
 
     kind: Literal["close"] = "close"
     host_id: str
@@ -104,7 +109,7 @@ class Close(Frozen):
 
 
 class Open(Frozen):
-    """An operator opens a host again."""
+    """An operator's command to open a closed host again."""
 
     kind: Literal["open"] = "open"
     host_id: str
@@ -128,7 +133,7 @@ class Resume(Frozen):
 
 
 class Configure(Frozen):
-    """Sets the scheduler's rules and the scale groups. None leaves them unchanged."""
+    """Sets the scheduler's rules and the scale groups. A field that is None changes nothing."""
 
     kind: Literal["configure"] = "configure"
     rules: Rules | None = None
@@ -136,14 +141,14 @@ class Configure(Frozen):
 
 
 class Retire(Frozen):
-    """A slice's request to remove its hosts. Free hosts are removed. If tasks run there, the
-    answer's `problem` names them.
+    """A slice's request to remove its hosts. Free hosts are removed. If tasks run on hosts, the
+    `problem` of the answer names the tasks.
     """
 
     kind: Literal["retire"] = "retire"
-    #: (host, incarnation).
+    #: The (host, incarnation) of each host to remove.
     incarnations: tuple[tuple[str, str], ...]
-    #: Remove the hosts only if no task has run there since this time; None for any free hosts.
+    #: If it is set, the hosts are removed only if no task has run on them since this time.
     idle_since: datetime | None = None
     #: Why hosts with running tasks are closed to new work; None if they are not closed.
     closure: Closure | None = None
@@ -185,8 +190,8 @@ class Envelope(Frozen):
 
 
 class Batch(Frozen):
-    """The messages of one process for the scheduler. It collects them while its previous batch is
-    under way.
+    """The messages of one process to the scheduler. The process collects them while the scheduler
+    answers its previous batch.
     """
 
     messages: tuple[Message, ...]
@@ -199,8 +204,8 @@ class Answer(Frozen):
     refusal: Refusal | None = None
     #: Why the message was not carried out; empty if it was.
     problem: str = ""
-    #: For `SliceUp`: (host, incarnation) of incarnations that have ended. Their hosts have to begin
-    #: new ones.
+    #: For `SliceUp`: the (host, incarnation) of each incarnation that has ended. These hosts have
+    #: to begin a new incarnation.
     ended: tuple[tuple[str, str], ...] = ()
     #: For `Retire`: the scheduler's time, with which the slice decides, because its own clock may
     #: differ in a replay.
@@ -218,19 +223,19 @@ class SchedulerStart(Frozen):
 
     cluster: str
     ledger: LedgerState = LedgerState()
-    #: The keys of placements that the ledger has and that their owners have not received yet.
+    #: The keys of placements in the ledger that their owners have not received yet.
     noticed: tuple[str, ...] = ()
-    #: The placements that their owners have not received yet and that the ledger does not have, or
-    #: has in another version.
+    #: The placements that their owners have not received yet, and that are not in the ledger, or
+    #: are there in another version.
     notices: tuple[Placement, ...] = ()
     #: The keys of placements in the ledger whose owners have not received their eviction yet, by
     #: the reason of the eviction.
     evicted: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    #: The evictions that their owners have not received yet, of placements that the ledger no
-    #: longer has. `evicted` has those of placements in the ledger.
+    #: The evictions that their owners have not received yet, of placements that are no longer in
+    #: the ledger. Evictions of placements in the ledger are in `evicted`.
     evictions: tuple[Eviction, ...] = ()
-    #: The code of the last reason that the waiting gangs of each shape received, by the shape as
-    #: short text.
+    #: The code of the last reason that was sent to the waiting gangs of each shape. The keys are
+    #: the shapes as short text.
     sent_reasons: dict[str, str] = Field(default_factory=dict)
     #: When the scheduler last checked that the owners of requests and placements still exist.
     checked_at: datetime | None = None
@@ -240,7 +245,7 @@ class SchedulerStart(Frozen):
 
 
 class SnapshotPage(Frozen):
-    """A page of a query's result: at most `limit` entries from `offset` on."""
+    """The part of a query's result that is asked for: at most `limit` entries from `offset` on."""
 
     offset: int = 0
     limit: int = 1_000
@@ -261,12 +266,15 @@ class Snapshot(Frozen):
 
     hosts: tuple[HostView, ...]
     total_hosts: int
-    #: The number of waiting gangs, without held ones.
+    #: The number of waiting gangs, without gangs on hold.
     waiting: int
+    #: The number of running gangs.
     running: int
+    #: The number of gangs on hold.
     held: int = 0
-    #: Why the cluster is paused; None if it is not.
+    #: Why the whole cluster is paused; None if it is not.
     paused: str | None = None
+    #: The paused scale groups: the reasons by group.
     paused_groups: dict[str, str] = Field(default_factory=dict)
     #: The quarantined hosts, at most a hundred: the reasons by host id.
     quarantined: dict[str, str] = Field(default_factory=dict)
@@ -274,14 +282,14 @@ class Snapshot(Frozen):
 
 
 class Owner(Frozen):
-    """The workflow that sent the request with this key."""
+    """The key of a request or placement, and the workflow that owns it."""
 
     key: str
     owner: str
 
 
 class Owners(Frozen):
-    """A page of owners, and the number of all."""
+    """A page of owners, and the total number of owners."""
 
     owners: tuple[Owner, ...]
     total: int
@@ -296,7 +304,7 @@ class Notices(Frozen):
 
 
 class Signalled(Keys):
-    """The result of signalling owners. `keys` are those of owners that no longer exist."""
+    """The result of signalling owners. `keys` contains the keys of owners that no longer exist."""
 
     #: The keys of owners that could not be signalled and may still exist.
     unsent: tuple[str, ...] = ()

@@ -18,10 +18,11 @@ class HostReady(Frozen):
     """An agent's report that its host is ready for work."""
 
     host: Host
-    #: The signature by `iris.model.slice.keys.sign`, with the key of the slice. A machine that a
-    #: user brought signs with its own key.
+    #: The signature of this report by `iris.model.slice.keys.sign`, with the key of the slice. A
+    #: machine that a user brought signs with its own key.
     signature: str = ""
-    #: Verifies the signature of a machine that a user brought; empty for a slice that Iris created.
+    #: The key that verifies the signature of a machine that a user brought; empty for a slice that
+    #: Iris created.
     public_key: str = ""
 
     @property
@@ -31,7 +32,9 @@ class HostReady(Frozen):
 
 
 class CloudState(Frozen):
-    """The state of the slice's machines in the platform's list; None if they are not listed."""
+    """The state of the slice's machines in the platform's list. `observation` is None if the list
+    does not contain them.
+    """
 
     observation: SliceObservation | None
 
@@ -41,7 +44,7 @@ class SliceInput(Frozen):
 
     cluster: str
     id: str
-    #: How many hosts the complete slice has.
+    #: The number of hosts of the complete slice.
     size: int = 1
     state: SliceState = SliceState.REQUESTED
     hosts: tuple[Host, ...] = ()
@@ -49,17 +52,18 @@ class SliceInput(Frozen):
     reports: tuple[HostReady | HostLost | CloudState | Drain, ...] = ()
     #: The request to the platform; None if the slice's machines joined by themselves.
     request: SliceRequest | None = None
-    #: Whether the machines existed before this workflow. The workflow then requests no machines.
+    #: True if the machines existed before this workflow. The workflow then requests no machines.
     adopted: bool = False
     facts: SliceFacts | None = None
     #: The order to delete the slice when its tasks have ended, or at a deadline; None if there is
     #: none.
     drain: Drain | None = None
     steps: tuple[SliceStep, ...] = ()
-    #: The field of `SliceStatus` with this name.
+    #: The last console output of the slice's machines.
     last_words: str = ""
-    #: The fields of `SliceRecord` with these names.
+    #: The key that verifies the reports of the agents; empty until the platform has reported it.
     public_key: str = ""
+    #: For machines that joined by themselves: the public key of each host's machine, by host id.
     machine_keys: dict[str, str] = Field(default_factory=dict)
 
     def record(self, now: datetime) -> SliceRecord:
@@ -121,14 +125,16 @@ class SliceInput(Frozen):
 
 
 class SliceRef(Frozen):
-    """A reference to a slice's machines, as an activity's argument."""
+    """The id and the zone of a slice, as an activity's argument."""
 
     slice_id: str
     zone: str
 
 
 class Machines(Frozen):
-    """The platform's answer about one slice; None if it has no such machines."""
+    """The platform's answer about one slice. `observation` is None if the slice has no machines on
+    the platform.
+    """
 
     observation: SliceObservation | None
 

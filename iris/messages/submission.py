@@ -5,8 +5,8 @@ from iris.model.job.spec import JobSpec
 
 
 class JobSubmission(Frozen):
-    """A job to start: the fields of `JobInput` that a client writes. The others have the state of a
-    running job.
+    """A job to start. It has the fields of `JobInput` that a client writes. The other fields of
+    `JobInput` contain the state of a running job.
     """
 
     cluster: str

@@ -17,13 +17,17 @@ from iris.model.states import TaskState
 
 
 class TaskInput(Gang):
-    """The input of one task of a job of several independent tasks. The task is a gang of one."""
+    """The input of the workflow of one task, for a job of several independent tasks. The task is a
+    gang of one.
+    """
 
     index: int
-    #: The id of the job's workflow, or that of the task's part of a large array.
+    #: The id of the workflow that the task reports to: the job's workflow, or the workflow of a
+    #: part of a large array.
     parent: str
     #: The first run of the workflow `parent`.
     parent_run: str
+    #: The first run of the job's workflow.
     run_id: str
     submitted_at: datetime
     tasks: tuple[TaskStatus]
@@ -32,13 +36,13 @@ class TaskInput(Gang):
 class OwnStatus(Frozen):
     """The status of a task, as the task's own workflow has it."""
 
-    #: The first run of the job.
+    #: The first run of the job's workflow.
     run_id: str
     task: TaskStatus
 
 
 class TaskRefs(Frozen):
-    """Some tasks of a job of several independent tasks."""
+    """References to some tasks of a job of several independent tasks."""
 
     cluster: str
     job: str
@@ -46,7 +50,7 @@ class TaskRefs(Frozen):
 
 
 class TaskOverrides(TaskRefs):
-    """The user's changes to a job, which some of its tasks are to get."""
+    """The user's changes to a job, and the tasks that are to get the changes."""
 
     overrides: Overrides
 
@@ -66,7 +70,7 @@ class TaskProgress(Frozen):
     key: str
     state: TaskState
     at: datetime
-    #: What the host does now, if that may take long.
+    #: The current step of the host, if the step may take long.
     reason: str = ""
     #: Whether the program is prepared, and waits for the programs of the other tasks of its gang.
     prepared: bool = False
@@ -88,13 +92,13 @@ class Rank(Frozen):
     coordinator: str
     #: The number of slices (or other groups of hosts) of the gang.
     num_slices: int = 1
-    #: The slice (or group) that this task is on.
+    #: The number of the slice (or group) on which this task runs.
     slice_index: int = 0
     tasks_per_slice: int = 1
 
 
 class RunTask(Frozen):
-    """One attempt of a task, with everything that its host needs to run it."""
+    """One attempt of a task, with all data that its host needs to run it."""
 
     key: str
     #: The scheduler's key of the placement. All tasks of a gang have the same one.
@@ -115,11 +119,12 @@ class RunTask(Frozen):
     workdir: str | None
     timeout: timedelta | None
     grace: timedelta
-    #: The folder of its logs in the object store.
+    #: The folder of the attempt's logs in the object store.
     logs: str
-    #: The position in the gang; None if the task is not one of a gang.
+    #: The position of the task in its gang; None if the task is not in a gang.
     rank: Rank | None = None
-    #: The resources reserved for the task. It may not use more, where the host can enforce that.
+    #: The resources reserved for the task. The task cannot use more, where the host can enforce
+    #: that.
     resources: Resources = Resources(cpu_millis=0)
     bundle: Bundle | None = None
     environment: EnvironmentSpec = EnvironmentSpec()
@@ -136,7 +141,7 @@ class RunTask(Frozen):
     #: The folder of the object store with the saves of the checkpoint directory, for all attempts
     #: of the task; empty for none.
     checkpoints: str = ""
-    #: The folder with the saves of another job's task, from which the task starts while it has no
+    #: The folder with the saves of another job's task. The task starts from them while it has no
     #: saves of its own; empty for none.
     from_checkpoint: str = ""
 

@@ -12,18 +12,18 @@ class Keys(Frozen):
 
 
 class ClusterName(Frozen):
-    """The cluster that an activity is about."""
+    """The name of the cluster for which an activity works."""
 
     cluster: str
 
 
 class Repetition(Frozen):
-    """How the service repeats an activity that has found no news."""
+    """How often and how long the service repeats an activity that finds no news."""
 
     #: The pause between two attempts.
     every: timedelta
-    #: The longest time until the activity completes without news. A control plane of another
-    #: version may then continue in another way.
+    #: The longest time until the activity completes without news. After that, a control plane of
+    #: another version may continue in another way.
     longest: timedelta
 
 

@@ -27,7 +27,7 @@ class Restarts(Frozen):
 
     delay: timedelta = timedelta(seconds=1)
     max_delay: timedelta = timedelta(seconds=30)
-    #: A death before this age is an early death.
+    #: A child process that ends sooner than this after its start had an early death.
     soon: timedelta = timedelta(seconds=10)
 
     def after(self, lived: timedelta, before: timedelta) -> timedelta:
@@ -43,7 +43,7 @@ class Restarts(Frozen):
 
 
 class Child:
-    """One child process.
+    """One child process of a supervisor.
 
     Args:
         log: the file that gets its output. None to write to the output of the supervisor, as is

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: The limit on threads of one process. A hanging call occupies one.
+#: The most threads for file operations in one process. An operation that hangs occupies one thread.
 MOST_THREADS = 8
 THREAD_PREFIX = "iris-store"
 
@@ -34,13 +34,15 @@ async def in_file_thread(call: Callable[[], T]) -> T:
 
 
 class _FileThreads:
-    """Daemon threads, started as needed. The interpreter does not wait for them when it exits."""
+    """A pool of daemon threads, which are started as needed. The interpreter does not wait for them
+    when it exits.
+    """
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         self._starting = threading.Lock()
         self._started = 0
-        #: The number of started threads without a call.
+        #: The number of started threads that run no call.
         self._free = threading.Semaphore(0)
 
     def submit(self, call: Callable[[], T]) -> Future[T]:

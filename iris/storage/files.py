@@ -11,12 +11,12 @@ from pathlib import Path
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 logger = logging.getLogger(__name__)
 
-#: The permission bits of other users of the machine.
+#: The permission bits of the group and of all other users of the machine.
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class CannotWrite(OSError):
-    """A local file cannot be written. The attribute `filename` is always set."""
+    """The error if a local file cannot be written. The attribute `filename` is always set."""
 
 
 @contextmanager

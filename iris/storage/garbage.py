@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-#: Matches a run's id as `names.short_run` shortens it.
+#: Matches the id of a run in the short form of `names.short_run`.
 _RUN = re.compile("[0-9a-f]{8}-[0-9a-f]{4}")
 
-#: Matches the number at the end of the names of a pool's later jobs.
+#: Matches the number at the end of the names that the second and later jobs of a worker pool have.
 _LATER = re.compile(r"-[0-9]+$")
 
 
@@ -29,21 +29,21 @@ class Stored(NamedTuple):
 class Needed(NamedTuple):
     """The objects that live jobs and schedules need."""
 
-    #: The first two parts of the ids of live jobs: `ada/sweep`.
+    #: The first two parts of the ids of live jobs, such as `ada/sweep`.
     families: frozenset[str]
-    #: The paths of the bundles.
+    #: The paths of the bundles that live jobs and schedules need.
     bundles: frozenset[str]
     #: The folders of the checkpoints that live jobs start from.
     checkpoints: frozenset[str]
 
 
 class UnusedFolder(NamedTuple):
-    """Objects that no job needs any more."""
+    """A folder of objects that no job needs any more."""
 
     #: The folder of the objects. For a bundle, it is the bundle's own path.
     folder: str
     paths: tuple[str, ...]
-    #: The total size in bytes.
+    #: The total size of the objects in bytes.
     size: int
     #: The time at which the youngest object was written.
     modified: datetime

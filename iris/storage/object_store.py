@@ -38,8 +38,8 @@ _PART = 5 * 1024 * 1024
 
 
 class StoreAway(Unreachable, OSError):
-    """The directory of a `file://` store does not exist, for example because it is not mounted.
-    Another try may find it.
+    """The error if the directory of a `file://` store does not exist, for example because it is not
+    mounted. Another try may find it.
     """
 
 

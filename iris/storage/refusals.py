@@ -13,8 +13,9 @@ from obstore.exceptions import (
     UnauthenticatedError,
 )
 
-#: Match obstore's texts for a refused request, and for a failed call of the operating system.
+#: Matches the HTTP status in obstore's text for a refused request.
 _STATUS = re.compile(r"status code: (\d{3})")
+#: Matches the error number in obstore's text for a failed call of the operating system.
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 #: The HTTP statuses between 400 and 499 after which another try may succeed: timeout, conflict, too
 #: early, too many requests.

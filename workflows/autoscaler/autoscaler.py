@@ -59,7 +59,7 @@ class AutoscalerWorkflow:
         self._missing = start.missing
         self._outlooks: tuple[Outlook, ...] = start.outlooks
         self._paused, self._closing = start.paused, start.closing
-        #: Facts that slices have signalled and that `_apply_facts` has not processed yet.
+        #: The facts that slices have signalled and that `_apply_facts` has not processed yet.
         self._reported_facts: deque[SliceFacts] = deque()
         #: Whether an evaluation is due. `_changed` is set when a slice reports a change. `_urgent`
         #: is set when the demand changes or an operator sends a command: that evaluation is not

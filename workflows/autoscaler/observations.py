@@ -20,15 +20,16 @@ from iris.workflows import policies
 
 
 class Observations:
-    """The observations in one run of the autoscaler."""
+    """Observes the fleet during one run of the autoscaler, and stores facts of the last report."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         #: The number of the last fleet report, and the number of observations so far.
         self._last_report = self._count = 0
-        #: How many silent hosts the last report did not list, because too many were silent.
+        #: The number of silent hosts that the last report did not list, because too many hosts were
+        #: silent.
         self.held = 0
-        #: Zones that could not be listed, with the reason.
+        #: The zones whose machines could not be listed, with the reason.
         self.unreachable: dict[str, str] = {}
 
     async def observe(self, *, machines: bool) -> FleetReport:

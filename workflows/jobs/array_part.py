@@ -25,11 +25,13 @@ from iris.workflows.signals import send_signal
 #: of changes, a part sends about 120 reports. The 40 parts of the largest array then send half as
 #: many signals as one workflow accepts.
 FIRST_PAUSE, GROWTH = timedelta(seconds=1), 1.1
-#: How many reports of a part may be sent before their pause is over. Such a report is about a
-#: failure, which may end the job, or about a task that its user has cancelled and may wait for.
+#: The number of reports that a part may send before the pause after its last report is over. An
+#: early report is about a failure, which may end the job, or about a task that its user has
+#: cancelled and may wait for.
 EARLY_REPORTS = 50
-#: A part that has started its last task reports when its unfinished tasks have decreased to this
-#: share. The job gives the free places to other parts.
+#: When all tasks of a part have started, the part reports each time its number of unfinished tasks
+#: has decreased to this share of the last reported number. The job then gives free places to other
+#: parts.
 REST = 0.9
 #: A part reports a task early if the task enters one of these states.
 URGENT = (TaskState.FAILED, TaskState.CANCELLED)

@@ -40,17 +40,18 @@ class _Part:
     def __init__(self, number: int, indices: Sequence[int]) -> None:
         self.number = number
         self.indices = indices
-        #: How many tasks of the part have not ended.
+        #: The number of tasks of the part that have not ended.
         self.unfinished = len(indices)
-        #: How many tasks of the part may have a workflow at the same time.
+        #: The most tasks of the part that may have a workflow at the same time.
         self.places = 0
+        #: The coroutine that runs the part's workflow; None before the part begins.
         self.running: asyncio.Task[None] | None = None
         #: The names of the signals to send, with their arguments.
         self.unsent: list[tuple[str, Any]] = []
 
 
 class ArrayParts(SeparateTasks):
-    """Runs the parts of an array; `gang` has the last reported status of each task.
+    """Runs the parts of a large array. `gang` contains the last reported status of each task.
 
     Args:
         job: the input of the job's workflow.
@@ -73,8 +74,9 @@ class ArrayParts(SeparateTasks):
             if task.state in ENDED:
                 self._cancellations = self._cancellations.with_task(task.index, task.reason)
                 self._part_of[task.index].unfinished -= 1
-        #: The statuses that parts have reported and that are not in `gang` yet. With ten thousand
-        #: tasks, it would take too long to make a new `gang` for each signal.
+        #: The statuses that parts have reported and that are not in `gang` yet. Several are added
+        #: at once: with ten thousand tasks, it would take too long to make a new `gang` for each
+        #: signal.
         self._reported: list[TaskStatus] = []
 
     def receive(self, message: JobMessage) -> None:

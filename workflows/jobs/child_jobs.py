@@ -22,9 +22,9 @@ from iris.workflows.patient_call import until_done
 from iris.workflows.scheduler_call import uninterrupted
 from iris.workflows.signals import send_signal
 
-#: The most children that one activity cancels: its input has some 50 KiB.
+#: The most child jobs that one activity cancels. Their ids need some 50 KiB of its input.
 CANCELLED_AT_ONCE = 500
-#: The most children that a workflow passes to its next run: some 50 KiB, too.
+#: The most child jobs that a workflow passes to its next run. Their ids need some 50 KiB.
 MOST_CARRIED = 500
 
 
@@ -64,7 +64,7 @@ async def _ask(start: ChildStart) -> str:
 
 
 class Children:
-    """The children of a job.
+    """The child jobs of a job.
 
     Args:
         known: the children that earlier runs of the workflow have registered.

@@ -23,10 +23,12 @@ from iris.workflows import policies
 from iris.workflows.patient_call import until_done
 from iris.workflows.scheduler_call import uninterrupted
 
-#: The most dependents that one activity signals: its input has some 50 KiB.
+#: The most dependents (jobs that wait for a job) that one activity signals. Their ids need some 50
+#: KiB of its input.
 SIGNALLED_AT_ONCE = 500
-#: The most dependents that a workflow passes to its next run: some 100 KiB. The others find the end
-#: when they ask for it by themselves, at most an hour later.
+#: The most dependents (jobs that wait for a job) that a workflow passes to its next run. Their ids
+#: need some 100 KiB. Further dependents learn of the job's end when they ask for it, at most an
+#: hour later.
 MOST_CARRIED = 1_000
 
 
@@ -58,7 +60,7 @@ class Dependencies:
         self._changed = changed
         self._ready = ready
         self._continue_as_new = continue_as_new
-        #: Whether an earlier run of the workflow has registered with the other jobs.
+        #: True if an earlier run of the workflow has registered with the jobs that it waits for.
         self._registered = bool(job.tasks)
         self._waits = False
 

@@ -56,9 +56,10 @@ class GangAttempt:
         self._ends: list[asyncio.Task[TaskOutcome]] = []
         #: Why the scheduler took the hosts away, if an eviction ended the attempt; otherwise empty.
         self.eviction = ""
-        #: Whether the attempt is ending. No program of it starts any more then.
+        #: True if the attempt is ending. No program of the attempt starts any more.
         self.over = False
-        #: The places of the tasks whose hosts were not ready in time, although others were.
+        #: The positions in the gang of the tasks whose hosts were not ready in time, although hosts
+        #: of other tasks were.
         self._late: frozenset[int] = frozenset()
 
     @property

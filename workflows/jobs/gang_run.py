@@ -34,7 +34,7 @@ from iris.workflows.scheduler_call import exchange, uninterrupted
 
 
 class GangRun:
-    """Runs the attempts of a gang; `gang` is always current.
+    """Runs the attempts of a gang. `gang` contains the current state of the gang.
 
     Args:
         gang: the input of the workflow. The next run of the workflow gets it in its current state.
@@ -56,7 +56,8 @@ class GangRun:
         self._carried = carried
         #: When the scheduler gave `refusal`.
         self.refused_at: datetime | None = None
-        #: Always empty: no task of a gang is cancelled alone.
+        #: The cancellations of single tasks. There are none, because a task of a gang is not
+        #: cancelled alone.
         self.cancelling: Mapping[int, Cancelling] = {}
         self._attempt: GangAttempt | None = None
 

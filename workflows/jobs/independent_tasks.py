@@ -40,7 +40,8 @@ STARTS_AT_ONCE = 32
 
 
 class SeparateTasks:
-    """Tasks that have workflows of their own. Shows the refusal of one task as that of the job.
+    """The tasks of a job whose tasks have workflows of their own. While tasks wait, the job shows
+    the refusal of one task.
 
     Args:
         job: the input of the job's workflow.
@@ -50,8 +51,8 @@ class SeparateTasks:
     def __init__(self, job: Gang, changed: Callable[[], None]) -> None:
         #: The job with the last reported status of each task.
         self.gang = job
-        #: The cancellations of single tasks that have started, by index. Tasks stay in it after
-        #: their end.
+        #: The cancellations of single tasks, by index. It contains tasks that had started before
+        #: they were cancelled, also after their end.
         self.cancelling: dict[int, Cancelling] = {}
         self._changed = changed
 
@@ -113,7 +114,7 @@ class SeparateTasks:
 
 
 class IndependentTasks(SeparateTasks):
-    """Runs the tasks of a job; `gang` has their current state.
+    """Runs the independent tasks of a job. `gang` contains their current state.
 
     Args:
         job: the input of the job's workflow.
@@ -129,8 +130,8 @@ class IndependentTasks(SeparateTasks):
         self._is_part = places is not None
         if places is None and job.spec.array is not None:
             places = job.spec.array.limit
-        #: The most tasks that have a workflow at the same time; the number of tasks if there is no
-        #: limit.
+        #: The most tasks that have a workflow at the same time. Without a limit, it is the number
+        #: of tasks.
         self.places = len(job.tasks) if places is None else places
         self._window = contextlib.nullcontext() if places is None else asyncio.Semaphore(places)
         self._cancellations = Cancellations()
@@ -138,10 +139,11 @@ class IndependentTasks(SeparateTasks):
         self._running: dict[int, asyncio.Task[None]] = {}
         #: The tasks' workflows that have not ended, by index.
         self._workflows: dict[int, workflow.ChildWorkflowHandle[TaskWorkflow, TaskStatus]] = {}
-        #: The overrides that all tasks' workflows have; None if some workflows have earlier ones.
+        #: The overrides that the workflows of all tasks have received; None if some workflows have
+        #: earlier overrides.
         self._sent_overrides: Overrides | None = job.overrides
-        #: Runs while tasks of an earlier job of this name are still ending. No task is started
-        #: meanwhile.
+        #: The coroutine that waits until all tasks of an earlier job with the same name have ended.
+        #: Until then no task starts.
         self._earlier_tasks: asyncio.Task[None] | None = None
 
     def receive(self, message: JobMessage) -> None:

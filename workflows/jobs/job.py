@@ -42,7 +42,7 @@ from iris.workflows.jobs.job_secrets import delete_secrets
 from iris.workflows.jobs.notification import notify
 from iris.workflows.search_attributes import ListEntry, show_band
 
-#: The most tasks in the workflow's result: some tens of kilobytes.
+#: The most tasks in the result of a job's workflow. They need some tens of kilobytes.
 TASKS_IN_RESULT = 100
 
 
@@ -51,7 +51,8 @@ class JobWorkflow:
     @workflow.init
     def __init__(self, job: JobInput) -> None:
         info = workflow.info()
-        #: The tasks and their state at the start. For a refused job: at the end.
+        #: The job's tasks and their state at the start of this run. For a refused job, the state is
+        #: the final one.
         self._job: Gang = job.model_copy(
             update={
                 "run_id": info.first_execution_run_id,
@@ -64,7 +65,7 @@ class JobWorkflow:
             job, self._has_ended, self._describe, self._ready, self._continue_as_new
         )
         self._dependents = Dependents(job.dependents)
-        #: Runs the tasks, and has their state; None if the job is refused.
+        #: Runs the tasks, and contains their current state; None if the job is refused.
         self._run: GangRun | IndependentTasks | ArrayParts | None
         if job.spec.is_gang:
             self._run = GangRun(self._job, self._describe, self._with_others)

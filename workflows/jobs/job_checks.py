@@ -17,7 +17,7 @@ from iris.workflows import policies
 
 
 class JobChecks:
-    """Finds owners of requests and placements that have ended, and cancels running children of jobs
+    """Finds requests and placements whose owners have ended, and cancels running children of jobs
     that have ended without success.
 
     The two checks run side by side, because a slow service delays the second one for long.

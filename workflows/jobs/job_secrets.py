@@ -18,7 +18,7 @@ from iris.model.job.secrets import sealed_for
 from iris.workflows import policies
 from iris.workflows.scheduler_call import uninterrupted
 
-#: The most children that one activity gets: its input has some 50 KiB then.
+#: The most child jobs in the input of one activity. Their ids need some 50 KiB.
 _MOST_CHILDREN = 500
 
 

@@ -36,9 +36,9 @@ class TaskWorkflow:
     def __init__(self, task: TaskInput) -> None:
         self._task = task
         self._run = GangRun(task, self._changed)
-        #: The status to report to the job; None if the job has the current one.
+        #: The status to report to the job; None if the job has received the current status.
         self._unreported: TaskStatus | None = None
-        #: The last status that was or is to be reported.
+        #: The last status that was sent to the job, or is to be sent.
         self._reported = task.tasks[0]
         #: The cancellation of the task; None if it is not cancelled.
         self._cancelling: Cancelling | None = None

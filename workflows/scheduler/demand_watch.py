@@ -17,7 +17,7 @@ class DemandWatch:
         self._broken: set[str] = set()
         self._reserve: set[str] = set()
         self._pauses: tuple[bool, frozenset[str]] = (False, frozenset())
-        #: Whether the autoscaler has to be signalled.
+        #: True if the autoscaler has to be signalled.
         self.changed = False
 
     def signalled(self, demand: Mapping[Shape, int]) -> None:

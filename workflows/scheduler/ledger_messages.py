@@ -35,14 +35,15 @@ from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.scheduling.reasons.explain import MOST_REASONS
 
-#: The most placements of one pass. They take some hundred milliseconds, and a workflow task must
-#: yield within two seconds.
+#: The most placements of one pass. So many placements take some hundred milliseconds, and a
+#: workflow task must yield within two seconds.
 MAX_PLACEMENTS = 1_000
-#: The most bytes of the outlooks that the ledger stores. Users choose how long their shapes are.
+#: The most bytes of the outlooks that the ledger stores. Outlooks contain shapes, and users choose
+#: how long these are.
 OUTLOOKS_BYTES = 128 * 1024
 #: The most characters of an answer's `problem`.
 MAX_PROBLEM = 500
-#: The refusal in an answer of a batch whose full answers are too large.
+#: The refusal in each answer to a batch for which the full answers are too large.
 MANY = Refusal(
     code=RefusalCode.QUEUED,
     message=(
@@ -60,7 +61,7 @@ RECOVERING = Refusal(
 
 
 class Entered(NamedTuple):
-    """The effect of one message."""
+    """The effect of one message on the ledger."""
 
     #: Why the message was not carried out. Nothing has changed then, except after a `Retire` that
     #: closes hosts and evicts gangs.
@@ -71,19 +72,19 @@ class Entered(NamedTuple):
     hosts: Iterable[str] = ()
     #: Why a request was not accepted; None for other messages.
     refusal: Refusal | None = None
-    #: (host, incarnation) of hosts that the message reports as up although the incarnation has
-    #: ended.
+    #: The (host, incarnation) of each host that the message reports as up although the incarnation
+    #: has ended.
     ended: tuple[tuple[str, str], ...] = ()
 
 
 class Served(NamedTuple):
-    """The effect of one batch of messages, and the answers to it."""
+    """The effect of one batch of messages on the ledger, and the answers to the batch."""
 
     #: One answer per message, in order.
     answers: tuple[Answer, ...]
     #: The effect of each message, in order.
     entered: tuple[Entered, ...]
-    #: The pass that followed; None while the ledger is being recovered.
+    #: The result of the pass after the messages; None while the ledger is being recovered.
     settled: Settled | None
     #: Placements that no answer reports to their owners.
     notices: tuple[Placement, ...]

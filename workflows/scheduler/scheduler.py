@@ -58,14 +58,15 @@ from iris.workflows.scheduler.ledger_messages import (
 from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of, unplaced, wanted_of
 from iris.workflows.signals import send_signal
 
-#: The work, in looks of `Effort`, after which a run continues as new. A replay repeats all of this
-#: work, and nothing is placed meanwhile: ten million looks take about three seconds on one core of
-#: the benchmark machine. The number of events is no measure: a pass over a large cluster costs a
-#: thousand times as much as one over a small cluster, and each adds five events.
+#: The most work of a run, after which the run continues as new. The unit is a look, the work to
+#: examine one host (`Effort`). A replay repeats all of this work, and nothing is placed meanwhile:
+#: ten million looks take about three seconds on one core of the benchmark machine. The number of
+#: events is no measure: a pass over a large cluster costs a thousand times as much as one over a
+#: small cluster, and each adds five events.
 MAX_REPLAY = 10_000_000
 #: The pause between two `demand` signals to the autoscaler.
 WAKE_EVERY = timedelta(seconds=1)
-#: The pause after a pass that stopped at its limit. It ends the workflow task.
+#: The pause after a pass that stopped at its limit. The pause ends the workflow task.
 START_PAUSE = timedelta(milliseconds=1)
 News = TypeVar("News", Notices, EvictionNotices)
 Notice = TypeVar("Notice", Placement, Eviction)
@@ -79,17 +80,19 @@ class SchedulerWorkflow:
         self._ledger = Ledger(start.ledger)
         self._size = LedgerSize(workflow.info().get_current_history_size())
         self._notices, self._evictions = unsent_signals.unpack(self._ledger, start)
-        #: Placements and evictions that could not be signalled. `_check_jobs` queues them again.
+        #: The placements that could not be signalled. `_check_jobs` queues them again.
         self._unsent_notices: dict[str, Placement] = {}
+        #: The evictions that could not be signalled. `_check_jobs` queues them again.
         self._unsent_evictions: dict[str, Eviction] = {}
         self._sent_reasons: dict[str, str] = dict(start.sent_reasons)
         self._checked_at = start.checked_at
-        #: Whether another pass has to run: the last one stopped at its limit, or none has run yet.
+        #: True if another pass has to run, because the last pass stopped at its limit or no pass
+        #: has run yet.
         self._unsettled = bool(len(self._ledger.waiting))
         #: When the next search for victims of evictions is due; None if no time is set.
         self._again_at: datetime | None = None
-        #: The recovery of the ledger; None if the ledger is complete. Nothing is placed before
-        #: that.
+        #: The recovery of the ledger; None if the ledger is complete. Nothing is placed during the
+        #: recovery.
         self._recovery = LedgerRecovery(self._ledger) if start.recover else None
         self._demand_watch = DemandWatch()
         #: The time for decisions, which is the same in a replay (decision 14): the time of the last

@@ -12,8 +12,8 @@ from iris.model.job.requests import Placement, Shape
 from iris.model.slice.scaling import MOST_OUTLOOKS, Demand, Wanted
 from iris.scheduling.ledger.ledger import Ledger
 
-#: The most shapes in one answer to the autoscaler. It gets the others when gangs of these are
-#: placed.
+#: The most shapes in one answer to the autoscaler. Further shapes are in a later answer, when gangs
+#: of the first shapes have been placed.
 MOST_SHAPES = 1_000
 #: The most quarantined hosts that a snapshot names.
 MOST_QUARANTINED = 100

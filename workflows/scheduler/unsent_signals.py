@@ -27,7 +27,9 @@ Item = TypeVar("Item", Placement, Eviction, Reason)
 
 
 class Unsent(NamedTuple):
-    """The unsent signals, in the fields of `SchedulerStart`."""
+    """The signals that have not been sent yet, in the form of the `SchedulerStart` fields with the
+    same names.
+    """
 
     noticed: tuple[str, ...]
     notices: tuple[Placement, ...]

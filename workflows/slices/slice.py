@@ -70,11 +70,12 @@ class SliceWorkflow:
     def __init__(self, start: SliceInput) -> None:
         self._slice = start.record(workflow.now())
         self._inbox: deque[Signal] = deque(start.reports)
-        #: Whether the autoscaler has requested the slice's facts, although they have not changed.
+        #: True if the autoscaler has requested the facts of the slice. They are then sent even if
+        #: they have not changed.
         self._facts_requested = False
-        #: Whether the scheduler does not have all hosts of the slice.
+        #: True if some hosts of the slice are not in the scheduler's ledger.
         self._host_missing = False
-        #: The activity that requests the machines; None before it.
+        #: The activity that requests the slice's machines; None before the request.
         self._requesting: workflow.ActivityHandle[CreateOutcome] | None = None
 
     @workflow.run

@@ -34,7 +34,7 @@ class SliceRegistry:
         self.strays = dict(strays)
         #: The slices that were signalled to drain and have not reported since.
         self.draining: set[str] = set()
-        #: The slices that `close_down` has returned.
+        #: The slices that `close_down` has returned so far.
         self._closed: set[str] = set()
 
     @property

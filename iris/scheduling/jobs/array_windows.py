@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 
 class PartLoad(NamedTuple):
-    """The load of a part, as far as the job knows."""
+    """The load of one part of an array, as the job knows it."""
 
-    #: The number of tasks that have not ended.
+    #: The number of tasks of the part that have not ended.
     unfinished: int
-    #: The number of places that the part has; 0 before it begins.
+    #: The most tasks of the part that may have a workflow at the same time; 0 before the part
+    #: begins.
     places: int = 0
 
     @property

@@ -31,12 +31,12 @@ from iris.scheduling.placement.refusals import Refusal
 #: The delay before a gang sends a request with a new key, if the scheduler did not accept the old
 #: key.
 NEW_KEY_DELAY = timedelta(seconds=1)
-#: A gang shows when its next attempt is due if the delay is at least this long.
+#: The least delay before an attempt for which the gang's status shows the time of the attempt.
 SHOWN_DELAY = timedelta(seconds=10)
-#: The most hosts that a reason names.
+#: The most hosts that the text of a reason names.
 NAMED_HOSTS = 2
 _NOBODY: frozenset[int] = frozenset()
-#: The states of a task on a host, in their order.
+#: The states that a task on a host passes through, in order.
 _PROGRESS = (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING)
 #: The fields of `GangLifecycle` that are reset when an attempt begins.
 _NOTHING_YET: dict[str, Any] = {
@@ -61,30 +61,31 @@ class GangLifecycle:
     state: GangState = GangState.BACKOFF
     #: How long the gang stays in the state BACKOFF before its next attempt.
     delay: timedelta = timedelta(0)
-    #: The reason of the retry that BACKOFF waits for, without the time of the retry.
+    #: Why the gang tries again after BACKOFF, without the time of the next attempt.
     retried_after: str = ""
-    #: The begin of the part of the current hold that `Gang.held_for` does not include yet.
+    #: The time up to which `Gang.held_for` includes the current hold; None if the gang is not on
+    #: hold.
     held_since: datetime | None = None
-    #: Whether the scheduler does not have the user's latest overrides yet.
+    #: True if the user's latest overrides are not sent to the scheduler yet.
     amended: bool = False
-    #: Whether an earlier run of the workflow has sent the request.
+    #: True if an earlier run of the gang's workflow has sent the request.
     repeated: bool = False
     #: The open request at the scheduler; None if there is none.
     request: Request | None = None
-    #: The hosts of the attempt; None if it has none, or has released them.
+    #: The hosts of the attempt; None if the attempt has no hosts, or has released them.
     placement: Placement | None = None
     #: When the gang took its hosts.
     placed_at: datetime | None = None
     #: The hosts that the scheduler offers to a gang that waits, before the gang takes them.
     offer: Placement | None = None
-    #: Why the scheduler evicts the gang. After the end of the programs it is empty if the eviction
-    #: did not end them.
+    #: Why the scheduler evicts the gang; empty if it does not. If the programs end for another
+    #: reason, it becomes empty again.
     eviction: str = ""
     #: The indexes in the gang of the tasks whose programs are prepared or run.
     prepared: frozenset[int] = frozenset()
     #: The outcomes of all tasks, once all have ended.
     outcomes: tuple[TaskOutcome, ...] = ()
-    #: Whether the scheduler does not accept the request's key.
+    #: True if the scheduler does not accept the key of the request.
     forgotten: bool = False
     #: Why the gang waits; None if it does not wait, or the scheduler has not answered yet.
     refusal: Refusal | None = None

@@ -24,15 +24,15 @@ from iris.model.states import TaskState, move_task
 
 
 class RetryDecision(Frozen):
-    """The decision after an attempt: whether and when there is another attempt."""
+    """The decision after an attempt: whether there is another attempt, and when."""
 
-    #: The account that the attempt counts against.
+    #: The account, with its own limit of retries, that the attempt counts against.
     account: Account
     retry: bool
     #: The time until the next attempt.
     delay: timedelta = timedelta(0)
-    #: The reason that the culprit shows if there is no other attempt; empty for the reason of its
-    #: outcome.
+    #: The reason that the task at fault shows if there is no other attempt; empty if it shows the
+    #: reason of its outcome.
     reason: str = ""
 
 
@@ -40,9 +40,10 @@ class AttemptResult(Frozen):
     """The result of an attempt of a gang."""
 
     account: Account
-    #: The index in the gang of the task that decided the result.
+    #: The index in the gang of the task at fault, which decides the result.
     culprit: int
-    #: The outcome of every task. Siblings share the outcome of the culprit.
+    #: The outcome of every task of the gang. Tasks that ended only because of the task at fault
+    #: have its outcome.
     outcomes: tuple[TaskOutcome, ...]
 
     @property
@@ -52,20 +53,22 @@ class AttemptResult(Frozen):
 
 
 class HostsAfter(NamedTuple):
-    """The evidence that an attempt gives about its hosts."""
+    """Facts about the hosts of an ended attempt, which the gang sends to the scheduler with their
+    release.
+    """
 
-    #: The hosts that spoilt the attempt.
+    #: The hosts with a fault that ended the attempt, or prevented its start.
     spoilt_by: tuple[str, ...] = ()
     #: Whether at least one program of the attempt has started.
     ran: bool = False
-    #: When the attempt was placed; None if no host spoilt it.
+    #: When the attempt was placed; None if no host is at fault.
     placed_at: datetime | None = None
-    #: The (host, incarnation) of each incarnation that is over.
+    #: The (host, incarnation) of each incarnation that has ended.
     over: tuple[tuple[str, str], ...] = ()
 
 
-#: The delay before the first retry. It doubles each time, so that a broken host or program does not
-#: cause a busy loop.
+#: The delay before the first retry. It doubles each time, up to `MAX_DELAY`, so that a broken host
+#: or program does not cause a busy loop.
 FIRST_DELAY = timedelta(seconds=1)
 MAX_DELAY = timedelta(minutes=5)
 #: The delays before the retries of a set-up that failed because of a service outside the cluster.
@@ -81,7 +84,8 @@ SETUP_DELAYS = (
 #: limited (`REQUEST_BYTES`).
 MAX_AVOIDED = 4
 
-#: The precedence of accounts when several tasks of a gang end badly.
+#: If several tasks of a gang fail, the first account in this order that one of them counts against
+#: is used.
 _WEIGHT = (Account.PREEMPTIONS, Account.UNDELIVERED, Account.SETUPS, Account.FAILURES)
 
 

@@ -22,7 +22,8 @@ from iris.scheduling.placement.recent_use import RecentUseState
 
 Table = dict[str, Any]
 
-#: The attributes that differ from host to host, so that rows do not share them.
+#: The attributes that are different for each host. They are stored in the host's own row, not in
+#: the part that rows share.
 _OWN = (TPU_NAME, TPU_WORKER_ID)
 
 
@@ -33,11 +34,11 @@ class LedgerState(BaseModel):
     #: scheduler.
     tables: dict[str, Any] | None = None
     forgotten: list[str] = Field(default_factory=list)
-    #: (host, incarnation) pairs of ended incarnations.
+    #: The (host, incarnation) of each incarnation that has ended.
     ended: list[tuple[str, str]] = Field(default_factory=list)
     closed: dict[str, Closure] = Field(default_factory=dict)
     strikes: dict[str, int] = Field(default_factory=dict)
-    #: When each host was last struck.
+    #: When each host got its last strike (an attempt that the host spoilt).
     struck_at: dict[str, datetime] = Field(default_factory=dict)
     #: When each request, by key, was last changed.
     amended: dict[str, datetime] = Field(default_factory=dict)
@@ -51,13 +52,16 @@ class LedgerState(BaseModel):
     used_at: dict[str, datetime] = Field(default_factory=dict)
     #: The recent use of each user.
     recent_use: RecentUseState = Field(default_factory=RecentUseState)
-    #: The scale groups, and the autoscaler's outlook for each waiting shape.
+    #: The scale groups.
     groups: list[ScaleGroup] = Field(default_factory=list)
+    #: The autoscaler's outlook for each waiting shape.
     outlooks: list[Outlook] = Field(default_factory=list)
 
 
 class _Shared:
-    """The parts that rows share. Each part is written once and has a number."""
+    """The values that several rows of a table have in common. Each value is stored once, and the
+    rows contain its number.
+    """
 
     def __init__(self) -> None:
         self.written: list[dict[str, Any]] = []

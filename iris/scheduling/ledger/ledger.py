@@ -51,15 +51,15 @@ CONTINUE_AFTER = timedelta(seconds=1)
 
 
 class Settled(NamedTuple):
-    """The changes that one pass made."""
+    """The result of one scheduling pass."""
 
     placed: list[Placement]
     evicted: list[Eviction]
-    #: Whether another pass is due at once: this pass stopped at its limit, or resources became free
-    #: during its round.
+    #: True if another pass is due at once: this pass stopped at its limit, or resources became free
+    #: after its round began (`Ledger.passed_over` explains rounds).
     stopped: bool
-    #: When the next search for victims is due: the last one was not complete, or a gang that
-    #: `Rules.min_run_time` protects may then be evicted. None if none is due.
+    #: When the next search for victims is due; None if none is due. It is due if the last search
+    #: was not complete, or if a gang that `Rules.min_run_time` protects may then be evicted.
     again_at: datetime | None
 
 
@@ -74,13 +74,13 @@ class Ledger:
         live = codec.unpack_placements(tables["live"], hosts, contact) if tables else []
         self.hosts: dict[str, Host] = {host.id: host for host in hosts}
         self.live: dict[str, Placement] = {}
-        #: The keys of the placements on each host: the placements of a lost host are found without
-        #: a search through all.
+        #: The keys of the placements on each host, by which the placements of a lost host are found
+        #: fast.
         self._seated: dict[str, set[str]] = {}
         for placement in live:
             self._seat(placement)
         self.waiting = Queue.unpack(tables["waiting"]) if tables else Queue()
-        #: Requests that their users hold.
+        #: The requests on hold. Their users have asked for the hold.
         self.held = Queue.unpack(tables["held"]) if tables else Queue()
         self.closed = dict(state.closed)
         self.paused = state.paused
@@ -94,7 +94,7 @@ class Ledger:
         self.effort = Effort()
         #: The index of the hosts; None after a change of the hosts.
         self._host_index: HostIndex | None = None
-        #: The hosts that the last pass reserved for a shape.
+        #: The hosts that the last pass reserved, each with the shape for which it is reserved.
         self._reserved: dict[int, Shape] = {}
         #: The shapes that did not fit in this round. A round is a series of passes that stopped at
         #: their limit, up to the first pass that did not.
@@ -105,12 +105,14 @@ class Ledger:
         self.unfit: set[Shape] | None = None
         #: The shapes for which no victims were found since the last complete search.
         self._fruitless: set[Shape] = set()
-        #: The time of the last pass. Users are compared as of this time, unless a caller gives one.
+        #: The time of the last pass. The recent use of users is computed for this time, unless a
+        #: caller gives another time.
         self._passed_at: datetime | None = None
         self._uses = SliceIdle(state.used_at)
         self._recent_use = RecentUse(state.recent_use)
-        #: The scale groups, and the autoscaler's outlook for waiting shapes.
+        #: The scale groups.
         self.catalog = Catalog(state.groups)
+        #: The autoscaler's outlooks for waiting shapes.
         self.outlooks = tuple(state.outlooks)
 
     def state(self) -> LedgerState:

@@ -12,19 +12,20 @@ from iris.model.job.spec import Band
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
-#: The most shapes whose reason one call computes. A query computes the exact reason at any time.
+#: The most shapes for which one call computes the reason. A query computes the exact reason at any
+#: time.
 MAX_SHAPES = 50
 #: The most gangs of one shape that get the changed reason.
 MAX_GANGS = 1_000
-#: The codes that count as BUSY: they change with every pass, so a change between them is not
-#: reported.
+#: The codes that are treated like BUSY. They change with every pass, so a change between them is
+#: not reported.
 _AS_BUSY = (RefusalCode.QUEUED, RefusalCode.KEPT, RefusalCode.EVICTING)
 
 
 class ReasonChange(NamedTuple):
     """The changed reason of one shape, and the waiting gangs that get it."""
 
-    #: The shape as a hash.
+    #: The hash of the shape.
     shape: str
     refusal: Refusal
     requests: list[Request]

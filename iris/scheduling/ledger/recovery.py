@@ -12,15 +12,17 @@ from iris.scheduling.ledger.ledger import Ledger
 
 
 class RecoveryCursor(Frozen):
-    """The position in the list of the cluster's workflows, which report page by page."""
+    """The position of a recovery in the list of the cluster's workflows, which are asked page by
+    page.
+    """
 
     cluster: str
-    #: The end of the previous page; empty for the first page.
+    #: The service's token for the end of the previous page; empty for the first page.
     token: str = ""
 
 
 class GangReport(Frozen):
-    """The request or the placement that a gang has: at most one of them is set."""
+    """The request or the placement of one gang. At most one of them is set."""
 
     request: Request | None = None
     held: bool = False
@@ -35,7 +37,7 @@ class RecoveryPage(Frozen):
     draining: dict[str, str] = Field(default_factory=dict)
     #: The requests and placements of gangs.
     claims: tuple[GangReport, ...] = ()
-    #: The begin of the next page; empty when this is the last.
+    #: The service's token for the begin of the next page; empty if this page is the last.
     token: str = ""
 
 
@@ -48,7 +50,7 @@ class LedgerRecovery:
         self._ledger = ledger
         #: The hosts of slices that sent a message after the current page was requested.
         self._newer: set[str] = set()
-        #: The key of each owner in the ledger.
+        #: The key of the request or placement of each owner in the ledger.
         self._keys: dict[str, str] = {}
 
     def received(self, host_ids: Iterable[str]) -> None:

@@ -18,22 +18,23 @@ from iris.scheduling.ledger.recovery import RecoveryPage
 #: The size in bytes of a full ledger. The rest of a payload is for changes that the scheduler must
 #: accept: a host that joins (17 bytes), and a request that gets hosts (3 bytes).
 FULL = 7 * MIB // 4
-#: The size is measured again only if the ledger is at most this many bytes smaller than `FULL`.
+#: The ledger's size is measured again only if it is at most this many bytes below `FULL`.
 NEAR = MIB // 4
-#: The size is measured again after a run has added this many bytes, or has removed four times as
-#: many from a full ledger. Not earlier, because to continue as new with a ledger of this size takes
-#: seconds.
+#: The ledger's size is measured again after a run has added this many bytes, or has removed four
+#: times as many from a full ledger. It is not measured earlier, because to continue as new with a
+#: ledger of this size takes seconds.
 STEP = MIB // 16
 #: The most kinds of waiting and held requests of all users, and of one user. Every pass examines
 #: each kind. To write and read ten thousand kinds takes one of the two seconds that a workflow task
 #: may take without yielding.
 MOST_KINDS, MOST_OF_ONE_USER = 10_000, 5_000
-#: The bytes of a row without its key and seats, and the bytes of one seat.
+#: The bytes of a request's or placement's row without its key and hosts, and the bytes that each
+#: host of a placement adds.
 _ROW, _SEAT = 16, 10
 
 
 class LedgerSize:
-    """The size of the ledger in bytes.
+    """An upper bound of the ledger's size in bytes.
 
     Args:
         began: the size of the history when the run began; 0 if the server does not report it.

@@ -11,7 +11,7 @@ class SliceIdle:
 
     def __init__(self, at: Mapping[str, datetime] | None = None) -> None:
         self.at = dict(at or {})
-        #: The slices on which a task ended, or that are new, since the last `now_is`.
+        #: The slices that are new, or on which a task has ended, since the last call of `now_is`.
         self._left: set[str] = set()
 
     def left(self, slice_id: str) -> None:

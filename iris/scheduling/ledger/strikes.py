@@ -9,14 +9,15 @@ from iris.model.host.hosts import ClosedBy, Closure
 from iris.model.job.requests import Placement
 from iris.scheduling.ledger.bounded_memory import remember
 
-#: A host is quarantined after it spoils attempts this many times in a row: it does not start them,
-#: or a fault of the host ends them.
+#: A host is quarantined after this many strikes in a row. A strike is an attempt that the host does
+#: not start, or that a fault of the host ends.
 STRIKES = 3
+#: The closure of a quarantined host.
 QUARANTINE = Closure(by=ClosedBy.QUARANTINE, reason=f"{STRIKES} attempts in a row failed there")
 
 
 class Strikes:
-    """The strikes in a row of each host.
+    """The number of strikes in a row of each host.
 
     A strike is an event, not an attempt: attempts that were placed before the last strike may have
     been lost by the same cause, such as a short loss of the network, and do not count again.

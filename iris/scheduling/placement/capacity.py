@@ -22,16 +22,16 @@ from iris.scheduling.placement.host_index import Candidates, HostIndex, covers
 
 _Rank = tuple[int, int, float, int]
 _Amounts = tuple[int, int, int, int]
-#: The smallest amounts that do not fit, for each shape without its amounts.
+#: The smallest amounts that do not fit, by the part of the shape that does not contain amounts.
 _Smallest = dict[tuple[object, ...], list[_Amounts]]
-#: The most amounts in one list of `_Smallest`. Users could choose thousands of amounts that are all
-#: needed in the list, and each would be compared with all others. Amounts that are not in the list
-#: are compared with the hosts instead.
+#: The most amounts in one list of `_Smallest`. Users could choose thousands of amounts of which
+#: none is larger than another, and each would be compared with all others. Amounts that are not in
+#: the list are compared with the hosts instead.
 MOST_SMALLEST = 50
 
 
 class Capacity:
-    """The free amounts of each host, by the host's number in the `HostIndex`.
+    """The free resources of each host, by the host's number in the `HostIndex`.
 
     Args:
         effort: counts the work; None: the count is not needed.
@@ -56,14 +56,15 @@ class Capacity:
         #: For each shape of a gang: a heap of the groups with enough hosts that have capacity, the
         #: best first.
         self._groups: dict[Shape, list[tuple[int, int, str]]] = {}
-        #: For each shape in `_groups`: how many entries of `_changed` its heap reflects.
+        #: For each shape in `_groups`: the number of entries of `_changed` that its heap already
+        #: includes.
         self._followed: dict[Shape, int] = {}
-        #: The hosts that were given or reserved, in the order of these events.
+        #: The hosts that a request has got, or that were reserved, in the order of these events.
         self._changed: list[int] = []
         #: For shapes that differ only in their amounts: the smallest amounts that did not fit.
         #: Until something is released, larger ones do not fit either.
         self._unfit: _Smallest = {}
-        #: The same for shapes for which too few hosts are left to reserve.
+        #: As `_unfit`, for shapes for which too few hosts are left to reserve.
         self._unreservable: _Smallest = {}
 
     def without(self, gone: Iterable[Placement]) -> "Capacity":

@@ -18,10 +18,10 @@ REMEMBERED_FIRST = 20_000
 
 
 class CandidateGroup(NamedTuple):
-    """A group that could serve a request."""
+    """A scale group that could serve a request."""
 
     group: ScaleGroup
-    #: Its zones, the preferred one first.
+    #: The group's zones, the preferred zone first.
     zones: tuple[str, ...]
     #: The zones, grouped by the value of the attribute that the hosts of one part of a gang share.
     #: A single task, or a gang over whole slices, has one entry with all zones.
@@ -32,10 +32,11 @@ class CandidateGroup(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The share of one group's slices in a part of a gang whose hosts come from several groups."""
+    """One of several scale groups whose slices together could serve a part of a gang."""
 
     group: ScaleGroup
-    #: The zones in which the hosts have the attribute's value, the preferred one first.
+    #: The group's zones with the attribute's value that the hosts of the part share, the preferred
+    #: zone first.
     zones: tuple[str, ...]
     #: The number of suitable hosts of each slice.
     hosts: int

@@ -28,8 +28,9 @@ class ClusterState(NamedTuple):
     reserved: Capacity | None
     #: Why the cluster is paused; None when it is not.
     paused: str | None
-    #: The scale groups, and the autoscaler's latest outlook for each waiting shape.
+    #: The scale groups.
     catalog: Catalog
+    #: The autoscaler's latest outlook for each waiting shape.
     outlooks: Mapping[Shape, Outlook]
 
     @classmethod

@@ -16,7 +16,7 @@ NO_LIMIT = sys.maxsize
 
 
 class Counted:
-    """A chooser whose turns are counted.
+    """A `HostChooser` that counts the work of each turn, and stops at a limit.
 
     Args:
         most_looks: the most work from now on, in looks of `Effort`.
@@ -39,8 +39,8 @@ class Counted:
 
 
 class CountedPass(Counted):
-    """The chooser of a scheduling pass: its placements, and the candidates of each shape, are
-    counted, too.
+    """The `HostChooser` of a scheduling pass. It counts the placements and the candidates of each
+    shape, too.
 
     Args:
         lines: the number of lines in the queue.

@@ -23,13 +23,16 @@ _MESSAGE = 150
 
 
 class Effort:
-    """The work since this object was created. Each method counts one kind of work."""
+    """The work since this object was created, in looks. A look is the work to examine one host.
+    Each method counts one kind of work.
+    """
 
     def __init__(self) -> None:
-        #: The work so far.
+        #: The work so far. A look is the work to examine one host.
         self.looks = 0
+        #: The host index of the last pass or search for victims.
         self._index: HostIndex | None = None
-        #: The shapes whose candidates have been found in that index.
+        #: The shapes whose candidates have been found in `_index`.
         self._matched: set[Shape] = set()
 
     def received(self, messages: int) -> None:

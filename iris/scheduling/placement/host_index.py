@@ -51,8 +51,8 @@ class HostIndex:
             ).append(number)
         self._facts: dict[int, Mapping[str, Attribute]] = {}
         self._candidates: dict[Shape, Candidates] = {}
-        #: The same candidates by the facts that decide them. Hosts have few sizes, so most shapes
-        #: that differ only in their amounts share candidates.
+        #: The cached candidates, by the fields of a shape that decide them. Hosts have few sizes,
+        #: so most shapes that differ only in their amounts share candidates.
         self._distinct: dict[tuple[object, ...], Candidates] = {}
 
     def closed(self, host: Host) -> str | None:

@@ -46,13 +46,14 @@ FIRST_PORTS = 1_000
 #: The most candidate hosts that a pass with a limit examines; a host counts once for every shape
 #: that it could serve. That takes less than half a second.
 MAX_CHECKS = 500_000
-#: The most work of a pass with a limit, without the preparation of the pass, in looks of `Effort`:
-#: half a second. It also limits requests of many shapes that have no candidates.
+#: The most work of a pass with a limit, without the preparation of the pass. A look is the work to
+#: examine one host (`Effort`). The limit takes half a second. It also limits requests of many
+#: shapes that have no candidates.
 MAX_LOOKS = 1_500_000
 
 
 class Pass(NamedTuple):
-    """The decisions of a pass, and the capacity left at its end."""
+    """The result of a scheduling pass: its decisions, and the capacity left at its end."""
 
     placed: list[Placement]
     capacity: Capacity

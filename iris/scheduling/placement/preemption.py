@@ -30,8 +30,8 @@ from iris.scheduling.placement.usage import Usage
 #: candidate hosts does not count. The cost of each search grows with the number of possible
 #: victims. The next pass continues with the other gangs.
 MOST_SEARCHES = 6
-#: The most work of one pass for evictions, without its preparation, in looks of `Effort`: half a
-#: second. The next pass continues.
+#: The most work of one pass for evictions, without its preparation. A look is the work to examine
+#: one host (`Effort`). The limit takes half a second. The next pass continues.
 MAX_LOOKS = 1_500_000
 
 #: The bands whose gangs each band may evict.
@@ -67,14 +67,14 @@ class _Victim(NamedTuple):
     placement: Placement
     rank: int
     weight: int
-    #: When it was placed, in seconds.
+    #: When the gang was placed, in seconds.
     placed: float
 
 
 class _Possible(NamedTuple):
-    """The gangs that gangs of one band may evict now."""
+    """The gangs that requests of one band may evict now."""
 
-    #: The gangs on each host, the cheapest first.
+    #: The gangs that may be evicted, by host. The gang whose eviction loses least comes first.
     by_host: dict[int, list[_Victim]]
     #: The next time at which one more gang may be evicted, because it has then run for
     #: `Rules.min_run_time`; None if there is no such gang.
@@ -143,8 +143,9 @@ class _Search:
         self._min_run_time = rules.min_run_time
         self._now = now
         self._searches = 0
-        #: For each band the placements of lower bands, and the victims among them.
+        #: For each band, the placements of lower bands.
         self._lower: dict[Band, list[Placement]] = {}
+        #: For each band, the gangs that its requests may evict now.
         self._possible: dict[Band, _Possible] = {}
 
     def at_limit(self) -> bool:

@@ -35,7 +35,7 @@ from iris.model.job.requests import (
 )
 from iris.model.job.spec import Band
 
-#: The order within a line: the time of the request in microseconds, then its key.
+#: The sort key of a request within its line: the time of the request in microseconds, then its key.
 _Order = tuple[int, str]
 #: The precedence of a user in a band, the lowest first: use, recent use, and the order of the
 #: user's oldest request.
@@ -43,8 +43,8 @@ _Precedence = tuple[int, int, _Order]
 
 
 class _Kind:
-    """The fields that the requests of one line share. Kinds are compared by identity: a `Queue`
-    has one kind for each line.
+    """The fields that all requests of one line share. Kinds are compared by identity: a `Queue` has
+    one kind for each line.
     """
 
     def __init__(self, template: Request, names: Names) -> None:
@@ -83,7 +83,8 @@ class Queue:
         self._lines: dict[Band, dict[str, _Lines]] = {band: {} for band in Band}
         self._counts: dict[Shape, int] = {}
         self._line_count = 0
-        #: Cached results of `_by_age`, until a request of that user is added or removed.
+        #: Cached results of `_by_age`, by band and user, until a request of the user in the band is
+        #: added or removed.
         self._ages: dict[tuple[Band, str], tuple[list[_Order], list[int]]] = {}
         for request in requests:
             self.add(request)

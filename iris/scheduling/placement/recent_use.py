@@ -35,15 +35,16 @@ MOST_TIMES = 100_000
 _MILLISECOND = timedelta(milliseconds=1)
 _HALF_LIFE = HALF_LIFE // _MILLISECOND
 _LEAST = LEAST // _MILLISECOND
-#: An account below this amount, one second of weight 1, is dropped.
+#: An account below this amount is dropped. The amount is the use of weight 1 for one second.
 _NEGLIGIBLE = 2 * _HALF_LIFE * 1000
 
 
 class RecentUseState(BaseModel):
-    """The accounts, as one run of the scheduler passes them to the next."""
+    """The state of `RecentUse`, as one run of the scheduler passes it to the next."""
 
-    #: The half-lives between `EPOCH` and the time to which the accounts refer.
+    #: The number of half-lives between `EPOCH` and the time to which the accounts refer.
     half_lives: int = 0
+    #: The recent use of each user, by band.
     accounts: dict[Band, dict[str, int]] = Field(default_factory=dict)
     #: For each user the begin of the latest placement that has ended, in milliseconds since
     #: `EPOCH`.
@@ -60,7 +61,7 @@ class Lately(NamedTuple):
 
     ended: Mapping[Band, Mapping[str, int]] = {}
     running: Mapping[Band, Mapping[str, int]] = {}
-    #: The value of one second of weight 1 at that moment.
+    #: The amount of use that one second of weight 1 has at this moment.
     unit: int = 1
     #: The users who got, within `Rules.owed_after`, a placement that has already ended.
     given: Collection[str] = ()
@@ -84,12 +85,12 @@ class Lately(NamedTuple):
         return counts
 
 
-#: No recent use.
+#: The value if no user has any recent use.
 UNUSED = Lately()
 
 
 class RecentUse:
-    """The accounts of all users."""
+    """The recent use of all users. Each user has an account in each band."""
 
     def __init__(self, state: RecentUseState | None = None) -> None:
         state = state or RecentUseState()

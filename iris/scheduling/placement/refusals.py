@@ -85,7 +85,7 @@ class Refusal(Frozen):
     group_has: int = 0
     #: The event or action that would end the wait.
     remedy: Annotated[str, AfterValidator(_within_limit)] = ""
-    #: The autoscaler's outlook for the request; empty if it has none.
+    #: The autoscaler's outlook for the request; empty if there is none.
     scaling: str = ""
     #: When the autoscaler requested the first slice that the gang waits for.
     since: datetime | None = None

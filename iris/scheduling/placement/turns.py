@@ -15,7 +15,7 @@ from iris.scheduling.placement.usage import Usage
 
 
 class HostChooser(Protocol):
-    """Decides at each turn which hosts the request gets."""
+    """Chooses the hosts of a request when it is the request's turn."""
 
     def at_limit(self) -> bool:
         """Returns whether the loop must end before the next turn."""

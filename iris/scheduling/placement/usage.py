@@ -19,9 +19,9 @@ class Usage(NamedTuple):
     #: The weight of the user's placements in this band and all higher ones, by band and user. It is
     #: 0 for an overdue user (see `queue.py`).
     held: dict[Band, dict[str, int]]
-    #: The recent use in the band and the higher ones.
+    #: The recent use of each user in this band and all higher ones, by band and user.
     recent: dict[Band, dict[str, int]]
-    #: The recent use as it would be if no user were overdue.
+    #: The same as `recent`, but computed as if no user were overdue.
     full_recent: dict[Band, dict[str, int]]
     lately: Lately
 

@@ -18,7 +18,8 @@ from iris.scheduling.reasons.queue_position import (
     position,
 )
 
-#: The most shapes whose reason one answer contains. For other shapes it refers to `iris explain`.
+#: The most shapes whose reason one answer contains. For further shapes the answer refers to `iris
+#: explain`.
 MOST_REASONS = 50
 #: The most checks for the reasons of one answer, which take half a second. A check compares one
 #: constraint or amount with one host. The first reason is computed in any case.
@@ -36,7 +37,7 @@ _MANY = Refusal(
 
 
 class WaitReasons:
-    """Answers why requests wait at one moment.
+    """Computes the reasons why requests wait, for one moment.
 
     Args:
         state: builds the state of the cluster. It is called once, for the first answer that needs

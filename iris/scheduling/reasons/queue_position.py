@@ -32,26 +32,26 @@ _TIMES = (("hour", 3600), ("minute", 60), ("second", 1))
 class QueuePosition(NamedTuple):
     """The position of a request in the queue."""
 
-    #: The most requests that are served before it.
+    #: The most requests that may be served before this request.
     ahead: int
-    #: The fewest requests that are served before it.
+    #: The fewest requests that are served before this request.
     least: int
-    #: Why another user comes first; empty when none does.
+    #: Why another user comes first; empty if no other user does.
     why: str = ""
 
 
 class Releases(NamedTuple):
-    """The weight of the placements of each user that end before a request fits."""
+    """For each user, the weight of the placements that end before a waiting request fits."""
 
-    #: The weight that ends in any case.
+    #: The weight of the placements that end in any case, by user.
     certain: Mapping[str, int]
-    #: The most weight that may end.
+    #: The most weight of placements that may end, by user.
     most: Mapping[str, int]
-    #: The users whose placements end in any case, all of them.
+    #: The users of whom all placements end in any case.
     all_of: Collection[str] = ()
 
 
-#: The value for a request that fits now.
+#: The releases for a request that fits now: no placement has to end.
 NOTHING = Releases({}, {})
 
 
