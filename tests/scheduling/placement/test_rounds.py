@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
+from iris.model.job.requests import Placement
 from iris.model.job.spec import Band
 from iris.model.rules import Rules
 from iris.scheduling.ledger.ledger import Ledger
@@ -37,7 +38,7 @@ def test_every_shape_has_its_turn_however_many_there_are(monkeypatch: pytest.Mon
     assert rounds(ledger) == ["small"]
 
 
-def full(host_id: str, number: int) -> place.Placement:
+def full(host_id: str, number: int) -> Placement:
     return a_placement(a_host(host_id), some(cpu=3), f"full-{number}")
 
 
