@@ -117,7 +117,8 @@ class BackgroundLoop:
 
 
 class Blocking:
-    """Base of the blocking classes: an object of the asynchronous client, and its event loop.
+    """The base of the blocking classes. It has an object of the asynchronous client, and the event
+    loop that runs the object's coroutines.
 
     The object has no type here. `scripts/make-blocking.py` copies the signatures from its class.
     """
