@@ -62,7 +62,7 @@ class StopPlan(Frozen):
     unreachable: dict[str, str] = Field(default_factory=dict)
     #: The pids of the processes that the stop ends.
     processes: tuple[int, ...] = ()
-    #: True if the cluster is on other machines.
+    #: True if the cluster does not run on this machine.
     elsewhere: bool = False
     #: The name of the machine that the stop deletes together with its disk; empty if there is none.
     machine: str = ""

@@ -115,7 +115,7 @@ class Changes:
         self.looked = at
 
     def saved(self, planned: "Plan") -> None:
-        """Records that this plan was saved. The plan must be based on the last look."""
+        """Records that this plan was saved. The plan must be based on the last call of `look`."""
         for entry in {entry_of(item.path) for item in planned.new} | set(self.gone):
             if entry not in planned.waiting:
                 self.since.pop(entry, None)

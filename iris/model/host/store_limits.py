@@ -12,7 +12,7 @@ from pydantic import Field
 from iris.model.frozen import Frozen
 from iris.model.units import GIB, KIB, TIB, format_bytes
 
-#: The beginning of each line that the host writes into a task's log.
+#: The beginning of each line that the host, and not the program, writes into a task's log.
 HOSTS_LINE = b"[iris] "
 #: The beginning of the last line of a log that has reached its limit.
 FULL_LINE = HOSTS_LINE + b"the log has reached its limit"

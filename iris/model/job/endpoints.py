@@ -29,9 +29,11 @@ class Endpoint(Frozen):
     #: The address as `HOST:PORT`. In a message, an empty address withdraws the endpoint.
     address: str
     metadata: dict[str, str] = Field(default_factory=dict)
-    #: The task that registered the endpoint.
+    #: The id of the job that registered the endpoint.
     job: str
+    #: The index of the task that registered the endpoint.
     task: int
+    #: The number of the attempt that registered the endpoint.
     attempt: int
 
     def check(self) -> None:
