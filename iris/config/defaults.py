@@ -72,7 +72,9 @@ S = TypeVar("S", bound=Section)
 
 
 class Source(NamedTuple):
-    """Values for the keys that a section does not set, and the name of their source."""
+    """Values for the keys that a section does not set, and the name of the source of these
+    values.
+    """
 
     origin: str
     values: Mapping[str, Any]

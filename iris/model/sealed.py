@@ -28,7 +28,8 @@ KEY_BYTES = 32
 #: The limit on bytes of an object with sealed values. Readers need a limit, because a job may be
 #: able to write to the store.
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
-#: A constant nonce is safe, because each value has a key of its own.
+#: The nonce with which all values are encrypted. A constant nonce is safe, because each value has
+#: its own key.
 _NONCE = bytes(12)
 _USE = b"iris secret 1"
 

@@ -82,7 +82,7 @@ class CodecServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: CodecServer
-    #: How long the next part of a request may take, in seconds.
+    #: The longest wait for the next part of a request, in seconds.
     timeout = 30
 
     def do_OPTIONS(self) -> None:

@@ -34,7 +34,7 @@ class Check(Frozen):
 
 
 class WorkerState(StrEnum):
-    """The state of an agent or a host."""
+    """The state of a host and its agent."""
 
     TAKES_WORK = "TAKES_WORK"
     CLOSED = "CLOSED"  # the scheduler places nothing new on it

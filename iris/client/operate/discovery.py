@@ -19,7 +19,7 @@ class MachineSeen(Frozen):
     project: str
     #: The status that Google reports, such as RUNNING.
     status: str
-    #: The address in the machine's network.
+    #: The address of the machine in its own network.
     address: str = ""
 
 

@@ -58,7 +58,8 @@ class Summary(BaseModel):
 
     #: The duration of the batch, in seconds.
     seconds: float = 0.0
-    #: How the process ended during the call after the last answered one; empty if it did not end.
+    #: How the process ended during the first call that has no answer; empty if the process did not
+    #: end.
     crash: str = ""
 
 

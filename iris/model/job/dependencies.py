@@ -20,7 +20,7 @@ from iris.model.states import JobState
 #: The limit on dependencies of a job. They are part of its specification, which each of its tasks
 #: gets.
 MAX_DEPENDENCIES = 100
-#: The limit on dependencies that a reason names.
+#: The limit on dependencies that the reason of a waiting job names.
 SHOWN = 3
 #: The end state of each run that has ended, by run id. None stands for a run that Temporal no
 #: longer knows.

@@ -22,7 +22,7 @@ from iris.model.job.spec import Band, JobSpec
 from iris.model.rules import Contact
 from iris.model.units import GIB
 
-#: The time from which times that are stored as numbers count.
+#: The time at which the count begins for times that are stored as numbers.
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 #: The unit of times that are stored as numbers.
 MICROSECOND = timedelta(microseconds=1)

@@ -29,7 +29,7 @@ DELETE_TIMEOUT = timedelta(minutes=3)
 #: The pause between two attempts to reach the machines. A machine counts as down after two failed
 #: attempts.
 POLL_INTERVAL = timedelta(seconds=2)
-#: The reason for the deletion of a slice that users see.
+#: The reason that users see for the deletion of a slice.
 REASON = "its machine is removed from the cluster"
 
 

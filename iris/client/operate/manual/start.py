@@ -16,8 +16,8 @@ from iris.model.slice.status import SliceState
 from iris.platforms.manual.settings import manual_settings
 from iris.storage.object_store import Store
 
-#: How long the start of a cluster waits for the first hosts. Each host first gets the packages. The
-#: cluster also runs without hosts.
+#: How long the start of a cluster waits for the first hosts. Each host first gets the packages of
+#: Iris. The cluster also runs without hosts.
 HOSTS_TIMEOUT = timedelta(minutes=4)
 #: The states of slices that may still become hosts.
 _COMING = (SliceState.REQUESTED, SliceState.PROVISIONING, SliceState.BOOTSTRAPPING)
