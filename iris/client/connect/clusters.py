@@ -116,7 +116,7 @@ class ClusterRecord(Frozen):
     processes: tuple[ProcessRef, ...] = ()
     ephemeral: bool = False
     #: True if the cluster belongs to a program and ends with the program. A command uses the
-    #: cluster only if the user names it, or if there is no cluster that belongs to no program.
+    #: cluster only if the user names it, or if it is the only cluster.
     owned: bool = False
     #: Whether the control plane is on this machine and its hosts are machines over SSH.
     over_ssh: bool = False

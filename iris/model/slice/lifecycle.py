@@ -453,8 +453,7 @@ _Handler = Callable[[SliceRecord, Any, datetime], Transition]
 _Row = Mapping[type[Event], _Handler]
 _S = SliceState
 
-#: The events that are handled in the same way in all states in which machines may exist, with their
-#: handlers.
+#: The events that all states in `iris.model.slice.status.LIVE` accept, with the default handlers.
 _LIVE: _Row = {
     WorkflowStarted: _ignore,
     HostReported: _add_host,
