@@ -4,8 +4,8 @@ lines can describe billions of values.
 
 import yaml
 
-#: The limit on values that aliases and merge keys of a document may repeat. A configuration of a
-#: thousand groups repeats fewer.
+#: The limit on values of a document that are repetitions by aliases and merge keys. A configuration
+#: of a thousand groups has fewer repetitions.
 MAX_REPEATED = 100_000
 
 
@@ -23,10 +23,10 @@ class BoundedLoader(yaml.SafeLoader):
 
 
 class _Repeats:
-    """Counts the values of a document, repetitions by aliases included."""
+    """Counts the values of a document, including repetitions by aliases."""
 
     def __init__(self) -> None:
-        #: The number of values in each collection.
+        #: The number of values in each list or mapping.
         self._sizes: dict[yaml.Node, int] = {}
         self._within: set[yaml.Node] = set()
         self._repeated = 0

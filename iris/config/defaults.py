@@ -21,16 +21,19 @@ from iris.model.job.secrets import ALL_OF_THE_USERS, SecretKind
 from iris.model.slice.scale_groups import SliceType, region_of
 from iris.model.units import GIB, MIB
 
-#: The sources of values.
+#: The source of a value that the configuration file sets.
 IN_FILE = "set in file"
+#: The source of a value that Iris sets by default.
 BUILT_IN = "built-in default"
+#: The source of a value from the table of TPU types.
 TPU_TABLE = "accelerator table"
+#: The source of a value from the table of machine types.
 MACHINE_TABLE = "machine type table"
 
 #: The types of group whose machines Google Cloud creates.
 IN_CLOUD = frozenset({SliceType.TPU_VM, SliceType.GCE_VM})
-#: Keys that apply only to some types of group. For other types they are not shown, and setting them
-#: is an error.
+#: The keys that apply only to some types of group. For groups of other types, these keys are not
+#: shown, and setting them is an error.
 ONLY_FOR: Mapping[str, frozenset[SliceType]] = {
     "hosts": frozenset({SliceType.MANUAL_VM}),
     "retiring_hosts": frozenset({SliceType.MANUAL_VM}),
@@ -45,30 +48,33 @@ ONLY_FOR: Mapping[str, frozenset[SliceType]] = {
     "ssh_jump_host": frozenset({SliceType.MANUAL_VM}),
 }
 
-#: The zones of slices outside a cloud.
+#: The zone of slices on this machine.
 LOCAL_ZONE = "local-a"
+#: The zone of slices on existing machines.
 MANUAL_ZONE = "manual-a"
-#: The limit of the delay after no machine of a manual_vm group was free.
+#: The longest delay after a manual_vm group had no free machine.
 MAX_POOL_DELAY = timedelta(minutes=1)
 #: The disk of a cloud machine, unless the configuration sets another size.
 CLOUD_DISK = 50 * GIB
 #: The default lease on Google Cloud. Programs must survive a restart of the controller's VM, which
 #: takes minutes if the VM pulls its image.
 CLOUD_LEASE = timedelta(minutes=5)
-#: The memory of a cloud machine that its host does not offer: a share of the memory, because the
-#: kernel of an n2-standard-8 reports 31.4 of 32 GiB, plus an amount for the system's programs,
-#: Docker and the agent. At most half of a small machine is reserved.
+#: The memory of a cloud machine that its host does not offer to tasks: a share of the memory,
+#: because the kernel of an n2-standard-8 reports 31.4 of 32 GiB, plus an amount for the system's
+#: programs, Docker and the agent. At most half of a small machine is reserved.
 MEMORY_SHARE, SYSTEM_MEMORY = 0.02, GIB
-#: The disk of a VM that its host does not offer, because the images of the system and of Iris use
-#: it: a share of the disk or an amount, whichever is larger. A TPU machine's boot disk has its own
-#: size.
+#: The disk of a VM that its host does not offer to tasks, because the images of the system and of
+#: Iris use it: a share of the disk or an amount, whichever is larger. A TPU machine's boot disk has
+#: its own size.
 DISK_SHARE, LEAST_DISK = 0.1, 15 * GIB
 
 S = TypeVar("S", bound=Section)
 
 
 class Source(NamedTuple):
-    """Values for the keys that a section does not set, and the name of their source."""
+    """Values for the keys that a section does not set, and the name of the source of these
+    values.
+    """
 
     origin: str
     values: Mapping[str, Any]

@@ -19,7 +19,7 @@ from iris.model.errors import Rejected
 
 _COMMA = re.compile(r"[ \t]*,")
 _BLANKS = re.compile(r"[ \t]*")
-#: Matches the rest of a line that has no value, except a comment.
+#: Matches the rest of a line that has no value. The rest may be a comment.
 _NO_VALUE = re.compile(r"[ \t]*(#[^\r\n]*)?(?=[\r\n]|$)")
 _END_OF_LINE = re.compile(r"[^\r\n]*")
 _NEWLINE = re.compile(r"\r?\n|\r|$")
@@ -133,7 +133,7 @@ def _without_group(text: str, group: str) -> str:
 
 
 class _NotWritten(Exception):
-    """The value is not written at a place that can be changed without changing other values."""
+    """The text of the configuration has no place where only this value can be changed."""
 
 
 def _with_list(text: str, group: str, key: str, wanted: Sequence[str]) -> str:

@@ -30,10 +30,12 @@ from iris.config.values import (
 from iris.model.slice.scale_groups import Pace, SliceType
 from iris.model.units import GIB
 
-#: The default resources of a local host. They exceed every request, so that a laptop can run the
-#: jobs of any fleet.
+#: The default number of cores of a local host. The default resources of a local host exceed every
+#: request, so that a laptop can run the jobs of any fleet.
 LOCAL_CORES = 1000.0
+#: The default memory of a local host, in bytes.
 LOCAL_MEMORY = 1000 * GIB
+#: The default disk space of a local host, in bytes.
 LOCAL_DISK = 1000 * GIB
 
 _PACE = Pace()

@@ -19,7 +19,7 @@ _PLACE = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<address>[^@:\s]+)(?::(?P<port>[
 
 
 class Login(Frozen):
-    """A machine with its login."""
+    """A machine, and the user and the port with which Iris logs in over SSH."""
 
     address: str
     user: str

@@ -14,7 +14,8 @@ from iris.config.defaults import apply_defaults, meaningless_keys, origins_of
 from iris.config.errors import InvalidConfig, Where, dotted, section_at, shape_problems
 from iris.config.schema import ClusterConfig
 
-#: Matches a file name. A configuration of one line has a key, and so a colon.
+#: Matches the name of a configuration file. It does not match the text of a configuration in one
+#: line, which contains a key and a colon.
 _FILE_NAME = re.compile(r"(?:(?!: ).)+\.ya?ml")
 
 

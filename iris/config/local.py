@@ -25,13 +25,15 @@ from iris.model.slice.scale_groups import SliceType
 #: The group of hosts without accelerators, in a cluster without a configuration file.
 LOCAL_GROUP = "local-cpu"
 
-#: Local processes start and stop within a second, so the autoscaler of a local cluster evaluates
-#: more often than one with machines.
+#: The pause between two evaluations of a local cluster's autoscaler. It is shorter than for
+#: machines, because local processes start and stop within a second.
 LOCAL_EVALUATION_INTERVAL = timedelta(seconds=0.5)
+#: The wait after a scale-up of a local group before the next one.
 LOCAL_SCALE_UP_DELAY = timedelta(seconds=1)
+#: A slice of a local group is deleted after all its hosts have been free for this long.
 LOCAL_SCALE_DOWN_DELAY = timedelta(minutes=5)
 
-#: Keys that apply only to remote machines. A local group drops them.
+#: The keys that apply only to remote machines. A local group does not contain them.
 _NOT_LOCAL = {
     *("type", "machine_type", "runtime_version", "queued", "reservation"),
     *(
@@ -44,8 +46,8 @@ _NOT_LOCAL = {
         "scale_up_delay",
     ),
 }
-#: Keys whose default values a local group keeps, because they depend on the original platform or
-#: machine type.
+#: The keys whose default values are copied to the local group, because the defaults depend on the
+#: platform or the machine type of the original group.
 _PINNED = {"zones", "max_slices", "topology", "reserved_memory", "reserved_disk"}
 
 S = TypeVar("S", bound=Section)

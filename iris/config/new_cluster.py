@@ -16,8 +16,8 @@ from iris.model.host.accelerators import GPU_VARIANTS, tpu
 from iris.model.host.resources import Device, DeviceKind, is_partition
 from iris.model.units import GIB, MIB
 
-#: Machines whose memory is at least this part of the largest machine's memory form one group. Equal
-#: machines differ a little, because firmware and kernels take different amounts.
+#: The least memory of a machine in a group, as a share of the memory of the group's largest
+#: machine. Equal machines differ a little, because firmware and kernels take different amounts.
 ALIKE = 0.9
 #: The priority of groups with accelerators. Jobs that need no accelerator use groups of priority
 #: 100 first.
@@ -52,7 +52,7 @@ class NewCluster(Frozen):
 
 
 class MachineGroup(Frozen):
-    """Equal machines. Their resources are those of the smallest machine."""
+    """A group of equal machines. The resources of the group are those of its smallest machine."""
 
     name: str
     machines: tuple[MachineReport, ...]

@@ -25,8 +25,8 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:_-]{0,252})")
 _LOGIN_USER = re.compile(r"\w([\w.@+\\-]*[\w.@+-])?")
 _JUMP_HOST = re.compile(r"((?P<user>[^@]*)@)?(?P<host>[^@:]*)(:(?P<port>[0-9]{1,5}))?")
 _MAX_PORT = 65535
-#: Characters that cannot be escaped in a path of an ssh option: they end a quotation or expand
-#: variables.
+#: Matches characters that cannot be escaped in a path of an ssh option: they end a quotation or
+#: expand variables.
 _NOT_IN_SSH_PATHS = re.compile(r"[\"\\$]")
 #: Matches a name in a cloud, or a path of names: `default`, `projects/shared/global/networks/lab`,
 #: `agent@project.iam.gserviceaccount.com`.
@@ -153,23 +153,23 @@ def _pattern(pattern: re.Pattern[str], what: str, remedy: str) -> AfterValidator
     return AfterValidator(check)
 
 
-#: An attribute of a host. The check names the attribute.
+#: The value of a host's attribute. A text must be one safe line.
 AttributeOfHost = Annotated[Attribute, AfterValidator(check_lines)]
 #: An IP address or a host name.
 Address = Annotated[str, AfterValidator(_read_address)]
-#: The name of a user of a machine, for ssh. If it is empty, another setting decides.
+#: The name of the user for an ssh login. If it is empty, another setting decides.
 LoginUser = Annotated[str, AfterValidator(_read_login_user)]
-#: `[USER@]HOST[:PORT]`, or empty for none.
+#: An SSH jump host as `[USER@]HOST[:PORT]`; empty for none.
 JumpHost = Annotated[str, AfterValidator(_read_jump_host)]
-#: The path of a file for ssh, or `gcp:SECRET`, or empty for none.
+#: The path of a file for ssh, or `gcp:SECRET`; empty for none.
 SshFile = Annotated[str, AfterValidator(_read_ssh_file)]
-#: An absolute path of a host that is mounted in the agent's container.
+#: An absolute path on a host. The path is mounted in the agent's container.
 HostPath = Annotated[str, AfterValidator(_read_host_path)]
-#: A path of a host that is mounted in containers of tasks.
+#: A path on a host. The path is mounted in the containers of tasks.
 Mount = Annotated[str, AfterValidator(read_mount)]
-#: A container image, or empty for none.
+#: The name of a container image; empty for none.
 Image = Annotated[str, AfterValidator(_read_image)]
-#: A name of a cloud's resource or the path of one, or empty for a default.
+#: The name or the path of a cloud resource; empty for the default.
 CloudName = Annotated[
     str,
     _pattern(
@@ -178,16 +178,17 @@ CloudName = Annotated[
         "use letters, digits and . _ : / @ -; begin with a letter or a digit",
     ),
 ]
-#: A namespace of Temporal's.
+#: The name of a Temporal namespace.
 Namespace = Annotated[
     str,
     _pattern(
         _NAMESPACE, "a namespace", "use letters, digits and . _ -; begin with a letter or a digit"
     ),
 ]
-#: The address of a service.
+#: The address of a service, as `HOST:PORT`.
 HostAndPort = Annotated[str, _pattern(_HOST_AND_PORT, "an address", "write HOST:PORT")]
-#: The name in a certificate. If it is empty, the host of the address counts.
+#: The server name that a TLS certificate must contain. If it is empty, the certificate must contain
+#: the host of the address.
 ServerName = Annotated[
     str, _pattern(_HOST, "the name of a server", "use the host name of its certificate")
 ]

@@ -28,11 +28,12 @@ from iris.model.host.resources import parse_device
 from iris.model.job.secrets import SecretKind, parse_source
 from iris.model.units import GIB, MIB, TIB, parse_bytes, parse_cpu, parse_duration
 
-#: The limit of durations. A larger value is a mistake in the unit.
+#: The limit on durations in a configuration. A larger value is a mistake in the unit.
 MAX_CONFIG_DURATION = timedelta(days=365)
 DURATION_PARTS = ("days", "hours", "minutes", "seconds", "milliseconds")
 _SECRET_FILE = re.compile(r"file:/.+")
-#: Source: developers.google.com/identity/protocols/oauth2/scopes
+#: Matches the name of an OAuth scope. Source:
+#: developers.google.com/identity/protocols/oauth2/scopes
 _SCOPE = re.compile(r"[a-z][a-z0-9._-]*")
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -40,7 +41,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 class Section(Frozen):
     """A section of the configuration. It is immutable and refuses unknown keys."""
 
-    #: The fields whose texts may contain any characters.
+    #: The names of the fields whose texts may contain any characters.
     free_texts: ClassVar[frozenset[str]] = frozenset()
 
     model_config = ConfigDict(extra="forbid")
@@ -271,7 +272,7 @@ Cores = Annotated[
     PlainSerializer(_write_cores, return_type=float | int, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}),
 ]
-#: A device: `gpu:H100:8`, or `cpu` for none.
+#: A device: `gpu:H100:8`, or `cpu` for no accelerator.
 DeviceText = Annotated[str, BeforeValidator(_read_device), WithJsonSchema({"type": "string"})]
 #: A reference to a secret: `gcp:SECRET` or `file:/PATH`; empty for none. The machine that needs the
 #: secret looks it up.

@@ -37,15 +37,16 @@ _YEARS = range(2000, 2101)
 
 
 class Cron(NamedTuple):
-    """The values that an expression names. A time matches if all fields match. Unlike in cron, the
-    day of the month and the weekday must both match.
+    """The values that a cron expression allows for each field. A time matches if all fields match.
+    In the original cron, either the day of the month or the weekday must match; here both must
+    match.
     """
 
     minutes: frozenset[int]
     hours: frozenset[int]
     days: frozenset[int]
     months: frozenset[int]
-    #: Weekdays are numbered from 0 for Sunday.
+    #: The weekdays, numbered from 0 for Sunday.
     weekdays: frozenset[int]
     years: frozenset[int]
 

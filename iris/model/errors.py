@@ -27,11 +27,11 @@ class IrisError(Exception):
 
 
 class IllegalMove(IrisError):
-    """The state table does not have the requested transition. The state is unchanged."""
+    """The state table does not contain the requested transition. The state is unchanged."""
 
 
 class NotFound(IrisError):
-    """No object has this name."""
+    """There is no object with this name."""
 
     exit_code = 3
 
@@ -49,7 +49,7 @@ class Rejected(IrisError):
 
 
 class InvalidValue(Rejected, ValueError):
-    """A field has a value that it cannot have. This is a usage error, like the errors of click."""
+    """A field has a value that is not allowed. This is a usage error, like the errors of click."""
 
     exit_code = 2
 
@@ -65,7 +65,7 @@ class NameTaken(Rejected):
 
 
 class InvalidJob(Rejected, ValueError):
-    """Fields of a job have values that they cannot have, or that contradict each other.
+    """Fields of a job have values that are not allowed, or that contradict each other.
 
     The text lists every problem.
 

@@ -12,7 +12,7 @@ from iris.model.errors import InvalidValue
 #: The longest name in characters. Temporal's SQL stores keep ids in 255 characters.
 #: `<cluster>/task/<user>/<name>:<index>` with three names of this length stays below 200.
 MAX_NAME = 60
-#: The longest id of a job that belongs to other jobs:
+#: The longest id, in characters, of a job that belongs to other jobs:
 #: `<cluster>/task/<user>/<name>/<child>:<index>` stays below 240.
 MAX_JOB_ID = 160
 _NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._-]{{0,{MAX_NAME - 1}}}")
@@ -205,16 +205,17 @@ def incarnation_of(identity: str) -> str:
 
 
 SA_CLUSTER = "IrisCluster"
-#: Temporal sets this attribute on a workflow that a schedule started: the time at which the
-#: schedule was due.
+#: The search attribute that Temporal sets on a workflow that a schedule started: the time at which
+#: the workflow was due.
 SA_SCHEDULED_AT = "TemporalScheduledStartTime"
 SA_KIND = "IrisKind"
 SA_STATE = "IrisState"
 SA_USER, SA_PARENT = "IrisUser", "IrisParent"
 SA_GROUP, SA_PRIORITY, SA_TAGS = "IrisGroup", "IrisPriority", "IrisTags"
+#: The search attributes of the type Keyword.
+KEYWORDS = (SA_CLUSTER, SA_KIND, SA_STATE, SA_USER, SA_PARENT, SA_GROUP, SA_PRIORITY)
 #: The search attributes with their types, as `temporal operator search-attribute create` spells
 #: them.
-KEYWORDS = (SA_CLUSTER, SA_KIND, SA_STATE, SA_USER, SA_PARENT, SA_GROUP, SA_PRIORITY)
 SEARCH_ATTRIBUTES = {**dict.fromkeys(KEYWORDS, "Keyword"), SA_TAGS: "KeywordList"}
 
 KIND_JOB = "job"
@@ -223,7 +224,7 @@ KIND_SLICE = "slice"
 KIND_SCHEDULER = "scheduler"
 KIND_AUTOSCALER = "autoscaler"
 KIND_SCHEDULE = "schedule"
-#: The workflow type of each kind of workflow that a cluster may have more than one of.
+#: The workflow type for each kind of workflow that can run more than once in a cluster.
 WORKFLOW_TYPES = {
     KIND_JOB: "JobWorkflow",
     KIND_TASK: "TaskWorkflow",
@@ -255,33 +256,36 @@ def _is_one_of(attribute: str, values: Sequence[str]) -> str:
     return f"{attribute} = {quoted}" if len(values) == 1 else f"{attribute} IN ({quoted})"
 
 
-#: Memo of the scheduler's workflow: the object store and the Web UI of the cluster, for clients
-#: that know only its address.
+#: The memo key of the scheduler's workflow for the URL of the object store. Clients read it if they
+#: know only the cluster's address.
 MEMO_STORE = "iris_store"
+#: The memo key of the scheduler's workflow for the URL of the Web UI. Clients read it if they know
+#: only the cluster's address.
 MEMO_UI = "iris_ui"
-#: Memo of the scheduler's and the autoscaler's workflows: the version of their state. A control
-#: plane with a later version replaces the workflow.
+#: The memo key of the scheduler's and the autoscaler's workflows for the version of their state. A
+#: control plane with a later version replaces the workflow.
 MEMO_VERSION = "iris_book"
-#: Memo of a job's workflow: its command line, for lists of jobs, and its number of tasks, for
-#: readers of its logs.
+#: The memo key for a job's command line, which lists of jobs show.
 MEMO_COMMAND = "iris_command"
+#: The memo key for a job's number of tasks, which readers of the job's logs need.
 MEMO_TASKS = "iris_tasks"
-#: Memo of a job with accelerators: the accelerators of each task, for lists of jobs.
+#: The memo key for the accelerators of each task of a job, which lists of jobs show. Only jobs with
+#: accelerators have it.
 MEMO_DEVICE = "iris_device"
-#: Memo of a job with files from a git work tree: the commit, as in `JobSpec.commit`.
+#: The memo key for the git commit of a job's files, as in `JobSpec.commit`.
 MEMO_COMMIT = "iris_commit"
-#: Memo of a job that waits, is held, or ended without full success: its state and the reason, for
-#: lists of jobs.
+#: The memo key for the state and the reason of a job that waits, is held, or ended without full
+#: success. Lists of jobs show them.
 MEMO_REASON = "iris_reason"
-#: Memo of a job that was submitted in a batch: the key of its line in the batch.
+#: The memo key for a job's line in the batch with which the job was submitted: the line's key.
 MEMO_BATCH = "iris_batch"
-#: Memo of a schedule: when it starts its job, as the user wrote it.
+#: The memo key for the times at which a schedule starts its job, as the user wrote them.
 MEMO_WHEN = "iris_when"
-#: Memo of a schedule: the time zone of its cron expressions, as the user wrote it.
+#: The memo key for the time zone of a schedule's cron expressions, as the user wrote it.
 MEMO_TIME_ZONE = "iris_time_zone"
-#: Memo of a child job: a `Parent`.
+#: The memo key for the `Parent` of a child job.
 MEMO_PARENT = "iris_parent"
-#: Memo of a job that runs a function.
+#: The memo key that marks a job that runs a function.
 MEMO_FUNCTION = "iris_function"
 
 # -- object store -------------------------------------------------------------------------------
@@ -303,8 +307,8 @@ def secret_key(cluster: str) -> str:
     return f"clusters/{cluster}/secret-key"
 
 
-#: The folders of sealed values: values given to one job, values given to a schedule, and named
-#: secrets of a user.
+#: The folders of sealed values: of values for one job, of values for a schedule, and of a user's
+#: named secrets.
 SEALED_JOB, SEALED_SCHEDULE, SEALED_USER = "job", "schedule", "user"
 
 
@@ -434,49 +438,56 @@ def pool_files(queue: str) -> str:
 
 ENV_CLUSTER = "IRIS_CLUSTER"
 ENV_STATE_DIR = "IRIS_STATE_DIR"
-#: A program gets the address of its cluster in this variable, for clients whose configuration does
-#: not have the cluster named in `IRIS_CLUSTER`.
+#: The variable in which a program gets the address of its cluster. Clients need it if their
+#: configuration does not contain the cluster that `IRIS_CLUSTER` names.
 ENV_ADDRESS = "IRIS_CLUSTER_ADDRESS"
-#: A program gets the namespace at that address in this variable, unless it is the default one.
+#: The variable in which a program gets the Temporal namespace of its cluster, unless that is the
+#: default namespace.
 ENV_NAMESPACE = "IRIS_CLUSTER_NAMESPACE"
-#: Names a file with the keys that encrypt the payloads that Temporal stores.
+#: The variable that names a file with the keys that encrypt the payloads that Temporal stores.
 ENV_PAYLOAD_KEYS = "IRIS_PAYLOAD_KEYS"
-#: Names a file with the private keys that open the secrets of the cluster's users.
+#: The variable that names a file with the private keys that open the secrets of the cluster's
+#: users.
 ENV_SECRET_KEYS = "IRIS_SECRET_KEYS"  # noqa: S105
 ENV_USER = "IRIS_USER"
 ENV_JOB_ID = "IRIS_JOB_ID"
-#: The job's id in a form for tools that make directories or URLs of it.
+#: The variable with the job's id in a form that is safe in names of directories and in URLs.
 ENV_JOB_UID = "IRIS_JOB_UID"
 ENV_TASK_ID = "IRIS_TASK_ID"
 ENV_TASK_INDEX = "IRIS_TASK_INDEX"
 ENV_NUM_TASKS = "IRIS_NUM_TASKS"
 ENV_ATTEMPT = "IRIS_ATTEMPT"
-#: Every process of an attempt has this variable. It identifies leftover processes in any session or
-#: process group.
+#: The variable that every process of an attempt has. With it, Iris finds leftover processes in any
+#: session or process group.
 ENV_ATTEMPT_KEY = "IRIS_ATTEMPT_KEY"
 ENV_HOST_ID = "IRIS_HOST_ID"
 ENV_SLICE_ID = "IRIS_SLICE_ID"
-#: Iris stores the files that the program leaves in this directory; `iris fetch` downloads them.
+#: The variable with the path of the output directory. Iris stores the files that the program leaves
+#: in this directory; `iris fetch` downloads them.
 ENV_OUTPUT_DIR = "IRIS_OUTPUT_DIR"
-#: Iris saves the files in this directory and restores them for the task's next attempt.
+#: The variable with the path of the checkpoint directory. Iris saves the files in this directory
+#: and restores them for the task's next attempt.
 ENV_CHECKPOINT_DIR = "IRIS_CHECKPOINT_DIR"
-#: A folder of the object store, the same for all tasks and attempts, for programs that store
-#: checkpoints there themselves.
+#: The variable with the URL of a folder in the object store, the same for all tasks and attempts,
+#: for programs that store checkpoints there themselves.
 ENV_CHECKPOINT_URL = "IRIS_CHECKPOINT_URL"
-#: The directory of the function that the task runs.
+#: The variable with the directory of the function that the task runs.
 ENV_CALL_DIR = "IRIS_CALL_DIR"
-#: The directory in which the program starts.
+#: The variable with the directory in which the program starts.
 ENV_WORKDIR = "IRIS_WORKDIR"
-#: The address at which other hosts reach this one.
+#: The variable with the address at which other hosts reach the task's host.
 ENV_HOST_ADDRESS = "IRIS_HOST_ADDRESS"
-#: Set for tasks of a gang: `host:port` on the host of task 0, and the task's position in the gang.
+#: The variable with the `host:port` at which the tasks of a gang connect to each other, on the host
+#: of task 0.
 ENV_COORDINATOR = "IRIS_COORDINATOR_ADDRESS"
+#: The variables with the position of a task in its gang: the index of the task's slice, the number
+#: of slices, and the number of tasks on each slice.
 ENV_SLICE_INDEX, ENV_NUM_SLICES, ENV_TASKS_PER_SLICE = (
     "IRIS_SLICE_INDEX",
     "IRIS_NUM_SLICES",
     "IRIS_TASKS_PER_SLICE",
 )
-#: Iris sets variables with this prefix. A job must not set such variables.
+#: The prefix of the variables that Iris sets. A job must not set a variable with this prefix.
 RESERVED_PREFIX = "IRIS_"
 
 

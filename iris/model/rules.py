@@ -16,7 +16,7 @@ HEARTBEAT_INTERVAL = timedelta(seconds=2)
 #: The limit on heartbeats per second of all attempts of a cluster. Temporal allows 2,400 calls per
 #: second in a namespace by default.
 HEARTBEATS_PER_SECOND = 500
-#: The least number of heartbeats within a lease. One or two failed heartbeats must not end a
+#: The smallest number of heartbeats within a lease. One or two failed heartbeats must not end a
 #: program.
 HEARTBEATS_PER_LEASE = 5
 
@@ -27,13 +27,13 @@ class Rules(Frozen):
     #: How long smaller gangs may overtake a gang that would fit on empty hosts. After this time,
     #: the scheduler reserves hosts for the gang.
     patience: timedelta = Field(default=timedelta(minutes=10), ge=timedelta(0), le=MAX_DURATION)
-    #: A user without a placement for this long is served next: the resources that the user holds no
-    #: longer delay the user's turn.
+    #: After this time without a placement, a user is served next: the resources that the user holds
+    #: no longer delay the user's turn.
     owed_after: timedelta = Field(default=timedelta(hours=1), ge=timedelta(0), le=MAX_DURATION)
     #: Whether gangs of higher bands evict gangs of lower bands.
     preemption: bool = True
-    #: The scheduler does not evict a gang that has run for less than this time, so that a gang
-    #: makes progress between two evictions.
+    #: The scheduler does not evict a gang before it has run for this time, so that a gang makes
+    #: progress between two evictions.
     min_run_time: timedelta = Field(default=timedelta(minutes=2), ge=timedelta(0), le=MAX_DURATION)
     #: How long a program runs on without contact between its host and the Temporal server.
     lease: timedelta = Field(default=timedelta(seconds=50), ge=SHORTEST_LEASE, le=MAX_DURATION)

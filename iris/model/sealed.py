@@ -25,10 +25,11 @@ from iris.model.frozen import Frozen
 
 #: The length of private and public keys in bytes.
 KEY_BYTES = 32
-#: The size limit of an object with sealed values, in bytes. Readers need a limit, because a job may
-#: be able to write to the store.
+#: The limit on bytes of an object with sealed values. Readers need a limit, because a job may be
+#: able to write to the store.
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
-#: A constant nonce is safe, because each value has a key of its own.
+#: The nonce with which all values are encrypted. A constant nonce is safe, because each value has
+#: its own key.
 _NONCE = bytes(12)
 _USE = b"iris secret 1"
 
@@ -61,8 +62,9 @@ class SealedValue(Frozen):
 class SealedObject(Frozen):
     """An object of the store with sealed values."""
 
-    #: Who sealed the values, and when.
+    #: The name of the user who sealed the values.
     by: str
+    #: When the values were sealed.
     at: datetime
     values: dict[str, SealedValue] = Field(default_factory=dict)
 

@@ -8,7 +8,8 @@ return of a progress bar are harmless and stay.
 
 import re
 
-#: This character replaces each control character or control sequence that a terminal must not get.
+#: The character that replaces each control character or control sequence that a terminal must not
+#: get.
 REPLACEMENT = "�"
 #: The beginning of a control sequence (ECMA-48, 5.4), without its last letter.
 _SEQUENCE = r"\[[0-?]{0,64}[ -/]{0,8}"
@@ -33,7 +34,7 @@ class TerminalText:
 
     def __init__(self) -> None:
         self._begun = ""
-        #: Whether a colour or a style of the text is still active.
+        #: Whether a colour or a style that the text has set is still active.
         self._styled = False
 
     def fit(self, piece: str) -> str:

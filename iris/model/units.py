@@ -20,11 +20,13 @@ _SECOND_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])i?b?|b)?", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd]|)")
 
-#: The limits of sizes and cores: an exbibyte and a million cores, more than any machine has. A
-#: larger number is a mistake in the unit and is refused.
+#: The limit on sizes: an exbibyte, more than any machine has. A larger number is a mistake in the
+#: unit and is refused.
 MAX_BYTES = TIB * 1024 * 1024
+#: The limit on cores: a million cores, in thousandths. A larger number is a mistake in the unit and
+#: is refused.
 MAX_MILLICORES = 1_000_000 * 1000
-#: The limit of durations: a hundred years, well below the limit of a Temporal timer.
+#: The limit on durations: a hundred years, well below the limit of a Temporal timer.
 MAX_DURATION = timedelta(days=36_500)
 
 

@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 #: The limit on hosts that a remedy names.
 NAMED = 3
-#: The features of the Temporal service that Iris uses and that some versions lack. The names are
-#: those of the service.
+#: The Temporal service's names of the features that Iris uses and that some versions of the service
+#: lack.
 FEATURES = ("sync_update", "worker_heartbeats", "standalone_activities")
 #: A version of the service that has all of `FEATURES`.
 SERVER = "1.32"
 
 
 class Release(NamedTuple):
-    """The part of a version that must be equal."""
+    """The part of the versions that must be equal in all processes of a cluster."""
 
     major: int
     minor: int

@@ -153,7 +153,9 @@ class AsyncActorPool:
 
 
 class AsyncMethods:
-    """The methods of an actor by their names."""
+    """Has each method of an actor as an attribute with the method's name. A call returns a
+    coroutine.
+    """
 
     def __init__(self, method: Callable[[str], Callable[..., Coroutine[Any, Any, Any]]]) -> None:
         self._method = method

@@ -45,7 +45,8 @@ class ActorResult(NamedTuple):
 
 
 class Actors:
-    """The actors of one name. Its methods run on the client's event loop; any thread may create it.
+    """Finds and calls the actors of one name. The methods run on the client's event loop; any
+    thread may create an instance.
 
     Args:
         job: a job. The actors may be in this job, its parents and all of their child

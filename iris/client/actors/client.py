@@ -94,7 +94,7 @@ class ActorClient:
 
 
 class Broadcast:
-    """The running calls of one method of all actors."""
+    """The running calls of a broadcast: one call of the same method for each actor of a name."""
 
     def __init__(self, what: str, calls: Sequence[tuple[Endpoint, "Future[bytes]"]]) -> None:
         self._what = what
@@ -208,7 +208,7 @@ class ActorPool:
 
 
 class Methods:
-    """The methods of an actor by their names."""
+    """Has each method of an actor as an attribute with the method's name."""
 
     def __init__(self, call: Callable[[str, Any, Any], Any]) -> None:
         self._call = call

@@ -18,7 +18,7 @@ from iris.model import names
 from iris.model.errors import InvalidValue, IrisError
 from iris.storage.object_store import Store
 
-#: The most connections that wait to be accepted.
+#: The most new connections that wait until the server accepts them.
 _BACKLOG = 1024
 #: The most connections of callers that have not proved yet that they know the token. One more
 #: connection closes the oldest of them.

@@ -18,17 +18,18 @@ from iris.model.errors import IrisError, Rejected
 from iris.model.job.endpoints import Endpoint
 from iris.storage.object_store import Store
 
-#: The key in the metadata of an actor's endpoint. Its value is the unique id of the run of its job,
-#: which names the token.
+#: The key in the metadata of an actor's endpoint. The value is the unique id of the run of the
+#: actor's job. The token's name in the store contains this id.
 RUN = "iris.run"
-#: How long the other side may take to prove that it knows the token, in seconds.
+#: How long the other program may take to prove that it knows the token, in seconds.
 HANDSHAKE_TIMEOUT = 10.0
-#: The TCP keep-alive settings, in seconds and attempts, after which a vanished host counts as gone.
-#: The keys are names of socket options, because some systems lack some options.
+#: The TCP keep-alive settings that close a connection to a host that has vanished: two times in
+#: seconds, and a number of attempts. The keys are names of socket options, because a system may
+#: lack an option.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-#: The sizes of a random number and of a proof, in bytes.
+#: The sizes of the random number and of the proof of a handshake, in bytes.
 _NONCE = _PROOF = 32
-#: The format of the length and the seal before each message.
+#: The format of the header of each message: the length and the seal of the message.
 _HEAD = struct.Struct("!Q32s")
 #: The most bytes of a message that are sent or received in one step.
 _BLOCK = 1024 * 1024
@@ -39,12 +40,12 @@ class ActorUnavailable(IrisError, ConnectionError):
 
 
 class CallInterrupted(IrisError, ConnectionError):
-    """The actor went away during the call, which may have run or not."""
+    """The connection to the actor broke during the call. The call may have run or not."""
 
 
 class BrokenSeal(ConnectionError):
-    """The other side does not know the token, or a message is not the next message that it has
-    sent.
+    """The other program does not know the token, or a received message was changed, left out or
+    repeated.
     """
 
 
@@ -78,7 +79,7 @@ async def _token(store: Store, path: str) -> bytes:
 
 
 class Session:
-    """The seals of one connection.
+    """Computes and checks the seals of the messages of one connection.
 
     Args:
         address: the address of the actor. A caller that was led to another actor notices the
@@ -130,12 +131,11 @@ def _seal(key: bytes, number: int, message: bytes) -> bytes:
 
 
 class Served:
-    """The server's side of a connection, for a thread of the server.
+    """The server's side of a connection. A thread of the server uses it.
 
     Raises:
         BrokenSeal, OSError, EOFError: the caller does not know the token, or has gone away. Its
             socket is still open.
-        is still open.
     """
 
     def __init__(self, caller: socket.socket, token: bytes, address: str) -> None:

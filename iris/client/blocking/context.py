@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JobContext:
-    """The task that this program runs as, and its job.
+    """The task that runs this program, and the task's job.
 
     Attributes:
         job: the id of the job: `USER/NAME`, or `USER/PARENT/NAME` for a child job.

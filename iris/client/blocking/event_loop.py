@@ -17,7 +17,7 @@ from iris.model.errors import IrisError
 
 T = TypeVar("T")
 
-#: How long the end of the program waits for the event loop's thread, in seconds.
+#: How long a program that ends waits for the event loop's thread, in seconds.
 STOP_TIMEOUT = 5.0
 _CLOSED = "this client is closed; make another one"
 _FORKED = "this client belongs to the process that this one was forked from; make another one here"
@@ -117,7 +117,8 @@ class BackgroundLoop:
 
 
 class Blocking:
-    """Base of the blocking classes: an object of the asynchronous client, and its event loop.
+    """The base of the blocking classes. It has an object of the asynchronous client, and the event
+    loop that runs the object's coroutines.
 
     The object has no type here. `scripts/make-blocking.py` copies the signatures from its class.
     """

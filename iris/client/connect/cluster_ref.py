@@ -25,14 +25,16 @@ if TYPE_CHECKING:
 
 
 class ClusterRef(NamedTuple):
-    """The cluster that a command acts on. It may be stopped, and may be unknown here."""
+    """The cluster that a command acts on. The cluster may be stopped, and this machine may have no
+    record of it.
+    """
 
     #: The cluster's name, or the address of its service: `HOST:PORT` or `HOST:PORT/NAME`.
     name: str
-    #: The record of the cluster on this machine. It is None if only the name or the address is
-    #: known, or if the configuration's cluster has not been used from here.
+    #: The record of the cluster on this machine. It is None if there is no record: if only the name
+    #: or the address is known, or if this machine has not used the cluster of the configuration.
     record: ClusterRecord | None = None
-    #: The configuration text of a cluster that is not on this machine.
+    #: The configuration text of a cluster on another machine; otherwise None.
     text: str | None = None
 
     @property

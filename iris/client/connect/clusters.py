@@ -22,7 +22,7 @@ from iris.storage.files import make_private, make_private_tree, private_file, wr
 
 #: The name of the configuration file in a cluster's directory.
 CONFIG = "config.yaml"
-#: The remedy in errors that no cluster runs.
+#: The remedy in the error message that no cluster runs.
 START_HINT = "start one with: iris cluster start --local -d"
 
 
@@ -71,20 +71,22 @@ def _look_up(pid: int) -> tuple[float, bool] | None:
 
 
 class ControllerVm(Frozen):
-    """The machine of a control plane that clients reach through an SSH tunnel."""
+    """The virtual machine of a control plane on Google Cloud, which clients reach through an SSH
+    tunnel.
+    """
 
     project: str
     zone: str
     machine: str
-    #: The port of the Temporal service on that machine; its Web UI has the next port.
+    #: The port of the Temporal service on the machine. The Web UI has the next port.
     port: int
-    #: Whether SSH goes through Identity-Aware Proxy: the machine has no public address, or a
-    #: firewall blocks it.
+    #: True if SSH goes through Identity-Aware Proxy, because the machine has no public address or a
+    #: firewall blocks the address.
     iap: bool = False
 
 
 class SshController(Frozen):
-    """The machine of a control plane over SSH, which clients reach through a tunnel."""
+    """An existing machine that runs a control plane, which clients reach through an SSH tunnel."""
 
     #: The name or address of the machine, as in the configuration key `controller.manual.host`.
     machine: str
@@ -94,15 +96,15 @@ class SshController(Frozen):
     jump_host: str = ""
     known_hosts: Path
     connect_timeout: timedelta
-    #: The port of the Temporal service on that machine.
+    #: The port of the Temporal service on the machine.
     port: int
-    #: The port of the Web UI on that machine; 0 if there is no Web UI.
+    #: The port of the Web UI on the machine; 0 if there is no Web UI.
     ui_port: int = 0
 
 
 class ClusterRecord(Frozen):
-    """A cluster's address, store and Web UI. A local cluster's record also names its processes, a
-    remote one's its machine.
+    """A cluster's address, store and Web UI. The record of a local cluster also names the cluster's
+    processes. The record of a remote cluster also names the machine of the control plane.
     """
 
     name: str
@@ -113,23 +115,25 @@ class ClusterRecord(Frozen):
     supervisor: ProcessRef | None = None
     processes: tuple[ProcessRef, ...] = ()
     ephemeral: bool = False
-    #: Whether the cluster belongs to a program and ends with it. A command uses such a cluster only
-    #: if it is named or is the only one.
+    #: True if the cluster belongs to a program and ends with the program. A command uses the
+    #: cluster only if the user names it, or if it is the only cluster.
     owned: bool = False
     #: Whether the control plane is on this machine and its hosts are machines over SSH.
     over_ssh: bool = False
-    #: Whether the cluster was started from here and is not on this machine.
+    #: True if a command on this machine started the cluster, and the cluster runs elsewhere.
     remote: bool = False
     #: The project of a cluster on Google Cloud; empty if `vm` names the project.
     project: str = ""
     #: The machine of a control plane over SSH; empty if the control plane is elsewhere.
     machine: str = ""
-    #: The machine on Google Cloud at the end of its tunnel; None: there is no such tunnel.
+    #: The machine on Google Cloud to which the cluster's tunnel leads; None if the cluster has no
+    #: tunnel to Google Cloud.
     vm: ControllerVm | None = None
-    #: The machine at the end of a tunnel that needs no `gcloud`; None: there is no such tunnel.
+    #: The machine to which the cluster's tunnel leads, if the tunnel needs no `gcloud`; None if the
+    #: cluster has no tunnel of this kind.
     ssh: SshController | None = None
-    #: The process that keeps the tunnel open, at `address` on this machine. If it has ended, the
-    #: next client starts another one.
+    #: The process that keeps the tunnel open. Clients connect to the tunnel at `address` on this
+    #: machine. If the process has ended, the next client starts another one.
     tunnel: ProcessRef | None = None
 
     def alive(self) -> bool:

@@ -30,13 +30,14 @@ from iris.model.units import MIB, format_bytes
 #: Payloads above this size, in bytes, are compressed. Smaller payloads stay readable in the Web UI.
 #: In practice only the scheduler's state is larger.
 COMPRESS_ABOVE = 32 * 1024
-#: The zlib level. The state of 10,000 hosts and 100,000 waiting gangs takes 2.23 MiB with level 1
-#: and 1.91 MiB with level 6.
+#: The compression level of zlib. The state of 10,000 hosts and 100,000 waiting gangs takes 2.23 MiB
+#: with level 1 and 1.91 MiB with level 6.
 LEVEL = 6
 #: How long a query or an update may take before the control plane counts as unreachable.
 RPC_TIMEOUT = timedelta(seconds=10)
 #: Payloads that zlib compresses to more than this size, in bytes, are compressed with bzip2
-#: instead. It needs a fifth less space and five times the time: the state above takes 1.58 MiB.
+#: instead. bzip2 needs a fifth less space and five times the time: the scheduler's state of 10,000
+#: hosts and 100,000 waiting gangs takes 1.58 MiB.
 LARGE = 1024 * 1024
 #: The most bytes that the payloads of one message may decompress to. A full ledger of 1.75 MiB
 #: decompresses to about 100 MiB if the names of its jobs compress extremely well.
@@ -139,8 +140,9 @@ class SharedConverter(PydanticPayloadConverter):
 
 
 class FailureConverter(DefaultFailureConverter):
-    """Leaves out the traceback of an error that must not be retried, such as the end of a job.
-    Temporal's Web UI would show the line of Iris that raised it.
+    """Converts errors to Temporal failures, without the traceback if the error must not be retried,
+    such as the end of a job. With the traceback, Temporal's Web UI would show the line of Iris that
+    raised the error.
     """
 
     def to_failure(
@@ -157,7 +159,9 @@ class FailureConverter(DefaultFailureConverter):
 
 
 class EncodedFailureConverter(FailureConverter, DefaultFailureConverterWithEncodedAttributes):
-    """Also moves the texts of a failure into a payload, so that the codec encrypts them."""
+    """A `FailureConverter` that also moves the texts of a failure into a payload, so that the codec
+    encrypts the texts.
+    """
 
 
 def data_converter(keys: PayloadKeys | None = None, *, tolerant: bool = False) -> DataConverter:

@@ -16,8 +16,8 @@ from temporalio.envconfig import ClientConfigProfile
 from iris.model.errors import Unreachable
 
 ADDRESS, CONFIG_FILE, PROFILE = "TEMPORAL_ADDRESS", "TEMPORAL_CONFIG_FILE", "TEMPORAL_PROFILE"
-#: The beginnings of the names of variables that hold credentials. An empty variable counts as
-#: unset.
+#: The prefixes of the names of environment variables that hold credentials. An empty variable
+#: counts as unset.
 SECRETS = ("TEMPORAL_API_KEY", "TEMPORAL_TLS", "TEMPORAL_GRPC_META_")
 
 
@@ -26,8 +26,8 @@ class Credentials(NamedTuple):
 
     #: Arguments of `Client.connect`.
     settings: Mapping[str, Any]
-    #: Which credentials the service does not get, why, and what to do if it should get them. Empty
-    #: if it gets all.
+    #: A text for users that says which credentials the service does not get, why, and what to do if
+    #: the service should get them. Empty if the service gets all credentials.
     withheld: str = ""
 
 

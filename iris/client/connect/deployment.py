@@ -7,7 +7,7 @@ from temporalio.api.worker.v1 import WorkerHeartbeat
 from temporalio.common import WorkerDeploymentVersion
 from temporalio.worker import WorkerDeploymentConfig
 
-#: The name of the deployment in the reports of Iris. Reports of other workers have other names, or
+#: The deployment name that workers of Iris report to Temporal. Other workers report other names, or
 #: no name.
 _NAME = "iris"
 

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The field of a payload's metadata with the encoding of its data. Temporal's examples use the same
-#: names of fields.
+#: The metadata key for the encoding of a payload's data. Temporal's examples use the same metadata
+#: keys.
 ENCODING = "encoding"
 #: The encoding of an encrypted payload.
 ENCRYPTED = b"binary/encrypted"
-#: The field of a payload's metadata with the name of the key.
+#: The metadata key for the name of the key that encrypts a payload.
 KEY_ID = "encryption-key-id"
 #: The size of an AES-256 key, in bytes.
 KEY_SIZE = 32
@@ -44,9 +44,9 @@ NEW_KEY = 'echo "$(date +%F) $(openssl rand -base64 32)" > FILE; chmod 600 FILE'
 
 @dataclass(frozen=True)
 class PayloadKeys:
-    """The keys of a cluster by their names. The first key encrypts, and all keys decrypt."""
+    """The encryption keys of a cluster, by name. The first key encrypts, and all keys decrypt."""
 
-    #: The file of the keys, for messages.
+    #: The path of the file that contains the keys, for messages.
     source: str
     keys: Mapping[str, bytes] = field(repr=False)
 
@@ -137,8 +137,8 @@ def check_both_sides(configured: str) -> None:
 
 
 class EncryptionCodec(PayloadCodec):
-    """Encrypts each payload after another codec has encoded it. Also reads payloads that are not
-    encrypted, so that a running cluster can change to encryption.
+    """A codec that encrypts each payload after another codec has encoded it. It also reads payloads
+    that are not encrypted, so that a running cluster can change to encryption.
 
     Without keys it encrypts nothing, and an encrypted payload raises an error that names the key.
     """
@@ -157,7 +157,7 @@ class EncryptionCodec(PayloadCodec):
 
 
 class TolerantCodec(PayloadCodec):
-    """A codec for the control plane, which leaves messages encoded that it cannot decode.
+    """A codec for the control plane. If it cannot decode a message, it leaves the message encoded.
 
     The SDK decodes all events of a workflow together, so one unreadable signal would fail all of
     the workflow's tasks for ever. An encoded message fails alone: the SDK drops the signal, refuses

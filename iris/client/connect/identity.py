@@ -14,7 +14,8 @@ from iris.model.errors import InvalidValue, Unreachable, first_line
 if TYPE_CHECKING:
     from iris.storage.object_store import Store
 
-#: The random bytes of a cluster's uid. Eight are enough that two clusters never get the same uid.
+#: The number of random bytes in a cluster's uid. Eight are enough that two clusters never get the
+#: same uid.
 UID_BYTES = 8
 
 

@@ -10,8 +10,8 @@ from iris.client.connect.encryption import PayloadKeys
 
 
 class IrisPlugin(SimplePlugin):
-    """Gives all workers and replayers of Iris the same workflow runner, and the converter of the
-    clients.
+    """A Temporal plugin. It gives all workers and replayers of Iris the same workflow runner, and
+    the data converter that clients use.
 
     Workflows run outside the SDK's sandbox, because it re-imports their modules for every run. The
     layering test (no clock, no randomness and no network in workflows and pure packages) and the

@@ -87,8 +87,8 @@ def refused(error: RPCError, address: str) -> Rejected | None:
     )
 
 
-#: Stands for a memo that this client cannot read: it is encrypted with a key that is not known
-#: here, or another program wrote it.
+#: Stands for a memo that this client cannot read, because the client does not have the encryption
+#: key, or because another program wrote the memo.
 UNREADABLE_MEMO: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -104,7 +104,7 @@ async def memo_of(execution: WorkflowExecution) -> Mapping[str, Any]:
 
 
 class NotStarted(Unreachable):
-    """The workflow of a query, update or signal does not exist."""
+    """The workflow to which a query, an update or a signal was sent does not exist."""
 
 
 class Connection:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iris.model.sealed import PrivateKeys
     from iris.storage.object_store import Store
 
-#: The name of the file in the directory of a cluster.
+#: The name of the file with the private keys, in the directory of a cluster.
 FILE = "secret.keys"
 
 

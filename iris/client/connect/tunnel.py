@@ -39,21 +39,22 @@ from iris.storage.files import make_private, private_file
 logger = logging.getLogger(__name__)
 
 GCLOUD = "gcloud"
-#: The module that the tunnel's process runs. Its command line identifies the process.
+#: The Python module that the tunnel's process runs. The process is recognised by this name in its
+#: command line.
 MODULE = "iris.client.connect.tunnel"
 #: The delays before a broken connection is opened again.
 RESTARTS = Restarts(delay=timedelta(seconds=1), max_delay=timedelta(seconds=15))
 #: The tunnel's process ends when it has not connected for this long; the next command starts a new
 #: one.
 GIVE_UP = timedelta(minutes=15)
-#: How often the tunnel checks that the cluster's record still names it.
+#: How often the tunnel checks that the cluster's record still names this tunnel.
 CHECK_INTERVAL = timedelta(seconds=1)
 #: The time limit for the start of a tunnel, until its process has recorded its id in the cluster's
 #: record.
 START = timedelta(seconds=15)
 #: How long a process of the tunnel may take to end after a signal.
 STOP = timedelta(seconds=5)
-#: The pause between two looks at the record or a process, in seconds.
+#: The pause between two checks of the record or of a process, in seconds.
 POLL = 0.05
 #: How many lines of the tunnel's log an error shows.
 LOG_LINES = 8

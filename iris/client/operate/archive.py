@@ -15,14 +15,14 @@ from iris.storage.object_store import Store
 
 
 class Archive(NamedTuple):
-    """The cluster and the run to read, and how they were found."""
+    """A run of a job, its cluster, and the source of its logs."""
 
     cluster: ClusterRecord
     #: The id of the job.
     job: str
     source: LogSource
-    #: The client of the cluster that knows the job. None if no cluster knows the job and the run
-    #: was found in the store.
+    #: The client of the cluster that knows the job. It is None if no cluster knows the job, and the
+    #: run was found in the store.
     client: AsyncIrisClient | None
     #: Why no cluster knows the job, as a message for the user. Empty if a cluster knows it.
     note: str = ""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: How long the machines of a local cluster may take to disappear.
 DELETE_TIMEOUT = timedelta(minutes=1)
-#: How long machines on Google Cloud may take to disappear. The deletion of a TPU takes minutes.
+#: How long machines on Google Cloud may take to disappear. Google takes minutes to delete a TPU.
 DELETE_TIMEOUT_ELSEWHERE = timedelta(minutes=15)
 
 
@@ -39,10 +39,12 @@ class Leftover(Frozen):
     kind: str
     #: The id of a slice, the name of a machine, the number of a process or the path of a directory.
     id: str
-    #: The zone and state of a slice or machine. Both are empty for a leftover on this machine.
+    #: The zone of a slice or a machine; empty for a leftover on this machine.
     zone: str = ""
+    #: The state of a slice or a machine; empty for a leftover on this machine.
     state: str = ""
-    #: The observation of a slice, which `clean` needs; None for other leftovers.
+    #: The platform's report on a slice, which `clean` needs to delete the slice; None for leftovers
+    #: of other kinds.
     machines: SliceObservation | None = None
 
     def __str__(self) -> str:
@@ -115,8 +117,8 @@ async def clean(found: list[Leftover]) -> None:
 class Elsewhere(Frozen):
     """The leftovers of a cluster on Google Cloud."""
 
-    #: Slices without a live workflow; with `--controller` also the machine of a control plane that
-    #: does not answer.
+    #: The leftovers: slices without a live workflow. With `--controller` also the machine of a
+    #: control plane that does not answer.
     left: tuple[Leftover, ...] = ()
     #: Zones that could not be listed, with the error: their content is unknown.
     unreachable: dict[str, str] = Field(default_factory=dict)

@@ -23,9 +23,9 @@ from iris.model.errors import IrisError
 #: The largest request, in bytes. A page of a history has at most 4 MiB; base64 and JSON add a
 #: third.
 MOST = 16 * 1024 * 1024
-#: The server listens on this address only.
+#: The only address on which the server listens.
 ADDRESS = "127.0.0.1"
-#: The random bytes of the secret in the server's address.
+#: The number of random bytes in the secret part of the server's address.
 SECRET_BYTES = 32
 
 
@@ -50,7 +50,7 @@ def decoded(text: bytes, keys: PayloadKeys | None) -> bytes:
 
 
 class CodecServer(ThreadingHTTPServer):
-    """A server on this machine that decodes payloads for pages of some origins.
+    """A server on this machine that decodes payloads for Web pages of the allowed origins.
 
     The headers Origin and Host keep other pages of the user's browser away. Other programs of this
     machine can send any header, so the address has a secret.
@@ -82,7 +82,7 @@ class CodecServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: CodecServer
-    #: How long the next part of a request may take, in seconds.
+    #: The longest wait for the next part of a request, in seconds.
     timeout = 30
 
     def do_OPTIONS(self) -> None:

@@ -21,8 +21,8 @@ class ConfiguredCluster(NamedTuple):
     text: str
     config: ClusterConfig
     running: bool
-    #: The configuration that was applied last; None if the cluster does not run or is not known
-    #: here.
+    #: The configuration that was applied last; None if the cluster does not run, or if this machine
+    #: does not know the cluster.
     applied: ClusterConfig | None
 
     @classmethod

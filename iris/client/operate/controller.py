@@ -16,7 +16,7 @@ from iris.client.fleet.slices import SliceRow
 from iris.model.errors import Unreachable
 from iris.model.frozen import Frozen
 
-#: How long a control plane may take to answer. If it does not, machines are deleted directly.
+#: How long a control plane may take to answer. After this time, Iris deletes machines directly.
 ANSWER_TIMEOUT = timedelta(seconds=6)
 #: How long a control plane on another machine may take to answer. The tunnel to it may have to open
 #: first.
@@ -36,12 +36,13 @@ class ControllerStatus(Frozen):
     running: bool
     #: Whether the control plane answers.
     healthy: bool = False
-    #: The address of its Temporal service, `host:port`; empty while it does not run.
+    #: The address of the control plane's Temporal service, `host:port`; empty while the control
+    #: plane does not run.
     address: str = ""
 
 
 class StopPlan(Frozen):
-    """The effects of a stop."""
+    """The processes, slices and machines that the stop of a cluster ends or deletes."""
 
     name: str
     running: bool
@@ -50,7 +51,8 @@ class StopPlan(Frozen):
     #: Whether the control plane answers and so deletes the slices itself. Otherwise the stop
     #: deletes machines directly.
     answers: bool = False
-    #: Why a control plane on another machine does not answer; empty if it answers or was not asked.
+    #: Why a control plane on another machine does not answer. Empty if it answers, or if Iris did
+    #: not ask.
     silent: str = ""
     #: The number of jobs that have not ended.
     jobs: int = 0
@@ -60,9 +62,9 @@ class StopPlan(Frozen):
     unreachable: dict[str, str] = Field(default_factory=dict)
     #: The pids of the processes that the stop ends.
     processes: tuple[int, ...] = ()
-    #: Whether the cluster is not on this machine.
+    #: True if the cluster does not run on this machine.
     elsewhere: bool = False
-    #: The machine that the stop deletes with its disk; empty if there is none.
+    #: The name of the machine that the stop deletes together with its disk; empty if there is none.
     machine: str = ""
 
 
@@ -118,7 +120,9 @@ class ControllerProtocol(Protocol):
 
 @runtime_checkable
 class GivesUpMachines(Protocol):
-    """A controller that can mark machines as lost for ever: only that of machines over SSH can."""
+    """A controller that can mark machines as lost for ever. Only the controller of machines over
+    SSH can do this.
+    """
 
     def give_up(self, machines: Collection[str]) -> None:
         """Marks machines as lost for ever: the next stop counts their slices as gone."""

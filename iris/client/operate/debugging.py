@@ -16,7 +16,7 @@ from iris.model.frozen import Frozen
 from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 
-#: The most hosts that the message of one check names.
+#: The limit on hosts that the message of one health check names.
 NAMED = 5
 #: The parts of a local cluster that have their own log.
 PARTS = ("controller", "supervisor", "temporal")
@@ -34,7 +34,7 @@ class Check(Frozen):
 
 
 class WorkerState(StrEnum):
-    """The state of an agent or a host."""
+    """The state of a host and its agent."""
 
     TAKES_WORK = "TAKES_WORK"
     CLOSED = "CLOSED"  # the scheduler places nothing new on it

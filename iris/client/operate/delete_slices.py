@@ -15,7 +15,7 @@ from iris.platforms.base import RateLimited, SliceOps, Unavailable
 
 #: The pause between two delete requests for the same slice.
 DELETE_INTERVAL = timedelta(seconds=0.2)
-#: The pause between two lists when a zone could not be listed.
+#: The pause before the slices are listed again because a zone could not be listed.
 LIST_INTERVAL = timedelta(seconds=1)
 
 

@@ -19,7 +19,7 @@ class MachineSeen(Frozen):
     project: str
     #: The status that Google reports, such as RUNNING.
     status: str
-    #: The address in the machine's network.
+    #: The address of the machine in its own network.
     address: str = ""
 
 
@@ -28,12 +28,13 @@ class Discovery(Frozen):
 
     cluster: str
     platform: str
-    #: Whether the control plane's process or machine runs; None if this machine cannot know.
+    #: Whether the control plane's process or machine runs; None if this machine cannot find that
+    #: out.
     running: bool | None = None
     #: Whether the scheduler and the autoscaler answer.
     healthy: bool = False
-    #: The address of its Temporal service as this machine reaches it, `host:port`; empty if it
-    #: cannot be reached.
+    #: The address at which this machine reaches the cluster's Temporal service, `host:port`; empty
+    #: if this machine cannot reach the service.
     address: str = ""
     namespace: str = ""
     store: str = ""

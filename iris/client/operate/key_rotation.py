@@ -29,15 +29,15 @@ from iris.storage.object_store import Store
 
 
 class Rotation(NamedTuple):
-    """The result of a rotation."""
+    """The result of a key rotation."""
 
     #: The file with the keys.
     file: Path
     #: The id of the key that seals values from now on.
     key: str
-    #: The number of values that were sealed again.
+    #: The number of values that were sealed again, with the new key.
     sealed_again: int
-    #: The number of keys that were removed because they seal nothing.
+    #: The number of keys that were removed because no value is sealed with them.
     removed: int
 
     @property

@@ -29,15 +29,16 @@ from iris.model.states import JobState
 from iris.model.units import GIB
 from iris.storage.object_store import STORE_ERRORS, Store
 
-#: How long the program may run. It computes a sum, and in the third case also sleeps for a second.
+#: The time limit of the test program. The program computes a sum; in the third test case, it also
+#: sleeps for a second.
 RUN = timedelta(minutes=5)
-#: The most problems of one case that the result lists.
+#: The limit on problems that the result of one test case lists.
 MAX_PROBLEMS = 5
 #: The file that each task writes to its output directory.
 ANSWER = "answer.json"
 
 #: The program of each task, which needs only Python. It reports its host and a sum over its
-#: arguments. The first argument is how long it sleeps.
+#: arguments. The first argument is the number of seconds that the program sleeps.
 PROGRAM = f"""
 import json, os, sys, time
 pause, *numbers = map(int, sys.argv[1:])
@@ -58,7 +59,7 @@ with open(os.path.join(os.environ["{names.ENV_OUTPUT_DIR}"], "{ANSWER}"), "w") a
 
 
 class Case(Frozen):
-    """One test case: some jobs that run at the same time, each with a task on every host of one
+    """A test case: some jobs that run at the same time, each with a task on every host of one
     slice.
     """
 
@@ -68,24 +69,24 @@ class Case(Frozen):
     jobs: int = 1
     #: How long each task sleeps, in seconds.
     pause: int = 0
-    #: The arguments of the program, whose squares it adds up.
+    #: The numbers whose squares the program adds up. They are arguments of the program.
     numbers: tuple[int, ...] = ()
 
 
 class CaseResult(Frozen):
-    """The result of a case."""
+    """The result of a test case."""
 
     name: str
     passed: bool
-    #: The duration of the case, in seconds.
+    #: The duration of the test case, in seconds.
     took: float
-    #: What the case found, or everything that is wrong.
+    #: What the test case found, or everything that is wrong.
     said: str
     jobs: tuple[str, ...] = ()
 
 
 class TaskReport(Frozen):
-    """The report of one task."""
+    """The report of one task of a test case."""
 
     task: int
     host: str
@@ -98,7 +99,7 @@ class TaskReport(Frozen):
 
 
 class Ended(Frozen):
-    """A job of a case, and the reports of its tasks."""
+    """A job of a test case after its end, and the reports of its tasks."""
 
     status: JobStatus
     answers: tuple[TaskReport, ...]

@@ -18,7 +18,7 @@ PAGE = 1_000
 
 
 class AgentReport(NamedTuple):
-    """The last report of an agent, by the agent's own clock."""
+    """The times in the last report of an agent, by the agent's own clock."""
 
     reported_at: datetime
     started_at: datetime

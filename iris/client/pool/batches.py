@@ -17,7 +17,7 @@ MOST = 1_000
 #: The most bytes of the arguments of a batch with several calls. With the function and the
 #: encryption, the message stays small enough for Temporal.
 MOST_BYTES = 48 * 1024
-#: The weight of the earlier average in the new average of a call's time.
+#: The weight of the old average when a new average duration of a call is computed.
 _MEMORY = 0.5
 
 
@@ -54,7 +54,7 @@ class CallQueue:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: deque[Call] = deque()
-        #: The average time of a call by its function, in seconds, for the functions used last.
+        #: The average duration of a call for each function that was used recently, in seconds.
         self._seconds: dict[bytes, float] = {}
 
     def __len__(self) -> int:

@@ -13,14 +13,14 @@ from typing import Any
 from iris.client.pool import frames
 from iris.model.errors import IrisError
 
-#: The script of the process, in the directory of the pool's files.
+#: The file name of the script that the child process runs, in the directory of the pool's files.
 SCRIPT = "executor.py"
-#: How long the worker reads the last answers of a process that has ended, in seconds.
+#: How long the worker reads the last answers of a child process that has ended, in seconds.
 _LAST_ANSWERS = 1.0
 
 
 class Crashed(IrisError):
-    """The process has ended during a call."""
+    """The child process ended during a call."""
 
 
 class Child:

@@ -36,15 +36,15 @@ from iris.model.units import parse_duration
 from iris.retrying import retry
 from iris.storage.object_store import Store
 
-#: How often a pool with waiting calls counts its workers. It notices the end of a job at once,
-#: without counting.
+#: How often a pool with waiting calls counts its workers. The pool notices the end of a job at
+#: once, without counting.
 COUNT_INTERVAL = timedelta(seconds=10)
 #: The pause between two attempts to cancel a job while the service does not answer.
 SUBMIT_INTERVAL = timedelta(seconds=1)
-#: How often Iris starts a worker again that fails by itself, in each of the pool's jobs.
+#: How often Iris restarts a worker that failed through its own fault, in each of the pool's jobs.
 _WORKER_RETRIES = 3
-#: How often Iris starts a worker again whose host was lost. High, because a pool lives for days and
-#: loses many preemptible hosts.
+#: How often Iris restarts a worker whose host was lost. The number is high, because a pool lives
+#: for days and loses many preemptible hosts.
 _WORKER_PREEMPTIONS = 1000
 
 
@@ -162,7 +162,8 @@ class Crew:
 class Prepared(NamedTuple):
     """A pool whose workers are not started yet."""
 
-    #: The job of the workers. Its name and number of tasks are those of the first job.
+    #: The specification of a job that runs the workers. The name and the number of tasks are those
+    #: of the pool's first job.
     spec: JobSpec
     queue: str
     mail: Mail

@@ -31,6 +31,6 @@ class PoolClosed(IrisError, RuntimeError):
 
 
 class CallLost(IrisError):
-    """The call is lost: it ended its process each time that it ran, its request was cancelled in
+    """The call is lost. Its process ended each time that the call ran, its request was cancelled in
     Temporal, or the store failed.
     """

@@ -32,40 +32,41 @@ from iris.retrying import retry
 from iris.storage.object_store import STORE_ERRORS
 from iris.storage.refusals import is_transient, remedy
 
-#: How long a batch may be without a heartbeat of its worker. Then Temporal gives it to another
-#: worker.
+#: The longest time without a heartbeat from a batch's worker. After this time, Temporal gives the
+#: batch to another worker.
 HEARTBEAT_TIMEOUT = timedelta(seconds=30)
-#: How long a batch may take, including its wait for workers.
+#: How long a batch may take, including the time that the batch waits for a worker.
 TIMEOUT = timedelta(days=30)
-#: The retries of a batch whose worker was lost. A batch survives as many losses as a job has
-#: preemptions by default.
+#: The retries of a batch whose worker was lost. The number of retries is the default number of
+#: preemptions of a job.
 RETRIES = RetryPolicy(
     initial_interval=timedelta(seconds=0.2),
     maximum_interval=timedelta(seconds=10),
     maximum_attempts=100,
 )
-#: How often a call may end its process before it counts as lost.
+#: How often the process of a call may end before the call counts as lost.
 MAX_CRASHES = 3
 #: The shortest and the longest delay between two attempts while the service or the store does not
 #: answer.
 RETRY_INTERVAL, LONGEST_RETRY_INTERVAL = timedelta(seconds=0.2), timedelta(seconds=5)
-#: How long a batch tries to reach a store that does not answer. It waits without limit for the
-#: service, which keeps its calls.
+#: How long a batch tries to reach a store that does not answer. A batch waits without a limit for
+#: the Temporal service, because the service keeps the calls.
 STORE_TIMEOUT = timedelta(minutes=15)
 #: How long the end of a pool waits for the deletion of its files in the store, in seconds.
 CLEAN_TIMEOUT = 5.0
-#: The status codes of the service for a batch that has ended already. After a lost connection, the
-#: sender may not know that.
+#: The status codes of the service for a batch that has already ended. After a lost connection, the
+#: sender may not know that the batch has ended.
 _ENDED = (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION)
-#: The highest priority: requests to retire overtake waiting batches.
+#: The highest priority. With it, requests to retire a worker overtake waiting batches.
 _FIRST = Priority(priority_key=1)
 
 
 class Answered(NamedTuple):
     """The result of a batch."""
 
-    #: The number of calls that have an answer, and the seconds that these calls took.
+    #: The number of calls that have an answer.
     calls: int
+    #: The total duration of the calls that have an answer, in seconds.
     seconds: float
     #: The calls that must be sent again.
     again: Sequence[Call]

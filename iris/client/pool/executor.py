@@ -31,9 +31,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 #: The number of functions that the process keeps, so that a later call need not unpickle its
 #: function again.
 KEPT = 32
-#: A batch ends early after LONGEST seconds, or with FULL bytes of answers. An empty answer reports
-#: that. The other calls of the batch then go to any idle worker.
+#: The time limit of a batch, in seconds. After it, the batch ends early: an empty answer reports
+#: that, and the remaining calls of the batch go to any idle worker.
 LONGEST = 1.0
+#: The limit on bytes of a batch's answers. At this limit, the batch ends early, as after LONGEST
+#: seconds.
 FULL = 48 * 1024
 
 

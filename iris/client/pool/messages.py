@@ -26,7 +26,7 @@ from iris.storage.object_store import Store
 RUN_CALLS, RETIRE = "run_calls", "retire"
 #: The type of a failure of `run_calls` that would happen on every worker.
 REFUSED = "Refused"
-#: The largest message that travels in Temporal, in bytes. The store has larger messages.
+#: The largest message that Temporal carries, in bytes. Larger messages go through the object store.
 INLINE = 64 * 1024
 #: The size of the random number before each encrypted message, in bytes. Source: NIST SP 800-38D,
 #: section 8.2.
@@ -41,9 +41,9 @@ class PoolFile(BaseModel):
     queue: str
     #: The pool's key, in hexadecimal.
     key: str
-    #: The minor version of Python that pickles the calls.
+    #: The major and minor version of the Python that pickles the calls.
     python: tuple[int, int]
-    #: A worker ends after so many seconds without calls.
+    #: A worker ends after this many seconds without calls.
     idle_timeout: float
 
     @classmethod
@@ -52,18 +52,21 @@ class PoolFile(BaseModel):
 
 
 class Summary(BaseModel):
-    """The first part of the answer to a batch. The answers to the first calls follow it. The other
-    calls have not been run.
+    """The first part of the answer to a batch. The answers to the first calls of the batch follow.
+    Calls without an answer have not been run.
     """
 
-    #: The time of the batch, in seconds.
+    #: The duration of the batch, in seconds.
     seconds: float = 0.0
-    #: How the process ended during the call after the last answered one; empty if it did not end.
+    #: How the process ended during the first call that has no answer; empty if the process did not
+    #: end.
     crash: str = ""
 
 
 class Address(NamedTuple):
-    """Identifies a message. Its encryption holds for this address only."""
+    """Identifies a message. A message that was encrypted for one address cannot be decrypted at
+    another address.
+    """
 
     queue: str
     number: int
@@ -82,7 +85,7 @@ class Address(NamedTuple):
 
 
 class MessageLost(NotFound):
-    """The store no longer has a message."""
+    """The store no longer contains a message."""
 
 
 class Mail:

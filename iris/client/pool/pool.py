@@ -25,9 +25,9 @@ from iris.model.units import MIB, format_bytes
 
 P = ParamSpec("P")
 T = TypeVar("T")
-#: The number of batches for each worker that are sent at the same time: one runs, and one waits.
+#: The number of batches that are sent to each worker at the same time: one runs, and one waits.
 BATCHES_PER_WORKER = 2
-#: The most bytes of arguments of a `map` whose results were not taken yet.
+#: The limit on bytes of arguments that a `map` sends before the caller takes the results.
 MAP_BYTES = 64 * MIB
 _SHUT_DOWN = "this pool was shut down; make another one"
 _CLIENT_CLOSED = (
@@ -419,7 +419,8 @@ def _arguments(
 
 
 class Mapped(Iterator["Future[Any]"]):
-    """The futures of a `map`, in order. It submits some calls ahead of the next future.
+    """The futures of a `map`, in order. `Mapped` submits some calls before the caller takes the
+    next future.
 
     Args:
         submit: submits a call, and returns its future and the size of its arguments.

@@ -42,7 +42,7 @@ HEARTBEAT_INTERVAL = timedelta(seconds=5)
 CONNECT_TIMEOUT = timedelta(minutes=5)
 #: How long a worker that ends may take to send its last answer.
 LAST_ANSWER = timedelta(seconds=5)
-#: The exit code after SIGTERM. It is not 0, because the task has not done its work.
+#: The exit code after SIGTERM. It is not 0, because the task has not finished.
 STOPPED = 128 + signal.SIGTERM
 
 
@@ -56,7 +56,7 @@ class PoolWorker:
         self._stopped = asyncio.Event()
         self._busy = False
         self._last_used = time.monotonic()
-        #: The exit code of the worker. It is set when the worker must end.
+        #: The exit code of the worker, as a future. It is set when the worker must end.
         self.end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     @activity.defn(name=RUN_CALLS)

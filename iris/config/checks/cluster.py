@@ -20,8 +20,8 @@ from iris.model.rules import SHORTEST_LEASE
 from iris.model.slice.scale_groups import is_gcp_zone, region_of
 
 _LABEL = re.compile(r"[a-z]([a-z0-9-]{0,30}[a-z0-9])?")
-#: Source: cloud.google.com/resource-manager/docs/creating-managing-projects. The ids of some
-#: organizations begin with their domain.
+#: Matches the id of a project on Google Cloud. The ids of some organizations begin with their
+#: domain. Source: cloud.google.com/resource-manager/docs/creating-managing-projects
 _PROJECT = re.compile(r"([a-z0-9][a-z0-9.-]*:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 
 

@@ -9,7 +9,7 @@ from iris.config.schema import ClusterConfig
 from iris.model import names
 from iris.model.errors import InvalidValue
 
-#: The limit on characters of a VM's name. Source: name in
+#: The limit on characters of a VM's name. Source: the field `name` in
 #: cloud.google.com/compute/docs/reference/rest/v1/instances
 _MAX_MACHINE = 63
 #: Matches the URL of a bucket, or of a directory on the machine that reads it.

@@ -19,13 +19,13 @@ from iris.model.host.resources import ANY_VARIANT, parse_device
 from iris.model.slice.scale_groups import SliceType
 from iris.model.units import format_bytes, format_cpu
 
-#: The limit on characters of the prefix with a group's name. The rest of a host's id is the slice's
-#: unique part and the host's number.
+#: The limit on characters of the cluster's prefix and a group's name together. A host's id begins
+#: with them and ends with the unique part of the slice's id and the host's number.
 _MAX_GROUP_ID = names.MAX_NAME - len("-01234567-w-1535")
 _ANY_ZONE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-#: Matches a reservation of the project, or one that another project shares. Sources:
-#: cloud.google.com/tpu/docs/consume-reservation, and reservationAffinity.values in
-#: cloud.google.com/compute/docs/reference/rest/v1/instances
+#: Matches the name of a reservation of the same project, or the path of a reservation that another
+#: project shares. Sources: cloud.google.com/tpu/docs/consume-reservation, and
+#: reservationAffinity.values in cloud.google.com/compute/docs/reference/rest/v1/instances
 _RESERVATION = re.compile(r"(projects/[^/]+/reservations/)?[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 

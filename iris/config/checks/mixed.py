@@ -12,7 +12,7 @@ from iris.model.errors import InvalidValue
 from iris.model.job.secrets import SecretKind, parse_source, resource_of
 from iris.model.slice.scale_groups import SliceType, is_gcp_zone
 
-#: A reference to a secret in Secret Manager begins with this.
+#: The prefix of references to secrets in Secret Manager.
 REFERENCE = f"{SecretKind.GCP}:"
 _STORE_IT = "store the file as a secret and write gcp:SECRET, as docs/gcp.md says"
 

@@ -25,29 +25,31 @@ from itertools import accumulate
 from iris.model.checkpoint.plan import Changes, Found, Plan, entry_of, plan
 from iris.model.checkpoint.saves import Save, SavedItem
 
-#: The kernel sets the time of a change to its last clock tick, so a change may seem older by this
-#: much.
+#: The time between two ticks of the kernel's clock, in nanoseconds. The kernel sets the time of a
+#: change to the last tick, so a change may seem older by this much.
 TICK_NS = 10_000_000
-#: The limit on names of each kind whose last change is remembered.
+#: The limit on paths whose last change is remembered, for each kind of change.
 MOST_REMEMBERED = 20_000
 
 
 class Order:
-    """The order of the changes in a checkpoint directory, as the kernel reports them. Paths are
-    those of `Found`.
+    """The order of the changes in a checkpoint directory, as the kernel reports them. Paths have
+    the same form as in `Found`.
     """
 
     def __init__(self) -> None:
         self._count = 0
-        #: By path, the position in the order of its last creation, write or removal; of the last
-        #: closing by a writer; and of the last renaming to this path.
+        #: By path, the position in the order of the last creation, write or removal of the file.
         self._written: dict[str, int] = {}
+        #: By path, the position in the order of the last time that a writer closed the file.
         self._closed: dict[str, int] = {}
+        #: By path, the position in the order of the last time that a file was renamed to this path.
         self._placed: dict[str, int] = {}
-        #: The directories that the program made, each with the time from which changes in it are
-        #: reported.
+        #: The directories that the program made, each with the time since which the kernel reports
+        #: changes in the directory.
         self._made: dict[str, int] = {}
-        #: The position of the last renaming, and a time after it in nanoseconds since 1970.
+        #: The position of the last renaming, and a time after this renaming in nanoseconds since
+        #: 1970.
         self._last_placed, self._last_placed_at = 0, 0
 
     def written(self, path: str) -> None:

@@ -24,14 +24,15 @@ from iris.model.checkpoint.saves import MOST_ENTRIES, Save, SavedItem
 from iris.model.host.store_limits import MOST_STEPS
 from iris.model.units import format_bytes
 
-#: A file that only grows for this long is a log. Other files are saved without it.
+#: A file that only grows for this long, in nanoseconds, counts as a log. Other files are saved
+#: without waiting for the log.
 GROWS_FOR_NS = 60 * 10**9
 
 T = TypeVar("T", "SavedItem", "Found")
 
 
 class Found(NamedTuple):
-    """A file, a directory or a link that is in the directory now."""
+    """A file, a directory or a link that is now in the checkpoint directory."""
 
     path: str
     mode: int
@@ -53,7 +54,7 @@ class Found(NamedTuple):
 class Plan(NamedTuple):
     """The content of the next save."""
 
-    #: The items that the next save takes from the last one: unchanged ones, and the last saved
+    #: The items that the next save takes from the last one: unchanged items, and the last saved
     #: version of entries whose changes must wait.
     kept: tuple[SavedItem, ...]
     #: The changed items that the next save stores.
@@ -69,21 +70,22 @@ def entry_of(path: str) -> str:
 
 
 class Changes:
-    """The changes of a directory since the last save, as repeated looks at the directory show them.
+    """The changes in a checkpoint directory since the last save. They are found by reading the
+    directory repeatedly.
 
     Args:
         since: the time at which the directory was as in the last save; 0 if it is not known.
     """
 
     def __init__(self, since: int) -> None:
-        #: The time of the last look.
+        #: The time at which the directory was read last.
         self.looked = since
-        #: For each changed entry, the last time at which it was as in the last save.
+        #: For each changed entry, the last time at which the entry was as in the last save.
         self.since: dict[str, int] = {}
-        #: For each entry of the last save that is missing now, the time at which it was first
-        #: missing.
+        #: For each entry of the last save that is missing now, the time at which the entry was
+        #: first missing.
         self.gone: dict[str, int] = {}
-        #: The files that the program replaces by renaming.
+        #: The files that the program replaces by renaming new files.
         self.replaced: set[str] = set()
         self._sizes: dict[str, _Growth] = {}
 
@@ -113,7 +115,7 @@ class Changes:
         self.looked = at
 
     def saved(self, planned: "Plan") -> None:
-        """Records that this plan was saved. The plan must be based on the last look."""
+        """Records that this plan was saved. The plan must be based on the last call of `look`."""
         for entry in {entry_of(item.path) for item in planned.new} | set(self.gone):
             if entry not in planned.waiting:
                 self.since.pop(entry, None)
@@ -134,8 +136,9 @@ class Changes:
 class _Growth(NamedTuple):
     inode: int
     size: int
-    #: The time since which the file only grows, and the time of the last look.
+    #: The time since which the file only grows.
     since: int
+    #: The time at which the directory was read last.
     at: int
 
 

@@ -22,10 +22,13 @@ class SavedItem(Frozen):
     #: special characters.
     path: str
     mode: int = 0o700
-    #: Set for files only: the size, the time of modification, the object in the store and its hash.
+    #: The size of a file in bytes; 0 for directories and links.
     size: int = 0
+    #: The time of a file's last modification, in nanoseconds; 0 for directories and links.
     mtime_ns: int = 0
+    #: The name of the object in the store with a file's content; empty for directories and links.
     stored_as: str = ""
+    #: The hash of a file's content; empty for directories and links.
     sha256: str = ""
     #: The encoded target of a link; empty for files and directories.
     target: str = ""

@@ -10,7 +10,7 @@ from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.job.arrays import Array, parse_indices
 
-#: The name of the option in errors.
+#: The name of the option `from_checkpoint` in error messages.
 FIELD = "from_checkpoint"
 
 
@@ -21,17 +21,17 @@ class CheckpointSource(Frozen):
 
     #: The id of the earlier job.
     job: str
-    #: Whether the user wrote a bare name in a program that runs in a job. Such a name means a child
-    #: of that job first. It is False once the job was looked up.
+    #: True if the user wrote a bare job name in a program that runs in a job. A bare name means a
+    #: child of that job first. `bare` becomes False when the job is looked up.
     bare: bool = Field(default=False, exclude=True)
     #: The number of the earlier job's run, as `iris jobs --all` shows it. None means the latest run
     #: at the
     #: submission.
     run: int | None = None
     #: The index of the task whose checkpoint all tasks restore. If it is None, each task restores
-    #: the checkpoint of the task with its own index, if there is one.
+    #: the checkpoint of the earlier job's task with the same index, if there is one.
     task: int | None = None
-    #: The folder of the run's checkpoints in the object store. It is empty until the job was looked
+    #: The folder of the run's checkpoints in the object store. It is empty until the job is looked
     #: up.
     folder: str = ""
     #: The tasks of the run that had a checkpoint at the submission.

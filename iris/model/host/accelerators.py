@@ -16,9 +16,9 @@ from iris.model.host.resources import ANY_VARIANT, Device, DeviceKind, is_partit
 
 _GB = 1000**3
 
-#: v4 and v5p: the number in the name counts TensorCores, two for each chip. Every VM has four
-#: chips. If a size has several topologies, the table has the API's default. Sources:
-#: cloud.google.com/tpu/docs/v4 and .../v5p.
+#: The slice sizes of v4 and v5p. The number in a size's name counts TensorCores, two for each chip.
+#: Every VM has four chips. If a size has several topologies, the table contains the API's default.
+#: Sources: cloud.google.com/tpu/docs/v4 and .../v5p.
 _CUBES = (
     # TensorCores, topology, VMs, chips per VM
     (8, "2x2x1", 1, 4),
@@ -32,14 +32,14 @@ _CUBES = (
     (2048, "8x8x16", 256, 4),
     (4096, "8x16x16", 512, 4),
 )
-#: Only v5p has these sizes. Source: cloud.google.com/tpu/docs/v5p.
+#: The slice sizes that only v5p has. Source: cloud.google.com/tpu/docs/v5p.
 _LARGER_CUBES = (
     (8192, "16x16x16", 1024, 4),
     (12288, "16x16x24", 1536, 4),
 )
-#: v5e and v6e: the number in the name counts chips. Sources: cloud.google.com/tpu/docs/v5e and
-#: .../v6e. The numbers of VMs agree with the table of xpk (github.com/AI-Hypercomputer/xpk,
-#: system_characteristics.py).
+#: The slice sizes of v5e and v6e. The number in a size's name counts chips. Sources:
+#: cloud.google.com/tpu/docs/v5e and .../v6e. The numbers of VMs agree with the table of xpk
+#: (github.com/AI-Hypercomputer/xpk, system_characteristics.py).
 _SQUARES = (
     # chips, topology, VMs, chips per VM
     (1, "1x1", 1, 1),
@@ -52,9 +52,9 @@ _SQUARES = (
     (256, "16x16", 64, 4),
 )
 
-#: For each family: its sizes, its default runtime (cloud.google.com/tpu/docs/runtimes), and a VM's
-#: vCPUs and memory in GB by the chips of the VM. A GB counts as 10^9 bytes, so that Iris never
-#: expects more memory than a VM has.
+#: For each TPU family: the slice sizes, the default runtime (cloud.google.com/tpu/docs/runtimes),
+#: and the vCPUs and the memory in GB of a VM, by the VM's number of chips. A GB counts as 10^9
+#: bytes, so that Iris never expects more memory than a VM has.
 _FAMILIES = {
     # the vCPUs are not confirmed by a source; the memory is from axlearn (github.com/apple/axlearn)
     "v4": (_CUBES, "tpu-ubuntu2204-base", {4: (240, 407)}),
@@ -67,8 +67,7 @@ _FAMILIES = {
     "v6e": (_SQUARES, "v2-alpha-tpuv6e", {1: (44, 176), 4: (180, 720), 8: (180, 1440)}),
 }
 
-#: Family names that users and newer pages of Google write, with the names that the API has for
-#: them.
+#: The API's name of a TPU family, by the name that users and newer pages of Google write.
 _FAMILY_ALIASES = {"v5e": "v5litepod"}
 
 GPU_VARIANTS = (
@@ -96,7 +95,7 @@ _GPU_COUNT = r"[1-9][0-9]{0,3}"
 
 
 class Tpu(Frozen):
-    """A variant of TPU slice."""
+    """A kind of TPU slice."""
 
     variant: str
     #: How the chips are connected: `4x4`, or `2x2x4` for a cube.
@@ -111,7 +110,9 @@ class Tpu(Frozen):
 
 
 class TpuRequest(Frozen):
-    """A slice requested by name: the device of each host, and the number of hosts."""
+    """A slice that a user requests by its name: the device of each host, and the number of
+    hosts.
+    """
 
     device: Device
     hosts: int

@@ -30,10 +30,10 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-#: The value of a host's attribute. It needs its own serializer, because Pydantic's serializer of
-#: this union can write `true` as `1`: inside a union of messages, Pydantic tries the strict
-#: serializers first. They fail if a model in the message has evaluated a `cached_property`. Then it
-#: tries the lax ones, and the lax serializer of `int` accepts a `bool`.
+#: The value of a host's attribute. The type needs its own serializer, because Pydantic's serializer
+#: of this union can write `true` as `1`: inside a union of messages, Pydantic tries the strict
+#: serializers first. They fail if a model in the message has evaluated a `cached_property`. Then
+#: Pydantic tries the lax serializers, and the lax serializer of `int` accepts a `bool`.
 Attribute = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, PlainSerializer(_as_it_is)]
 
 REGION = "region"
@@ -91,8 +91,8 @@ _SYMBOLS = {
     "=": Operator.EQ,
 }
 _WORDS = {"exists": Operator.EXISTS, "absent": Operator.NOT_EXISTS}
-#: The text that stands for each operator in messages. If an operator has two symbols, it is the
-#: last one.
+#: The text that stands for each operator in messages. If an operator has two symbols, messages show
+#: the last one.
 _SHOWN = {op: text for text, op in (_SYMBOLS | _WORDS | {"in": Operator.IN}).items()}
 _WITHOUT_VALUE = frozenset({Operator.EXISTS, Operator.NOT_EXISTS})
 _NUMERIC = frozenset({Operator.GT, Operator.GE, Operator.LT, Operator.LE})
@@ -120,13 +120,14 @@ _COMPARISON = re.compile(
 _MEMBERSHIP = re.compile(
     rf"(?P<key>{_KEY})\s+(?i:in)(?:\s*\(\s*(?P<inside>{_VALUES})\s*\)|\s+(?P<bare>{_VALUES}))"
 )
-#: Matches `region=a,b`. It is invalid, but its meaning is clear enough to suggest a correction.
+#: Matches `region=a,b`. This constraint is invalid, but its meaning is clear enough to suggest a
+#: correction.
 _SEVERAL = re.compile(rf"({_KEY})\s*==?\s*({_VALUE}\s*,\s*{_VALUES})")
 
 
 class Constraint(Frozen):
     """A demand on one attribute of a host. All required constraints of a job must hold. Preferred
-    ones only rank the hosts.
+    constraints only rank the hosts.
 
     Raises:
         pydantic.ValidationError: wraps the `InvalidValue` of an invalid key, or of values that do

@@ -36,14 +36,14 @@ class Disk(NamedTuple):
 class Holding(NamedTuple):
     """The disk space that an attempt uses on its host."""
 
-    #: The bytes by file system.
+    #: The number of bytes on each file system.
     used: Mapping[int, int]
     #: The disk space that the job requested, in bytes.
     requested: int
-    #: Whether the attempt is already ending, so that its files will be removed soon.
+    #: True if the attempt is already ending, so that its files will soon be removed.
     ending: bool
-    #: Whether the measurement is complete. It is not if the attempt changed its directories while
-    #: they were read, and they could not be read while the attempt was stopped either.
+    #: False if the attempt changed its directories while they were measured, and Iris could not
+    #: measure them while the attempt was stopped either.
     complete: bool = True
 
     @property
@@ -60,9 +60,9 @@ class Measured:
     at: float
     #: How long the measurement took, in seconds.
     took: float
-    #: The bytes in use on all disks.
+    #: The number of bytes in use on all disks.
     in_use: int
-    #: The bytes that the largest attempt used.
+    #: The number of bytes that the largest attempt used.
     largest: int
 
 

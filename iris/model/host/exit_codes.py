@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from iris.model.units import format_bytes
 
-#: If a signal ends the child of a shell, the shell's exit code is this number plus the signal's.
+#: The number that a shell adds to the number of a signal. The sum is the exit code of a shell whose
+#: child was ended by the signal.
 SHELL = 128
 
 

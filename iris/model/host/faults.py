@@ -19,15 +19,15 @@ from iris.model.frozen import Frozen
 #: The faults of a set-up that exceeded its time limit, and of a task that kept the other tasks of
 #: its gang waiting for too long.
 SETUP_TIMEOUT, GANG_TIMEOUT = "setup-timeout", "gang-timeout"
-#: Faults outside the cluster that can prevent a program from starting: of package indexes, git
-#: servers, image registries and Google's services.
+#: Faults outside the cluster that can prevent a program from starting: faults of package indexes,
+#: git servers, image registries and Google's services.
 OF_THE_SETUP = frozenset({"network", "image-pull", SETUP_TIMEOUT, GANG_TIMEOUT})
-#: Faults that do not count against the host, because other hosts would have them, too, or because
-#: the program may have caused them.
+#: Faults that do not count against the host, because they would also happen on other hosts, or
+#: because the program may have caused them.
 BEYOND_THE_HOST = OF_THE_SETUP | {"store", "bundle", "docker", "attempt-lost", "disk-filled"}
-#: The limit on characters of the error line in a reason.
+#: The limit on characters of an error line that becomes part of a reason.
 MOST = 200
-#: Escape sequences of terminals, and other control characters.
+#: Matches escape sequences of terminals, and other control characters.
 _CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TRACEBACK = "Traceback (most recent call last):"
 #: Matches the last line of a Python traceback: a dotted name and the message. The traceback's
@@ -44,10 +44,10 @@ class Fault(Frozen):
     """
 
     name: str
-    #: A regular expression that is searched in the output. `^` and `$` match at the ends of each
-    #: line.
+    #: A regular expression for which Iris searches the program's output. `^` and `$` match at the
+    #: ends of each line.
     pattern: str
-    #: A short text for users. It follows "infrastructure fault: ".
+    #: An explanation for users. It follows "infrastructure fault: ".
     why: str = "the cluster's configuration counts it as a fault of the host"
 
     @field_validator("name")

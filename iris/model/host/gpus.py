@@ -29,37 +29,40 @@ NVIDIA_SMI = (
 #: Lists the GPUs with their MIG instances.
 NVIDIA_SMI_LIST = ("nvidia-smi", "-L")
 
-#: Words in the name of a GPU that do not distinguish its kind.
+#: Words in the names of GPUs that do not help to distinguish kinds of GPUs.
 _MAKERS = {"NVIDIA", "TESLA", "GEFORCE", "QUADRO", "GRAPHICS", "DEVICE"}
-#: Match a GPU, and one of its instances, in the output of `nvidia-smi -L`. Before driver 470, the
-#: UUID of an instance was MIG-GPU-<UUID of the GPU>/<instance>/<compute instance>. Source:
-#: docs.nvidia.com/datacenter/tesla/mig-user-guide, "Device Enumeration"
+#: Matches a GPU in the output of `nvidia-smi -L`.
 _LISTED_GPU = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)]+)\)")
+#: Matches a MIG instance of a GPU in the output of `nvidia-smi -L`. Before driver 470, the UUID of
+#: an instance was MIG-GPU-<UUID of the GPU>/<instance>/<compute instance>. Source:
+#: docs.nvidia.com/datacenter/tesla/mig-user-guide, "Device Enumeration"
 _LISTED_INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)")
 
 #: The exit codes with which `nvidia-smi` lists all GPUs. 14 means that the information stored on a
 #: GPU (infoROM) is corrupted; the GPU works.
 _LISTS_ALL = (0, 14)
-#: The exit codes that report a lost GPU, or one that needs a reset.
-#: Source: docs.nvidia.com/deploy/nvml-api, nvmlReturn_t
+#: The exit codes of `nvidia-smi` for a GPU that is lost or needs a reset. Source:
+#: docs.nvidia.com/deploy/nvml-api, nvmlReturn_t
 _LOST = (15, 16)
+#: Matches the message of `nvidia-smi` about a GPU that is lost or needs a reset.
 _LOST_TEXT = re.compile(
     r"Unable to determine the device handle for GPU.*|.*\bGPU is lost\b.*|.*has fallen off the"
     r" bus.*|.*\bGPU requires reset\b.*"
 )
 
 
-#: The name of the fault of an attempt that fails, or is not started, because the host has a broken
+#: The name of the fault of an attempt that fails or is not started because the host has a broken
 #: GPU.
 GPU_FAULT = "gpu-broken"
-#: The limit on characters of a fault. All pages about the host show it.
+#: The limit on characters of the text of a GPU's fault. All pages about the host show this text.
 MOST = 300
 
-#: The Xid messages of the driver after which a GPU must be reset or its machine restarted. Left out
-#: are messages that a program can cause (13, 31, 43, 45), that concern one program only (94), of
-#: links, which the other end can cause (74, 136, 144 to 150, 155), and of a repair that waits for
-#: the next reset (156). Source: docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html,
-#: immediate actions RESET_GPU and RESTART_BM, and Xid 48
+#: The Xid messages of the driver after which a GPU must be reset or its machine restarted. The
+#: table does not contain messages that a program can cause (13, 31, 43, 45), that concern one
+#: program only (94), that concern a link, because the device at the other end can cause them (74,
+#: 136, 144 to 150, 155), or that report a repair which waits for the next reset (156). Source:
+#: docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, immediate actions RESET_GPU and
+#: RESTART_BM, and Xid 48
 BROKEN_XIDS: Mapping[int, str] = {
     46: "the GPU stopped processing",
     48: "an uncorrectable memory error",
@@ -75,8 +78,9 @@ BROKEN_XIDS: Mapping[int, str] = {
     143: "the GPU could not be initialised",
     158: "a fatal timeout",
 }
-#: Matches the driver's own summary: `154, GPU recovery action changed from 0x0 (None) to 0x2 (Node
-#: Reboot Required)`.
+#: The number of the Xid message that contains the driver's recommended action, and the pattern that
+#: matches the action: `154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot
+#: Required)`.
 _RECOVERY, _ACTION = (
     154,
     re.compile(
@@ -117,7 +121,7 @@ class Reading(NamedTuple):
     gpus: tuple[Gpu, ...] = ()
     #: Why the list is incomplete; empty if it is complete.
     problem: str = ""
-    #: Whether a GPU is lost. Otherwise the problem may lie in `nvidia-smi` itself, which may work a
+    #: True if a GPU is lost. If False, the problem may be in `nvidia-smi` itself, which may work a
     #: moment later.
     lost: bool = False
 

@@ -17,8 +17,8 @@ from iris.model.host.resources import Resources
 
 
 class Host(Frozen):
-    """A machine and what it offers. Each run of its agent is an incarnation. When an incarnation
-    ends, the work that was placed on it is lost.
+    """A machine and the resources that it offers. Each run of the machine's agent is an
+    incarnation. When an incarnation ends, all work that was placed on it is lost.
     """
 
     id: str
@@ -28,7 +28,7 @@ class Host(Frozen):
     address: str = ""
     resources: Resources
     attributes: dict[str, Attribute] = Field(default_factory=dict)
-    #: Whether a host with accelerators also accepts tasks that request none.
+    #: Whether a host with accelerators also accepts tasks that request no accelerator.
     accept_cpu_jobs: bool = False
     #: The fault of the machine that its agent reports; empty if there is none. A host with a fault
     #: accepts no new tasks.
@@ -58,7 +58,7 @@ class Host(Frozen):
 
 
 class ClosedBy(StrEnum):
-    """Why a host accepts no new work."""
+    """The reason why a host accepts no new work."""
 
     CORDON = "cordoned"  # an operator closed it; running tasks continue
     DRAIN = "drained"  # an operator closed it; running tasks were evicted

@@ -5,7 +5,7 @@ import re
 from iris.model.frozen import Frozen
 from iris.model.units import GIB
 
-#: The memory per vCPU in GiB, by family and kind.
+#: The memory per vCPU in GiB, by the family and the kind of a machine type.
 _GIB_PER_CPU = {
     "n1": {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9},
     "n2": {"standard": 4.0, "highmem": 8.0, "highcpu": 1.0},
@@ -15,7 +15,8 @@ _GIB_PER_CPU = {
     "c2d": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
     "c3": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
 }
-#: The sizes to choose from if a group gives only amounts. n2 has all of them in all three kinds.
+#: The numbers of vCPUs from which Iris chooses if a group states amounts but no machine type. The
+#: family n2 has all these sizes in all three kinds.
 _SIZES = (2, 4, 8, 16, 32)
 #: Matches the machine types that accept no Persistent Disk: some whole series, the newest kind of
 #: a3, and bare metal, which has no hypervisor.

@@ -8,7 +8,8 @@ from pathlib import Path
 _KERNEL = "where the kernel of the host shows its state and its devices"
 _SERVICES = "where services of the host have their sockets, such as the container engine"
 _AGENT = "where the agent has its files"
-#: Closed directories of every host, each with a clause that says what it contains.
+#: The directories of a host that containers of tasks must not mount. Each has a clause for messages
+#: that says what the directory contains.
 CLOSED = {
     Path("/proc"): _KERNEL,
     Path("/sys"): _KERNEL,

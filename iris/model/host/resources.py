@@ -13,10 +13,10 @@ from iris.model.units import format_bytes, format_cpu
 
 #: The names of the resources, in the order in which shortfalls are reported.
 AMOUNTS = ("device", "cpu", "memory", "disk")
-#: In a request, this variant accepts every device of the kind.
+#: The variant in a request that accepts every device of the kind.
 ANY_VARIANT = "auto"
-#: The largest amount. The scheduler divides amounts, and Python cannot divide integers that are too
-#: large for a float.
+#: The largest amount of a resource. The scheduler divides amounts, and Python cannot divide
+#: integers that are too large for a float.
 MAX_AMOUNT = 2**63 - 1
 #: Matches NVIDIA's names of MIG instances, which are parts of a GPU: `A100-1g.10gb`,
 #: `H100-1g.12gb+me`, `A100-1c.3g.20gb`. Source: docs.nvidia.com/datacenter/tesla/mig-user-guide,
@@ -69,7 +69,7 @@ class Device(Frozen):
 
 
 class Resources(Frozen):
-    """An amount of each shared resource."""
+    """Amounts of cores, memory, disk and devices."""
 
     cpu_millis: int = Field(default=1000, ge=0, le=MAX_AMOUNT)
     memory_bytes: int = Field(default=0, ge=0, le=MAX_AMOUNT)

@@ -6,10 +6,11 @@ from iris.model.errors import InvalidValue
 
 #: The default uids of jobs. Neither distributions nor systemd use them (systemd.io/UIDS-GIDS).
 DEFAULT_UIDS = range(60_706, 61_184)
-#: With this setting, jobs run as the user of their agent.
+#: The setting with which jobs run as the same user as their agent.
 AGENT_USER = "root"
-#: The range of possible uids. Smaller uids belong to the system and to people. Linux's call for the
-#: processes of a user accepts no larger ones, and 65534 and 65535 have special meanings.
+#: The first and the last possible uid of jobs, and the exceptions. Smaller uids belong to the
+#: system and to people. Linux's call for the processes of a user accepts no larger uids, and 65534
+#: and 65535 have special meanings.
 _FIRST, _LAST, _SPECIAL = 60_001, 2**31 - 2, (65_534, 65_535)
 _RANGE = re.compile(r"(\d{1,10})-(\d{1,10})")
 

@@ -12,18 +12,18 @@ from pydantic import Field
 from iris.model.frozen import Frozen
 from iris.model.units import GIB, KIB, TIB, format_bytes
 
-#: Each line that the host writes into a task's log begins with this.
+#: The beginning of each line that the host, and not the program, writes into a task's log.
 HOSTS_LINE = b"[iris] "
-#: The last line of a log that has reached its limit begins with this.
+#: The beginning of the last line of a log that has reached its limit.
 FULL_LINE = HOSTS_LINE + b"the log has reached its limit"
-#: The limit on bytes of the host's own lines that are stored after the log has reached its limit. A
-#: limit is needed, because a set-up step can write such lines, too.
+#: The limit on bytes of the host's own lines that are stored after the log has reached its limit.
+#: This limit is needed because a set-up step can write lines with the same beginning.
 BEYOND_LIMIT = 64 * KIB
-#: The limit on output files of an attempt. Each file needs an object, a request, and memory of the
-#: agent during the upload.
+#: The limit on output files of an attempt. Each file needs an object in the store, a request, and
+#: memory of the agent during the upload.
 MOST_FILES = 1_000_000
-#: The limit on names in an output file's path. The agent opens the directories of a path one by
-#: one.
+#: The limit on names in the path of an output file. The agent opens the directories of a path one
+#: by one.
 MOST_STEPS = 100
 #: The limits on bytes of a file's or directory's name in the store, where a special character needs
 #: three bytes, and on the whole name of the object. File systems allow 255 bytes in a name, and
@@ -56,9 +56,9 @@ class LogAllowance:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        #: The bytes that the store contains.
+        #: The number of bytes of the log that the store contains.
         self.stored = 0
-        #: Whether the log has reached its limit. Then it stays so.
+        #: True after the log has reached its limit.
         self.full = False
         self._beyond = 0
 
@@ -99,16 +99,17 @@ class OutputFile(NamedTuple):
     """A file in an attempt's output directory."""
 
     path: PurePath
-    #: The size in bytes.
+    #: The size of the file in bytes.
     size: int
 
 
 class Selection(NamedTuple):
-    """The output files that are stored, and how many are left out."""
+    """The output files that are stored, and the number of files that are left out."""
 
     stored: list[OutputFile]
-    #: The number of files that are left out, and their total size in bytes.
+    #: The number of files that are left out.
     left_out: int
+    #: The total size of the files that are left out, in bytes.
     left_out_bytes: int
 
 

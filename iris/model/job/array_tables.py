@@ -14,8 +14,8 @@ from iris.model.units import KIB, MIB, format_bytes
 
 #: The size limit of a table's file.
 MAX_TABLE = 16 * MIB
-#: The limit on columns, and on the bytes of a row. A task gets its row in environment variables,
-#: whose size Linux limits.
+#: The limits on the columns of a table, and on the bytes of a row. A task gets its row in
+#: environment variables, whose size Linux limits.
 MAX_COLUMNS, MAX_ROW = 200, 32 * KIB
 MAX_COLUMN_NAME = 100
 
@@ -92,8 +92,8 @@ def check_params(rows: Sequence[Mapping[str, Any]]) -> None:
     _check_number("params", len(rows))
 
 
-#: A row of texts with its place in the file, for errors. The first row has the names of the
-#: columns.
+#: A row of texts, and its place in the file for error messages. The first row contains the names of
+#: the columns.
 _Row = tuple[str, Sequence[str]]
 
 

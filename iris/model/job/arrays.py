@@ -21,18 +21,19 @@ from iris.model.job.bundles import Bundle
 MAX_TASKS = 10_000
 #: The limit on tasks that one workflow starts. A larger array is split into parts of this size.
 PART_TASKS = 250
-#: The limit on characters of a task's reason that the workflow of a large array keeps; the task's
+#: The limit on characters of a task's reason that the workflow of a large array keeps. The task's
 #: own workflow keeps the whole reason. The status of ten thousand tasks is one answer to a query,
 #: which may have 2 MiB after compression.
 MAX_KEPT_REASON = 100
-#: The largest index.
+#: The largest index of a task.
 MAX_INDEX = 999_999
 #: The file with the rows of an array's table. Each line is a JSON object of texts, and the number
 #: of the line is the task's index.
 ROWS_FILE = "rows.jsonl"
-#: Memo of a job whose tasks are not numbered from 0 without gaps.
+#: The memo key that marks a job whose tasks are not numbered from 0 without gaps.
 MEMO_ARRAY = "iris_array"
-#: The kind of a workflow that runs a part of an array, like the kinds in `iris.model.names`.
+#: The kind of a workflow that runs a part of an array. `iris.model.names` contains the other kinds
+#: of workflows.
 KIND_PART = "part"
 #: The name that stands for the task's index in a command. No column of a table may have this name.
 INDEX = "index"
@@ -53,7 +54,8 @@ class Array(Frozen):
 
     #: The indices of the tasks, in the form of `format_indices`.
     indices: str
-    #: The number of tasks of the whole array. A job that reruns some of its tasks has fewer.
+    #: The number of tasks of the whole array. A job that reruns only some tasks of the array has
+    #: fewer tasks.
     size: int = Field(ge=1)
     #: The limit on tasks that have hosts or wait for hosts at the same time. None means no limit.
     limit: int | None = Field(None, ge=1)

@@ -9,11 +9,11 @@ from enum import StrEnum
 from iris.model.frozen import Frozen
 from iris.model.states import TaskState
 
-#: The limit on attempts that a gang's record keeps, because its workflow passes them from run to
-#: run. The oldest attempts that never started are dropped first.
+#: The limit on attempts that a gang's record keeps, because each run of the workflow passes the
+#: record to the next run. The oldest attempts that never started are dropped first.
 KEPT = 250
-#: The limit on tasks that an attempt's record lists. A larger gang's record lists only tasks that
-#: failed: neither SUCCEEDED nor KILLED.
+#: The limit on tasks that an attempt's record lists. If the gang has more tasks, the record lists
+#: only tasks that failed: tasks that are neither SUCCEEDED nor KILLED.
 NAMED = 16
 
 
@@ -31,8 +31,8 @@ class Account(StrEnum):
 
 
 class TaskOutcome(Frozen):
-    """How an attempt of a task ended, as its host reports it. If the host is lost, the workflow
-    decides it.
+    """How an attempt of a task ended, as the host reports it. If the host is lost, the workflow
+    sets the outcome.
     """
 
     state: TaskState
@@ -49,12 +49,12 @@ class TaskOutcome(Frozen):
     peak_memory_bytes: int = 0
     #: The name of the infrastructure fault that ended the attempt. It is empty if there was none.
     fault: str = ""
-    #: Whether another attempt would end in the same way, so that Iris does not retry.
+    #: True if another attempt would end in the same way, so that Iris does not retry.
     final: bool = False
-    #: Whether an agent refused the attempt, because the agent is stopping, or because the attempt
+    #: True if an agent refused the attempt, because the agent is stopping, or because the attempt
     #: names another incarnation of the host.
     refused: bool = False
-    #: Whether the host ended or refused the attempt because the incarnation that the attempt names
+    #: True if the host ended or refused the attempt because the attempt names an incarnation that
     #: is ending or has ended.
     host_leaves: bool = False
 
@@ -72,7 +72,7 @@ class AttemptRecord(Frozen):
     """One attempt of a gang: its hosts, its times, how it ended, and which account paid for it."""
 
     number: int
-    #: Task i of the gang ran on host i.
+    #: The hosts of the gang. Task i ran on `hosts[i]`.
     hosts: tuple[str, ...]
     placed_at: datetime
     #: When the first program started; None if no program started.

@@ -16,25 +16,26 @@ from iris.model.units import MIB, format_bytes
 #: The limit on bytes of an unpacked workspace. Each host of a job gets a copy, so large data
 #: belongs in a bucket.
 MAX_BUNDLE = 100 * MIB
-#: The limit on files, links and directories of one bundle. Directories that occur only as part of a
-#: path count, too.
+#: The limit on files, links and directories of one bundle. A directory that occurs only as part of
+#: a path also counts.
 MAX_ENTRIES = 250_000
-#: The limit on levels of directories.
+#: The limit on nested directories in a bundle.
 MAX_DEPTH = 100
 #: The limits on bytes of a name and of a whole path, as in Linux.
 MAX_NAME, MAX_PATH = 255, 4095
-#: In the bundle of a function call: the script that runs the function.
+#: The name of the script that runs the function, in the bundle of a function call.
 SCRIPT = "run.py"
-#: In the bundle of a function call: a file with the path of the interpreter to use, on hosts that
-#: have this interpreter.
+#: The name of a file in the bundle of a function call. The file contains the path of the Python
+#: interpreter that hosts use if they have it.
 PYTHON = "python"
-#: A function's result is written to this file of the task's output directory. Users' fetches leave
-#: out its folder.
+#: The folder for the files of Iris in a task's output directory. `iris fetch` and other downloads
+#: of a user leave it out.
 FOLDER = ".iris"
+#: The file in a task's output directory to which a function's result is written.
 RESULT = f"{FOLDER}/result"
-#: This file of the task's output directory says that another attempt would end in the same way.
+#: The file in a task's output directory that says that another attempt would end in the same way.
 FINAL = f"{FOLDER}/final"
-#: The limit on characters of a name in a message.
+#: The limit on characters of a file's name in a message.
 _SHOWN = 100
 
 

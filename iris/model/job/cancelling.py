@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from iris.model.frozen import Frozen
 from iris.model.rules import HEARTBEAT_INTERVAL
 
-#: Lists show this text as the state of a job or task that is being cancelled. It is not a state of
-#: its own, because programs still run.
+#: The text that lists show as the state of a job or task that is being cancelled. It is not a value
+#: of `JobState` or `TaskState`, because programs still run.
 CANCELLING = "CANCELLING"
 #: The keys of a job's memo: its `Cancelling` while its programs still run, and its grace period in
 #: seconds if that is not the default.
@@ -20,13 +20,13 @@ MEMO_CANCELLING, MEMO_GRACE = "iris_cancelling", "iris_grace"
 
 
 class Cancelling(Frozen):
-    """A requested cancellation of a job or a task that has not ended yet."""
+    """The requested cancellation of a job or a task that has not ended yet."""
 
-    #: Who cancelled it, or why it was cancelled.
+    #: Who cancelled the job or task, or why it was cancelled.
     reason: str
     since: datetime
-    #: When programs that still run get SIGKILL. Programs on a host without contact run until their
-    #: lease ends.
+    #: The time at which programs that still run get SIGKILL. Programs on a host without contact run
+    #: until their lease ends.
     until: datetime
 
     @classmethod
@@ -44,7 +44,7 @@ class Cancelling(Frozen):
 
 
 class _Cancellable(Protocol):
-    """The status of a job or a task."""
+    """The status of a job or a task that can be cancelled."""
 
     @property
     def state(self) -> str: ...

@@ -12,24 +12,27 @@ from iris.model.states import JobState
 class Parent(Frozen):
     """A child's parent job, and the attempt of the parent that submitted the child."""
 
-    #: The parent's id.
+    #: The id of the parent job.
     job: str
-    #: The parent's first run, which distinguishes it from other jobs of its name.
+    #: The id of the parent's first run, which distinguishes the parent from other jobs with the
+    #: same name.
     run_id: str
     #: The run of the parent's workflow at the submission. It differs from `run_id` after the
     #: workflow has continued as new.
     current_run: str
-    #: The parent's task, and its attempt, that submitted the child.
+    #: The index of the parent's task that submitted the child.
     task: int
+    #: The number of the task's attempt that submitted the child.
     attempt: int
     #: A digest of the child's work: its function and arguments, or its command.
     work: str
-    #: Whether the child registers with the parent's workflow. It does not if the history of the
+    #: Whether the child registers with the parent's workflow. It is False if the history of the
     #: parent is already long.
     registers: bool = True
-    #: Whether the user has chosen the child's name.
+    #: True if the user chose the child's name.
     named: bool = True
-    #: 1 for the first identical child that Iris names; later ones get the name's suffix -2, -3, …
+    #: The child's number among identical children that Iris names: 1 for the first one. The names
+    #: of later ones end with -2, -3, …
     number: int = 1
 
     def is_of(self, job: str, run_id: str) -> bool:
@@ -38,7 +41,7 @@ class Parent(Frozen):
 
 
 class Reuse(Enum):
-    """What submitting a child does if a job with its name exists."""
+    """What Iris does with a new child if a job with the child's name already exists."""
 
     ATTACH = auto()  # the job is this child: use it, and start nothing
     START = auto()  # the job has ended: replace it

@@ -21,19 +21,21 @@ from iris.model.job.spec import JobSpec
 #: and schedules several activities in one request of 4 MiB. A usual batch of 500 messages has 200
 #: KiB.
 BATCH_BYTES = 512 * 1024
-#: The limit on one message, and on a batch that is sent without an outbox. When the scheduler
-#: accepts an update, it sends the message to the Temporal server once more.
+#: The limit on the JSON size of one message, and of a batch that is sent without an outbox. When
+#: the scheduler accepts an update, it sends the message to the Temporal server once more.
 MESSAGE_BYTES = 3 * BATCH_BYTES
 #: The limit on the bytes of a constraint's text. It is enough for 50 zones or machines with names
 #: of 18 letters.
 CONSTRAINT_BYTES = 1024
-#: The limit on constraints of a job. Each scheduling pass checks each of them against every host.
+#: The limit on constraints of a job. Each scheduling pass checks each constraint against every
+#: host.
 CONSTRAINTS = 32
-#: The limit on the JSON size of what a gang demands of its hosts: devices, constraints, grouping.
-#: The scheduler stores the demand once per shape. It sends up to 200 shapes to the autoscaler at
+#: The limit on the JSON size of a gang's demands on its hosts: devices, constraints, grouping. The
+#: scheduler stores the demands once for each shape. It sends up to 200 shapes to the autoscaler at
 #: once, which fit in one payload.
 DEMAND_BYTES = 4 * 1024
-#: The limit on the JSON size of a whole request. Names and times need less than the difference.
+#: The limit on the JSON size of a whole request: the demands, and less than 2 KiB of names and
+#: times.
 REQUEST_BYTES = DEMAND_BYTES + 2 * 1024
 #: The limits on characters of a reason, and of a part of a reason that a person wrote: a
 #: constraint, an attribute's value, an operator's text.

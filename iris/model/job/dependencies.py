@@ -20,7 +20,7 @@ from iris.model.states import JobState
 #: The limit on dependencies of a job. They are part of its specification, which each of its tasks
 #: gets.
 MAX_DEPENDENCIES = 100
-#: The limit on dependencies that a reason names.
+#: The limit on dependencies that the reason of a waiting job names.
 SHOWN = 3
 #: The end state of each run that has ended, by run id. None stands for a run that Temporal no
 #: longer knows.
@@ -28,7 +28,9 @@ Ends = Mapping[str, JobState | None]
 
 
 class Condition(StrEnum):
-    """How a run must end. Every end except SUCCEEDED is a failure, also a cancellation."""
+    """The way in which a run must end. Every end except SUCCEEDED is a failure, also a
+    cancellation.
+    """
 
     OK = "ok"
     ANY = "any"
@@ -46,8 +48,8 @@ class Dependency(Frozen):
     number: int | None = None
     #: The first run id of the other job's workflow. It is empty until `submit` has looked it up.
     run_id: str = ""
-    #: Whether the user wrote a bare name in a program that runs in a job. Such a name means a child
-    #: of that job first. It is False once `submit` has looked the job up.
+    #: True if the user wrote a bare job name in a program that runs in a job. A bare name means a
+    #: child of that job first. `bare` becomes False when `submit` looks the job up.
     bare: bool = Field(default=False, exclude=True)
 
     def __str__(self) -> str:

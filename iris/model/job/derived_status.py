@@ -7,7 +7,7 @@ from iris.model.job.gangs import WAITS_FOR, Gang
 from iris.model.job.status import JobStatus
 from iris.model.states import ENDED, JobState, TaskState, roll_up
 
-#: The states of the tasks whose reasons explain the state of their job.
+#: By the state of a job: the states of the tasks whose reasons explain the job's state.
 _EXPLAINS = {
     JobState.PENDING: (TaskState.PENDING,),
     JobState.FAILED: (TaskState.FAILED,),
@@ -17,7 +17,7 @@ _EXPLAINS = {
     JobState.RUNNING: (TaskState.PENDING,),
     JobState.BUILDING: (TaskState.BUILDING,),
 }
-#: In these states, all tasks often have the same reason.
+#: The states of a job in which all tasks often have the same reason.
 _SHARED = (JobState.PENDING, JobState.KILLED, JobState.UNSCHEDULABLE)
 
 

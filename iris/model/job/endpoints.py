@@ -14,7 +14,7 @@ from iris.model.job.arrays import find_task
 from iris.model.job.status import TaskStatus
 from iris.model.states import ENDED, LIVE
 
-#: The limit on endpoints of a job, because they are in the memory of its workflow.
+#: The limit on endpoints of a job. The endpoints are in the memory of the job's workflow.
 MOST = 1_000
 #: The limits on characters of a name and of an address, and on bytes of metadata as JSON.
 MAX_NAME, MAX_ADDRESS, MAX_METADATA = 120, 255, 1024
@@ -29,9 +29,11 @@ class Endpoint(Frozen):
     #: The address as `HOST:PORT`. In a message, an empty address withdraws the endpoint.
     address: str
     metadata: dict[str, str] = Field(default_factory=dict)
-    #: The task that registered the endpoint.
+    #: The id of the job that registered the endpoint.
     job: str
+    #: The index of the task that registered the endpoint.
     task: int
+    #: The number of the attempt that registered the endpoint.
     attempt: int
 
     def check(self) -> None:

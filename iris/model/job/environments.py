@@ -14,8 +14,8 @@ from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.units import MAX_DURATION, parse_duration
 
-#: The default is long enough to compile large packages. A hanging step occupies its host no longer
-#: than this.
+#: The default time limit of a set-up. It is long enough to compile large packages, and ends a step
+#: that hangs.
 SETUP_TIMEOUT = timedelta(minutes=30)
 
 
@@ -30,9 +30,9 @@ class EnvironmentSpec(Frozen):
         pydantic.ValidationError: wraps the `InvalidValue` of an invalid field.
     """
 
-    #: Whether Iris installs what a bundle declares: with `uv sync` if it has a `[project]`,
-    #: otherwise the packages in `requirements.txt`, otherwise what `setup.py` or `setup.cfg`
-    #: builds.
+    #: Whether Iris installs the packages that a bundle declares: with `uv sync` if the bundle has a
+    #: `[project]`; otherwise the packages in `requirements.txt`; otherwise the packages that
+    #: `setup.py` or `setup.cfg` builds.
     sync: bool = True
     #: The directory of the project in the bundle. The program starts there, too. Empty means the
     #: bundle's top directory.
@@ -49,8 +49,8 @@ class EnvironmentSpec(Frozen):
     build_env: dict[str, str] = Field(default_factory=dict)
     #: Shell commands that run one after the other in the program's directory, with its environment.
     setup: tuple[str, ...] = ()
-    #: The time limit for all steps together. In a gang, also the time that the first host that is
-    #: ready waits for the last one.
+    #: The time limit for all steps together. In a gang, it is also the longest time that the first
+    #: ready host waits for the last one.
     setup_timeout: timedelta = SETUP_TIMEOUT
 
     @field_validator("extras", "pip", "setup", mode="before")

@@ -21,7 +21,7 @@ from iris.model.job.spec import Band, JobSpec, Overrides
 from iris.model.job.status import TaskStatus
 from iris.model.lifecycle import transition
 
-#: The reason of a task that is ready before other tasks of its gang begins with these words.
+#: The first words of the reason of a task that is ready and waits for other tasks of its gang.
 WAITS_FOR = "waits for"
 
 
@@ -57,11 +57,11 @@ class GangEvent(StrEnum):
 
 
 _S, _E = GangState, GangEvent
-#: The entry of an event that a state ignores: the gang stays exactly as it is.
+#: The entry in `GANG_MOVES` for an event that a state ignores: the gang stays exactly as it is.
 IGNORED = None
 
-#: The next state by state and event. A state that appears in its own row accepts the event and
-#: stays; the gang itself may change.
+#: The next state of a gang, by its state and the event. If the next state is the same state, the
+#: event is accepted, and other data of the gang may change.
 GANG_MOVES: Mapping[GangState, Mapping[GangEvent, GangState | None]] = {
     _S.BACKOFF: {
         _E.HOLD: _S.HELD,
@@ -135,7 +135,7 @@ def move_gang(now: GangState, event: GangEvent) -> GangState | None:
 
 
 class Gang(Frozen):
-    """Tasks that are placed, started and retried together, and their state so far.
+    """Tasks that are placed, started and retried together, and the state of these tasks.
 
     It is the input of a job's or task's workflow, and all that a run of the workflow passes to the
     next.
@@ -143,24 +143,26 @@ class Gang(Frozen):
 
     cluster: str
     spec: JobSpec
-    #: The id of the job's first run. Its workflow sets it. The paths of the job's logs contain it.
+    #: The id of the job's first run, set by the job's workflow. The paths of the job's logs contain
+    #: it.
     run_id: str = ""
-    #: When the job was submitted. The first run of the workflow sets it to its own start if it is
-    #: None.
+    #: When the job was submitted. If it is None, the first run of the workflow sets it to the time
+    #: of its own start.
     submitted_at: datetime | None = None
     #: When the gang began to wait for hosts, because the last dependency had ended. It is None if
     #: the job has no dependencies, or still waits for them.
     ready_at: datetime | None = None
-    #: When the gang could first request hosts, if an array's limit on running tasks delayed it.
+    #: When the gang was allowed to request hosts, if an array's limit on running tasks delayed it.
     admitted_at: datetime | None = None
-    #: The statuses of the tasks. It is empty until the workflow begins.
+    #: The statuses of the tasks; empty until the workflow begins.
     tasks: tuple[TaskStatus, ...] = ()
+    #: The changes that the user made after the submission.
     overrides: Overrides = Overrides()
     #: How long the user has held the gang. This time does not count for the scheduling timeout.
     held_for: timedelta = timedelta(0)
     attempts: tuple[AttemptRecord, ...] = ()
-    #: The hosts on which the last attempts failed through a fault of the host; a host may occur
-    #: several times. The next attempt avoids them if another host is possible.
+    #: The hosts on which the last attempts failed through a fault of the host. A host may occur
+    #: several times. The next attempt avoids these hosts if another host is possible.
     avoided: tuple[str, ...] = ()
 
     @property

@@ -18,8 +18,8 @@ NOTIFICATION_TYPE = "NotificationWorkflow"
 MAX_NOTIFY = 5
 #: The limit on characters of a webhook's URL.
 MAX_URL = 2_000
-#: Services that give a machine its own credentials or settings, at addresses that are not
-#: link-local: Amazon's and Google's over IPv6, Azure's, Alibaba's and Oracle's.
+#: Addresses of services that give a machine its own credentials or settings, if the addresses are
+#: not link-local: Amazon's and Google's over IPv6, Azure's, Alibaba's and Oracle's.
 _METADATA = frozenset(
     map(
         ip_address,
@@ -28,12 +28,12 @@ _METADATA = frozenset(
 )
 #: The IPv6 addresses that a NAT64 gateway translates to IPv4 addresses.
 _NAT64 = ip_network("64:ff9b::/96")
-#: The IPv6 addresses of machines on the Internet. The tables of older Python versions lack some of
-#: the ranges that are not.
+#: The range that contains all IPv6 addresses of machines on the Internet. An address outside this
+#: range is not public, also if an older Python version says that it is.
 _PUBLIC_IPV6 = ip_network("2000::/3")
-#: Addresses of protocols and relays that older Python versions take for public.
+#: Addresses of protocols and relays that older Python versions wrongly treat as public.
 _NOT_PUBLIC = (ip_network("192.0.0.0/24"), ip_network("192.88.99.0/24"), ip_network("3fff::/20"))
-#: The networks of a site.
+#: The address ranges of private networks.
 _PRIVATE = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")))
 _TEXT = re.compile(r"[!-~]+")  # the characters that a request line may have
 

@@ -22,23 +22,24 @@ from iris.model.job.spec import Band, JobSpec
 from iris.model.rules import Contact
 from iris.model.units import GIB
 
-#: Times that are stored as numbers count in this unit from this time.
+#: The time at which the count begins for times that are stored as numbers.
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
+#: The unit of times that are stored as numbers.
 MICROSECOND = timedelta(microseconds=1)
 
 
 class Shape(NamedTuple):
-    """The part of a request that decides where it fits. Gangs of one shape are interchangeable for
-    the scheduler. A shape is fast to hash and to compare.
+    """The part of a request that decides on which hosts it fits. Gangs of one shape are
+    interchangeable for the scheduler. A shape is fast to hash and to compare.
     """
 
     #: The kind of accelerator: "gpu", "tpu" or None.
     device: str | None
     variants: str
-    #: The amounts for each task, in the order of `Resources.vector`: devices, millicores, bytes of
-    #: memory, bytes of disk.
+    #: The amounts that each task needs, in the order of `Resources.vector`: devices, millicores,
+    #: bytes of memory, bytes of disk.
     amounts: tuple[int, int, int, int]
-    #: The constraints as texts. A question mark precedes a preferred one.
+    #: The constraints as texts. The text of a preferred constraint begins with a question mark.
     constraints: tuple[str, ...]
     tasks: int
     group_by: str | None
@@ -54,16 +55,16 @@ class Request(Frozen):
     key: str
     #: The workflow that receives the placement.
     owner: str
-    #: The id of the task, or of the job if the gang has several tasks, for messages.
+    #: The id for messages: the id of the task, or of the job if the gang has several tasks.
     task: str
     user: str = ""
     #: The resources that the gang needs on each host.
     resources: Resources
     constraints: tuple[Constraint, ...] = ()
-    #: The number of hosts: one for each task, or for each `tasks_per_host` of them.
+    #: The number of hosts that the gang needs. Each host runs `tasks_per_host` tasks.
     tasks: int = 1
     tasks_per_host: int = 1
-    #: The attribute that the hosts of one group share. Only a gang of one has none.
+    #: The attribute that the hosts of one group share. It is None only for a gang of one task.
     group_by: str | None = None
     #: The number of groups into which the tasks are split evenly.
     groups: int = 1
@@ -160,13 +161,13 @@ class Seat(NamedTuple):
     host_id: str
     slice_id: str
     incarnation: str
-    #: The group of the gang that the host belongs to.
+    #: The number of the group, within the gang, to which the host belongs.
     group: int = 0
 
 
 class Placement(Frozen):
-    """A gang with its hosts. It occupies them until it is released, or until the incarnation of one
-    of the hosts ends.
+    """A gang with its hosts. The gang occupies the hosts until it is released, or until the
+    incarnation of one of the hosts ends.
     """
 
     key: str
@@ -176,11 +177,11 @@ class Placement(Frozen):
     #: The resources that the gang occupies on each seat.
     resources: Resources
     band: Band = Band.INTERACTIVE
-    #: Task i runs on seat i // tasks_per_host.
+    #: The hosts of the gang. Task i runs on `seats[i // tasks_per_host]`.
     seats: tuple[Seat, ...]
     tasks_per_host: int = 1
-    #: The `address:port` at which the tasks of a gang connect to each other. The host is that of
-    #: task 0, and no other gang there has the port.
+    #: The `address:port` at which the tasks of a gang connect to each other. The address is that of
+    #: task 0's host. No other gang on this host uses the port.
     coordinator: str = ""
     placed_at: datetime | None = None
     contact: Contact = Contact()
@@ -196,13 +197,14 @@ class Placement(Frozen):
 
 
 class Names(NamedTuple):
-    """A short form of the task and the owner of a request or placement, for compact storage. It has
-    only the parts that do not follow from the key.
+    """A short form of the task and the owner of a request or placement, for compact storage. It
+    contains only the parts that do not follow from the key.
     """
 
     task: str
     owner: str
-    #: The part of the key that the owner's id ends with: "task", "job", or "" for neither.
+    #: The id with which the owner's id ends: "task" for the task's id, "job" for the job's id, or
+    #: "" for neither.
     end: str
 
     @classmethod
@@ -247,10 +249,12 @@ def whole_key(short: str, run: int | None, at: int) -> str:
     return f"{short}/{time[:8]}-{time[8:]}"
 
 
-#: The weight of one device, one core and one GiB of memory, to compare what users hold. One
-#: accelerator outweighs the cores and the memory of any machine.
+#: The weight of one device when the resources that users hold are compared. One accelerator
+#: outweighs the cores and the memory of any machine.
 DEVICE_WEIGHT = 1000
+#: The weight of one core when the resources that users hold are compared.
 CORE_WEIGHT = 5
+#: The weight of one GiB of memory when the resources that users hold are compared.
 GIB_WEIGHT = 1
 
 

@@ -24,11 +24,11 @@ from iris.model.names import (
     sealed_for_job,
 )
 
-#: The shortest value that is masked in logs. Shorter values occur by chance, and the masks would
-#: reveal the value.
+#: The length of the shortest value that is masked in logs. Shorter values occur by chance, and
+#: masks at these places would reveal the value.
 LEAST_MASKED = 6
-#: The size limit of a value. It is the limit of Google Secret Manager, and below Linux's limit for
-#: one variable.
+#: The limit on bytes of a secret's value. It is the limit of Google Secret Manager, and below
+#: Linux's limit for one environment variable.
 MAX_VALUE_BYTES = 64 * 1024
 #: The prefixes of variables that may contain credentials of the agent itself: for its cluster, its
 #: object store and its cloud. No job gets such variables.
@@ -37,9 +37,11 @@ AGENT_PREFIXES = ("TEMPORAL_", "GOOGLE_", "CLOUDSDK_", "AWS_", "AZURE_", "IRIS_"
 ALL_OF_THE_USERS = ("host-env:*", "host-file:/*", "gcp:*")
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: Source: cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets.versions/access.
-#: A version is a number or an alias such as `latest`.
+#: Matches the id of a secret of Google. Source:
+#: cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets.versions/access
 _ID = r"[A-Za-z0-9_-]{1,255}"
+#: Matches the path of a secret of Google. The path may end with a version: a number or an alias
+#: such as `latest`.
 _RESOURCE = re.compile(
     rf"projects/[a-z0-9][a-z0-9.:-]*/secrets/{_ID}(/versions/[A-Za-z0-9_-]{{1,63}})?"
 )
@@ -51,7 +53,7 @@ _REMEDY = (
 )
 _TOKEN = re.compile("[0-9a-f]{16,64}")
 
-#: Words that mean a secret at the end of any part of a variable's name.
+#: Words that show that a variable contains a secret, at the end of any part of the variable's name.
 _SECRETS = (
     "PASSWORD",
     "PASSWD",
@@ -63,16 +65,17 @@ _SECRETS = (
     "APIKEY",
 )
 _KEYS = {"API", "ACCESS", "PRIVATE", "AUTH", "ENCRYPTION", "SIGNING", "ACCOUNT"}
-#: Words that mean a property of a secret, not the secret itself, at the end of a variable's name.
+#: Words at the end of a variable's name that show that the variable contains a property of a
+#: secret, not the secret itself.
 _ABOUT = {"FILE", "PATH", "DIR", "ID", "NAME", "URL", "URI", "TYPE", "COUNT", "LENGTH", "SIZE"}
-#: Words that mean a token of a tokenizer, not a secret, before TOKEN.
+#: Words before TOKEN in a variable's name that mean a token of a tokenizer, not a secret.
 _TEXT_TOKENS = {"PAD", "EOS", "BOS", "UNK", "MASK", "SEP", "CLS"}
-#: Variables that contain the path of a file, not a secret.
+#: Variables that contain the path of a file with a secret, not the secret itself.
 _PATHS = {"GOOGLE_APPLICATION_CREDENTIALS"}
 
 
 class SecretKind(StrEnum):
-    """The place of a secret's value."""
+    """The kind of place at which a secret's value is stored."""
 
     OWN = "own"  # a variable of the submitter's environment, else the submitter's named secret
     ENV = "env"  # a variable of the submitter's environment
@@ -92,9 +95,9 @@ class SecretSource(NamedTuple):
     """A reference to a secret's value."""
 
     kind: SecretKind
-    #: The name of the value, by kind: a variable; a path (absolute on a host); a named secret; the
-    #: path of an object with sealed values below the cluster's folder; or a secret of Google, as
-    #: `projects/P/secrets/S/versions/V`, or as `S` in the project of the host.
+    #: The name of the value. Its form depends on the kind: a variable; a path (absolute on a host);
+    #: a named secret; the path of an object with sealed values below the cluster's folder; or a
+    #: secret of Google, as `projects/P/secrets/S/versions/V`, or as `S` in the project of the host.
     name: str
 
     def __str__(self) -> str:

@@ -14,16 +14,18 @@ UNREAD = {
     "Pipfile": "Pipenv",
     "pixi.toml": "pixi",
 }
-#: Modules that the `setup.py` of a package imports. Other programs may be named `setup.py`, too.
+#: Matches the names of modules that a package's `setup.py` imports. A `setup.py` that imports none
+#: of them is another program.
 _BUILDERS = re.compile(r"\b(?:setuptools|distutils|skbuild)\b")
-#: Keys of a `setup.cfg` that declares a package. Many such files only configure a linter.
+#: The sections and keys that show that a `setup.cfg` declares a package. Many files with this name
+#: only configure a linter.
 _DECLARES = (
     ("metadata", "name"),
     ("options", "install_requires"),
     ("options", "packages"),
     ("options", "py_modules"),
 )
-#: Texts in a build's files which mean that it reads its version from git.
+#: Matches a text in build files which shows that the build reads the version from git.
 _BY_SCM = re.compile(r"\bsetuptools[_-]scm\b|\buse_scm_version\b")
 _BY_PBR = re.compile(r"\bpbr\b")
 #: Matches the name of a project in its `setup.py`, if the name is a plain string.

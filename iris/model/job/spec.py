@@ -34,13 +34,13 @@ from iris.model.units import MAX_DURATION
 #: The limit on tasks of a job that is not an array. Each task is a child workflow. A workflow may
 #: have 2,000 pending children and should have a few hundred (docs.temporal.io/cloud/limits).
 MAX_REPLICAS = 1_000
-#: The size limit of a specification. It is part of the first event of the job's history.
+#: The limit on bytes of a specification, which is part of the first event of the job's history.
 MAX_SPEC_BYTES = 64 * 1024
-#: The size limit of all specifications that a job's workflow sends to its tasks' workflows. A
-#: history is limited to 50 MiB.
+#: The limit on bytes of all specifications that a job's workflow sends to the workflows of its
+#: tasks. A history is limited to 50 MiB.
 MAX_SPECS_BYTES = 16 * 1024 * 1024
-#: How long a program may take to stop after SIGTERM before Iris kills it. Users know this value as
-#: the default of Kubernetes.
+#: How long a program may take to stop after SIGTERM before Iris kills it. The default is the same
+#: in Kubernetes.
 DEFAULT_GRACE = timedelta(seconds=30)
 
 
@@ -94,16 +94,16 @@ class JobSpec(Frozen):
     constraints: tuple[Constraint, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
     #: Environment variables with references to their secret values, as in `iris.model.job.secrets`:
-    #: `own:TOKEN` until the job starts, then `sealed:…`; or `gcp:secret`, `host-env:VARIABLE`. It
-    #: never contains a value.
+    #: `own:TOKEN` until the job starts, then `sealed:…`; or `gcp:secret`, `host-env:VARIABLE`. This
+    #: field never contains a secret value.
     secrets: dict[str, str] = Field(default_factory=dict)
-    #: The directory of the host in which the program starts. If it is None, each attempt has a
-    #: directory of its own, which Iris removes afterwards.
+    #: The directory of the host in which the program starts. If it is None, each attempt has its
+    #: own directory, which Iris removes afterwards.
     workdir: str | None = None
     #: The files for the program's directory. Each attempt gets a copy. None means no files.
     bundle: Bundle | None = None
-    #: The git commit of the files, with a `+` if the files differ from it. It is empty if the files
-    #: are not from git.
+    #: The git commit of the files, with a `+` if the files differ from the commit. It is empty if
+    #: the files are not from git.
     commit: str = ""
     #: The bundle with a pickled function and the script that runs it. If it is None, the job runs
     #: `command`; otherwise `command` is only the function's name.
@@ -112,8 +112,8 @@ class JobSpec(Frozen):
     #: The earlier job whose checkpoint the tasks start from. If it is None, they start with empty
     #: checkpoint directories.
     from_checkpoint: CheckpointSource | None = None
-    #: The container image of the program. If it is None, the image of the scale group is used;
-    #: without one, the program runs as a process on the host.
+    #: The container image of the program. If it is None, the image of the scale group is used. If
+    #: the scale group has no image, the program runs as a process on the host.
     image: str | None = None
     #: The names of the ports that each task gets.
     ports: tuple[str, ...] = ()
@@ -401,8 +401,8 @@ class JobSpec(Frozen):
 
 
 class Hold(Frozen):
-    """A user's hold on a job: waiting tasks continue to wait, and running tasks run on but are not
-    retried.
+    """A user's hold on a job. Waiting tasks continue to wait; running tasks continue to run, but
+    Iris does not retry them.
     """
 
     by: str
@@ -413,7 +413,7 @@ class Hold(Frozen):
 
 
 class Overrides(Frozen):
-    """What a user has changed after submitting the job."""
+    """The changes that a user made to a job after its submission."""
 
     #: The new priority band; None if it is unchanged.
     band: Band | None = None

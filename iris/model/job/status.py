@@ -13,8 +13,8 @@ class TaskStatus(Frozen):
 
     index: int
     state: TaskState = TaskState.PENDING
-    #: The number of the latest attempt. It counts attempts that had a host, and attempts whose
-    #: request the scheduler has forgotten. It is 0 before the first attempt.
+    #: The number of the latest attempt. Only attempts that had a host, and attempts whose request
+    #: the scheduler has forgotten, are counted. The number is 0 before the first attempt.
     attempt: int = 0
     host: str | None = None
     exit_code: int | None = None
@@ -27,14 +27,16 @@ class TaskStatus(Frozen):
     undelivered: int = 0
     #: The number of consecutive attempts that an infrastructure fault ended.
     faults: int = 0
-    #: The number of attempts whose set-up failed, since a program last ran.
+    #: The number of attempts whose set-up failed since the last time that a program ran.
     setups: int = 0
     #: The scheduler's key for the current attempt, while the attempt waits or runs.
     key: str | None = None
-    #: Why the task waits: the scheduler's code, its remedy, and the time of its answer. The job
-    #: knows them only for one of several independent tasks; otherwise they are empty.
+    #: The scheduler's code for why the task waits. Of several independent tasks, the job knows the
+    #: code of only one; it is empty for the others.
     code: str = ""
+    #: The scheduler's advice to a user whose task waits; empty whenever `code` is empty.
     remedy: str = ""
+    #: The time of the scheduler's answer that the task must wait; None whenever `code` is empty.
     refused_at: datetime | None = None
     #: The cancellation of this task alone, until the task ends.
     cancelling: Cancelling | None = None

@@ -13,19 +13,22 @@ from iris.model.errors import InvalidValue
 
 #: The limit on tags of a job.
 MAX_TAGS = 32
-#: The limit on characters of a key, and of a value. It is the limit of a Kubernetes label. A value
-#: of the search attribute contains both, and must stay below the 255 characters that Temporal's SQL
-#: stores index.
+#: The limit on characters of a tag's key, and of a tag's value. It is the limit of a Kubernetes
+#: label. A search attribute contains the key and the value together, and must stay below the 255
+#: characters that Temporal's SQL stores index.
 MAX_PART = 63
-#: The limit on bytes of all tags of a job as a search attribute. Temporal's limit is 2,048.
+#: The limit on bytes of a job's tags together as a search attribute. Temporal's limit is 2,048.
 MAX_BYTES = 2_000
 #: The limit on characters of a note.
 MAX_NOTE = 500
 #: The key of the memo field with a job's note. A job without a note has no such field.
 MEMO_NOTE = "iris_note"
 
-#: These characters are safe in a visibility query, which cannot escape a quote.
+#: Matches the key of a tag. Its characters are safe in a visibility query, which cannot escape a
+#: quote.
 _KEY = re.compile(rf"[a-zA-Z0-9](?:[a-zA-Z0-9._/-]{{0,{MAX_PART - 2}}}[a-zA-Z0-9])?")
+#: Matches the value of a tag. Its characters are safe in a visibility query, which cannot escape a
+#: quote.
 _VALUE = re.compile(rf"[a-zA-Z0-9._/:+@%~-]{{0,{MAX_PART}}}")
 
 
@@ -135,5 +138,5 @@ def check_note(note: str) -> str:
 
 #: The tags of a job, by their keys.
 Tags = Annotated[dict[str, str], AfterValidator(check_tags)]
-#: A line of text about a job.
+#: One line of text that a user writes about a job.
 Note = Annotated[str, AfterValidator(check_note)]

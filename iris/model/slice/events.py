@@ -15,22 +15,22 @@ from iris.model.slice.status import SliceFacts, SliceState
 
 @dataclass(frozen=True)
 class ShowState:
-    """Show the state in Temporal's list of workflows."""
+    """Show the slice's state in Temporal's list of workflows."""
 
     state: SliceState
 
 
 @dataclass(frozen=True)
 class ReportFacts:
-    """Send the facts to the autoscaler."""
+    """Send the slice's facts to the autoscaler."""
 
     facts: SliceFacts
 
 
 @dataclass(frozen=True)
 class RequestMachines:
-    """Request the machines. Results: `RequestAnswered`, or `RequestAbandoned` if a drain arrives
-    first.
+    """Request the machines from the platform. Results: `RequestAnswered`, or `RequestAbandoned` if
+    a drain arrives first.
     """
 
     request: SliceRequest
@@ -38,11 +38,12 @@ class RequestMachines:
 
 @dataclass(frozen=True)
 class DescribeMachines:
-    """Ask the platform about this slice, because its list may lag behind. Results:
-    `MachinesDescribed` or `NotDescribed`.
+    """Ask the platform about this slice alone, because the platform's list of all slices may lag
+    behind. Results: `MachinesDescribed` or `NotDescribed`.
     """
 
-    #: Whether a deadline has passed. Then the answer decides whether the slice fails.
+    #: Whether a deadline has passed. If it has, the platform's answer decides whether the slice
+    #: fails.
     overdue: bool = False
 
 
@@ -63,7 +64,7 @@ class RetireHosts:
     """Ask the scheduler to remove the hosts, if they are free. Result: `RetireAnswered`."""
 
     drain: Drain
-    #: The time of the check; None if the drain has just arrived.
+    #: The time of the check whether the hosts are free; None if the drain has just arrived.
     due: datetime | None = None
 
     @property
@@ -100,7 +101,7 @@ class RequestAnswered:
 
 @dataclass(frozen=True)
 class RequestAbandoned:
-    """The slice is to be deleted before the platform has answered the request for machines."""
+    """The slice must be deleted, and the platform has not answered the request for machines yet."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ class HostReported:
     """An agent is ready."""
 
     host: Host
-    #: Proves that the agent's machine was created for the slice. A machine that joined signs with
-    #: its own key, which proves that it is the same machine as before.
+    #: Proves that the agent's machine was created for the slice. A machine that joined by itself
+    #: signs with its own key, which proves that it is the same machine as before.
     signature: str = ""
     public_key: str = ""
 
@@ -126,14 +127,14 @@ class HostGone:
 
 @dataclass(frozen=True)
 class HostMissing:
-    """The scheduler does not have a host of the slice, although the slice is READY."""
+    """The scheduler does not know a host of the slice, although the slice is READY."""
 
 
 @dataclass(frozen=True)
 class MachinesListed:
     """The platform's list shows a new state of the machines."""
 
-    #: None if the list does not contain the machines.
+    #: The machines as the platform's list shows them; None if the list does not contain them.
     observation: SliceObservation | None
 
 
@@ -141,7 +142,8 @@ class MachinesListed:
 class MachinesDescribed:
     """The result of `DescribeMachines`."""
 
-    #: None if the platform has no machines of the slice.
+    #: The machines as the platform describes them; None if the platform has no machines of the
+    #: slice.
     observation: SliceObservation | None
     overdue: bool = False
 
@@ -164,20 +166,20 @@ class ConsoleRead:
 class HostsOffered:
     """The scheduler has accepted the hosts."""
 
-    #: The (host, incarnation) of hosts that the scheduler has not accepted, because it has ended
-    #: their incarnations.
+    #: The hosts that the scheduler has not accepted, because it has ended their incarnations, as
+    #: (host id, incarnation).
     ended: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class RetireAnswered:
-    """The scheduler's answer to `request`."""
+    """The scheduler's answer to the `RetireHosts` in `request`."""
 
     request: RetireHosts
-    #: The scheduler's time.
+    #: The time of the answer, by the scheduler's clock.
     at: datetime
-    #: The tasks that still run on the hosts, as a text; empty if the scheduler has removed the
-    #: hosts.
+    #: A text that names the tasks that still run on the hosts; empty if the scheduler has removed
+    #: the hosts.
     problem: str = ""
 
 
@@ -200,7 +202,7 @@ class HostsRemoved:
 
 @dataclass(frozen=True)
 class MachinesDeleted:
-    """The platform confirms that no machine is left."""
+    """The platform confirms that none of the slice's machines exists any more."""
 
 
 Event = (

@@ -57,20 +57,22 @@ from iris.model.slice.scaling import Drain
 from iris.model.slice.status import LIVE, SliceState
 from iris.model.units import format_duration
 
-#: Machines that the platform repairs for longer than this are deleted, because a new slice is ready
-#: sooner. Most repairs take some minutes; maintenance of a large slice takes hours.
+#: The longest repair of machines by the platform. After this time, Iris deletes the machines,
+#: because a new slice is ready sooner. Most repairs take some minutes; maintenance of a large slice
+#: takes hours.
 REPAIR_GRACE = timedelta(minutes=15)
 #: The pause before the platform is asked again about overdue machines.
 DESCRIBE_AGAIN = timedelta(seconds=30)
-#: The first pause between two checks whether a draining slice is free. It doubles each time, up to
-#: the maximum.
+#: The first pause between two checks whether a draining slice is free. The pause doubles each time,
+#: up to MAX_DRAIN_CHECK.
 DRAIN_CHECK = timedelta(seconds=1)
+#: The longest pause between two checks whether a draining slice is free.
 MAX_DRAIN_CHECK = timedelta(minutes=2)
-#: The maximum after the slice's tasks have been evicted. They end within their grace, so this phase
-#: is short.
+#: The longest pause between two checks after the slice's tasks have been evicted. The tasks end
+#: within their grace period, so this phase is short.
 MAX_EVICTION_CHECK = timedelta(seconds=5)
 #: The time after the deadline of a drain in which evicted tasks can end and release their hosts.
-#: After it the slice is deleted in any case.
+#: After this time, the slice is deleted in any case.
 EVICTION_GRACE = timedelta(minutes=2)
 
 
@@ -451,7 +453,7 @@ _Handler = Callable[[SliceRecord, Any, datetime], Transition]
 _Row = Mapping[type[Event], _Handler]
 _S = SliceState
 
-#: The events that every state accepts in which machines may exist.
+#: The events that all states in `iris.model.slice.status.LIVE` accept, with the default handlers.
 _LIVE: _Row = {
     WorkflowStarted: _ignore,
     HostReported: _add_host,
@@ -464,11 +466,11 @@ _LIVE: _Row = {
     Cancelled: _cancel,
     HostsRemoved: _delete,
 }
-#: The reports that arrive too late: after the decision to delete the slice they change nothing.
+#: The events that change nothing after the decision to delete the slice.
 _TOO_LATE: _Row = dict.fromkeys((HostReported, HostGone, MachinesListed, Drain), _ignore)
 
-#: The function that handles each event in each state. Signals wait until the request is answered,
-#: so none arrives in REQUESTED.
+#: The function that handles each event in each state. In REQUESTED, no signals are handled: they
+#: wait until the platform has answered the request.
 TABLE: Mapping[SliceState, _Row] = {
     _S.REQUESTED: {
         WorkflowStarted: _start,

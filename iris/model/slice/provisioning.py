@@ -22,14 +22,14 @@ class SliceRequest(Frozen):
     cluster: str
     #: The zone for the slice, one of the group's zones.
     zone: str
-    #: Identifies the request, so that a repeated request recognises the machines of the first one.
-    #: It is not a secret.
+    #: Identifies the request. With the token, a repeated request recognises the machines that the
+    #: first request created. The token is not a secret.
     token: str
     group: ScaleGroup
 
 
 class MachineState(StrEnum):
-    """The state of a slice's machines, as the platform reports it."""
+    """A state in which a platform reports the machines of a slice."""
 
     CREATING = "CREATING"  # the platform creates the machines, now or when it has capacity
     ACTIVE = "ACTIVE"  # the machines exist
@@ -45,7 +45,7 @@ class MachineState(StrEnum):
 
 
 class SliceFault(StrEnum):
-    """Why a slice could not be created, or why it was lost."""
+    """The reason why a slice could not be created, or why it was lost."""
 
     STOCK_OUT = "STOCK_OUT"  # the zone has no capacity for such machines now
     QUOTA = "QUOTA"  # the project's quota does not allow more of them
@@ -75,27 +75,28 @@ class SliceObservation(Frozen):
     token: str = ""
     #: The key that verifies the reports of the slice's agents; empty if it is not known.
     public_key: str = ""
-    #: Why the slice is FAILED, if the platform gives details. For example, the platform accepted
-    #: the request first and then found no capacity.
+    #: Why the slice is FAILED, if the platform gives details: for example, the platform first
+    #: accepted the request and then found no capacity.
     fault: SliceFault | None = None
     #: The zone or region of the exceeded quota, as in `CreateOutcome`. It is set for the fault
     #: QUOTA.
     quota_scope: str = ""
 
 
-#: Stands for all zones: if no zone could be listed, or if a quota applies everywhere.
+#: The value that stands for all zones: if no zone could be listed, or if a quota applies
+#: everywhere.
 ANYWHERE = "*"
 
 
 class FleetListing(Frozen):
-    """All slices of this cluster that the platform lists."""
+    """The list of this cluster's slices, as the platform reports it."""
 
     slices: tuple[SliceObservation, ...] = ()
     #: The zones that could not be listed, with the reason. The listing does not show whether they
     #: have slices.
     unreachable: dict[str, str] = Field(default_factory=dict)
-    #: If `unreachable` contains `ANYWHERE`, the zones that were listed nevertheless, because
-    #: another service manages their machines.
+    #: The zones that were listed although `unreachable` contains `ANYWHERE`, because another
+    #: service manages their machines.
     listed: tuple[str, ...] = ()
 
     def knows(self, zone: str) -> bool:
@@ -111,8 +112,8 @@ class DeleteResult(StrEnum):
 
 
 class CreateOutcome(Frozen):
-    """The result of a request: the machines that the platform created or found, or why it
-    refused.
+    """The result of a request for a slice: the machines that the platform created or found, or why
+    the platform refused.
     """
 
     observation: SliceObservation | None = None
@@ -123,15 +124,15 @@ class CreateOutcome(Frozen):
     quota_scope: str = ""
 
 
-#: How long the tasks of a preempted slice may take to end before Iris deletes its machines. Google
-#: gives thirty seconds (spot) or a minute (maintenance). A task needs its grace, 30 s by default,
-#: and then its agent reports the end. Sources:
+#: How long the tasks of a preempted slice may take to end before Iris deletes the slice's machines.
+#: Google gives thirty seconds (spot) or a minute (maintenance). A task needs its grace period, 30 s
+#: by default, and then the task's agent reports the end. Sources:
 #: cloud.google.com/compute/docs/instances/create-use-spot and
 #: .../metadata/getting-live-migration-notice
 TIME_TO_LEAVE = timedelta(minutes=1)
-#: When Iris evicts the tasks that still run on such a slice: if a host's own agent was not
-#: notified, its tasks do not know of the preemption. The rest of the time suffices for the default
-#: grace and the report.
+#: The time after a preemption at which Iris evicts the tasks that still run on the slice. If a
+#: host's own agent was not notified, the host's tasks do not know of the preemption. The rest of
+#: TIME_TO_LEAVE suffices for the default grace period and the report.
 EVICTED_AFTER = timedelta(seconds=10)
 
 _LOSSES = {

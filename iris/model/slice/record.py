@@ -16,7 +16,9 @@ MAX_STEPS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRecord:
-    """One slice. Only `iris.model.slice.lifecycle.step` makes the next record of it."""
+    """The state of one slice. Only `iris.model.slice.lifecycle.step` makes the slice's next
+    record.
+    """
 
     cluster: str
     #: The id, the state with its reason, and the times of the slice. The scale group and the zone
@@ -26,12 +28,12 @@ class SliceRecord:
     size: int
     #: The request to the platform. It is None if the machines joined by themselves.
     request: SliceRequest | None = None
-    #: Whether the machines were found without a workflow.
+    #: True if Iris found the machines on the platform, and no workflow managed them.
     adopted: bool = False
     #: The hosts whose agents have reported.
     hosts: tuple[Host, ...] = ()
-    #: The key that verifies the reports of the agents. It is empty until the platform has reported
-    #: it.
+    #: The key that verifies the reports of the slice's agents; empty until the platform has
+    #: reported the key.
     public_key: str = ""
     #: For machines that joined by themselves: the public key of each host's machine, by the host's
     #: id, from its first report.
@@ -43,8 +45,9 @@ class SliceRecord:
     ended: frozenset[tuple[str, str]] = frozenset()
     #: The instruction to delete the slice when its tasks have ended, or None.
     drain: Drain | None = None
-    #: When a draining or overdue slice is checked next, and the pause after that check.
+    #: When a draining or overdue slice is checked next.
     check_at: datetime
+    #: The pause after the next check of a draining or overdue slice.
     check_every: timedelta = timedelta()
     #: Whether the tasks that still ran at the deadline of the drain were evicted.
     evicted: bool = False

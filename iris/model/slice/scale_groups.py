@@ -31,24 +31,27 @@ class SliceType(StrEnum):
 class Pace(Frozen):
     """The timing of a group's scaling, and how long the group avoids a failed zone or quota."""
 
-    #: The wait after a scale-up before the next one.
+    #: The wait after a scale-up before the group's next scale-up.
     scale_up_delay: timedelta = timedelta(seconds=60)
     #: A slice is deleted after all its hosts have been free for this long.
     scale_down_delay: timedelta = timedelta(minutes=5)
-    #: A request that the platform has not answered for this long no longer delays other requests.
+    #: How long a request that the platform does not answer delays other requests.
     requesting_timeout: timedelta = timedelta(seconds=120)
-    #: After the platform reports a used-up quota, the group requests nothing for this long.
+    #: How long the group requests no slices after the platform has reported a used-up quota.
     quota_timeout: timedelta = timedelta(minutes=5)
-    #: The delay after a failure. It doubles with each failure in a row, up to `max_backoff`. A
-    #: slice that becomes ready resets it.
+    #: The delay after a failure. The delay doubles with each failure in a row, up to `max_backoff`.
+    #: When a slice becomes ready, the next delay is short again.
     backoff: timedelta = timedelta(seconds=5)
+    #: The longest delay after a failure.
     max_backoff: timedelta = timedelta(minutes=5)
-    #: The delay after a zone had no capacity. It doubles each time in a row, up to
+    #: The delay after a zone had no capacity. The delay doubles each time in a row, up to
     #: `max_stockout_delay`.
     stockout_delay: timedelta = timedelta(seconds=30)
+    #: The longest delay after a zone had no capacity.
     max_stockout_delay: timedelta = timedelta(minutes=10)
-    #: The limits on slices that are requested, and on slices that are deleted, in a minute.
+    #: The limit on slices that the group requests in a minute.
     scale_ups_per_minute: int = 16
+    #: The limit on slices of the group that are deleted in a minute.
     scale_downs_per_minute: int = 32
     #: The time limit from the platform's acceptance of the request until the machines exist.
     boot_timeout: timedelta = timedelta(minutes=5)
@@ -57,21 +60,27 @@ class Pace(Frozen):
 
 
 class ScaleGroup(Frozen):
-    """A kind of slice, with what the autoscaler and the platforms need to know about it."""
+    """A group of slices of one kind, with the settings that the autoscaler and the platforms
+    need.
+    """
 
     name: str
     type: SliceType
-    #: The zones of the slices, the preferred zone first. There is at least one.
+    #: The zones in which the group may create slices, the preferred zone first. There is at least
+    #: one.
     zones: tuple[str, ...]
     #: The number of machines in one slice.
     hosts: int = 1
     #: The resources of each machine.
     resources: Resources
-    #: The memory and the disk, in bytes, that the system and Iris use, and that hosts do not offer
-    #: to tasks.
+    #: The memory of a machine, in bytes, that the system and Iris use. Hosts do not offer it to
+    #: tasks.
     reserved_memory: int = 0
+    #: The disk space of a machine, in bytes, that the system and Iris use. Hosts do not offer it to
+    #: tasks.
     reserved_disk: int = 0
-    #: Further attributes of each machine, besides those that follow from the group.
+    #: More attributes of each machine, in addition to those that follow from the group's other
+    #: settings.
     attributes: dict[str, Attribute] = Field(default_factory=dict)
     topology: str = ""
     #: The platform's name for the accelerator; empty for machines without accelerators.
@@ -79,22 +88,23 @@ class ScaleGroup(Frozen):
     runtime_version: str = ""
     machine_type: str = ""
     preemptible: bool = False
-    #: The reservation that the slices use; empty for none.
+    #: The reservation from which the platform creates the slices; empty for none.
     reservation: str = ""
     #: Whether slices are requested as queued resources, which may wait for hours for capacity.
     queued: bool = False
-    #: Whether a host with accelerators also accepts tasks that request none.
+    #: Whether a host with accelerators also accepts tasks that request no accelerator.
     accept_cpu_jobs: bool = False
-    #: The container image of tasks that name none. If it is empty, such tasks run as processes.
+    #: The container image of tasks that do not name an image. If it is empty, these tasks run as
+    #: processes.
     task_image: str = ""
-    #: Groups with a lower number are used first.
+    #: The priority of the group. Groups with a lower number are used first.
     priority: int = 100
     min_slices: int = 0
     max_slices: int
-    #: The number of machines in the pool that the slices come from; 0 if the platform creates
+    #: The number of existing machines from which the slices are made; 0 if the platform creates
     #: machines.
     machines: int = 0
-    #: The number of slices to keep beyond the current demand.
+    #: The number of free slices to keep in addition to the current demand.
     buffer_slices: int = 0
     pace: Pace = Pace()
 

@@ -12,8 +12,8 @@ from iris.model.host.resources import Resources
 from iris.model.job.requests import Request
 from iris.model.slice.status import SliceState
 
-#: The limit on shapes whose outlook the autoscaler sends to the scheduler, which stores them in its
-#: ledger.
+#: The limit on outlooks that the autoscaler sends to the scheduler, one for each shape of waiting
+#: gangs. The scheduler stores them in its ledger.
 MOST_OUTLOOKS = 200
 
 
@@ -21,18 +21,18 @@ class Demand(Frozen):
     """The number of waiting gangs of one shape."""
 
     count: int
-    #: One of these gangs.
+    #: The request of one of the waiting gangs.
     example: Request
 
 
 class Wanted(Frozen):
     """The gangs that the scheduler could not place, and the slices that are idle."""
 
-    #: The demands, in the order in which the scheduler serves them.
+    #: The demands of the waiting gangs, in the order in which the scheduler serves them.
     demands: tuple[Demand, ...] = ()
-    #: The slices on which nothing runs, with the time since when.
+    #: The slices on which nothing runs, each with the time at which it became idle.
     idle: dict[str, datetime] = Field(default_factory=dict)
-    #: The slices that cannot work any more because one of their hosts is quarantined, with the
+    #: The slices that cannot work any more because one of their hosts is quarantined, each with the
     #: reason.
     broken: dict[str, str] = Field(default_factory=dict)
     #: The scale groups that an operator has paused: their hosts accept no new work.
@@ -57,11 +57,11 @@ class Drain(Frozen):
 
     slice_id: str
     reason: str
-    #: If it is set, the slice is deleted only if the scheduler confirms that it has been idle since
-    #: then. Otherwise the slice stays unchanged.
+    #: If it is set, the slice is deleted only if the scheduler confirms that the slice has been
+    #: idle since this time. Otherwise the slice stays unchanged.
     idle_since: datetime | None = None
-    #: When the tasks that still run on the slice are stopped. If it is None, they may run to their
-    #: end. It is ignored if `idle_since` is set.
+    #: When Iris stops the tasks that still run on the slice. If it is None, the tasks may run to
+    #: their end. It is ignored if `idle_since` is set.
     deadline: datetime | None = None
 
     def is_over(self, due: datetime | None, patience: timedelta = timedelta(0)) -> bool:
@@ -79,7 +79,7 @@ class Drain(Frozen):
 
 
 class Availability(StrEnum):
-    """Whether a group can get new slices: the first of these states that applies."""
+    """Whether a group can get new slices. If several states apply, the first one counts."""
 
     QUOTA_EXCEEDED = "QUOTA_EXCEEDED"  # the platform reported it; the next group serves the demand
     BACKOFF = (
@@ -93,33 +93,36 @@ class Availability(StrEnum):
 
 
 class GroupStatus(Frozen):
-    """The result of an evaluation for one group: its slices, the demand for it, and why it does not
-    grow or shrink further.
+    """The result of an evaluation for one group: the group's slices, the demand for them, and why
+    the group does not grow or shrink further.
     """
 
     group: str
     availability: Availability
     #: The explanation of the availability, with names and numbers.
     why: str
-    #: When the availability may change; None if that does not depend on time alone.
+    #: When the availability may change; None if the change does not depend on time alone.
     until: datetime | None = None
-    #: The number of slices by state.
+    #: The number of the group's slices in each state.
     counts: dict[SliceState, int] = Field(default_factory=dict)
-    #: The number of slices that the waiting gangs need of the group, including requested ones.
+    #: The number of slices that the waiting gangs need from the group, including slices that were
+    #: already requested.
     demand: int = 0
-    #: The number of slices that the group should have: used, demanded and in reserve, within its
-    #: limits.
+    #: The number of slices that the group should have: for running work, for the demand and for the
+    #: reserve, within the group's limits.
     target: int = 0
 
 
 class Outlook(Frozen):
-    """What the waiting gangs of one shape can expect."""
+    """The slice that the waiting gangs of one shape can expect, or the reason why none is
+    requested.
+    """
 
-    #: One of these gangs.
+    #: The request of one of the waiting gangs.
     example: Request
     #: "slice X of scale group G is on its way", or the reason why no slice is requested.
     message: str
-    #: When that slice was requested; None without a slice.
+    #: When the slice in `message` was requested; None if no slice is requested.
     since: datetime | None = None
     #: Whether any group could ever serve the gangs.
     possible: bool = True
@@ -132,7 +135,8 @@ class Action(Frozen):
 
     at: datetime
     group: str
-    #: The kind: "scale_up", "scale_down", "failed", "quota_exceeded", "stock_out", "adopted", …
+    #: The kind of the action: "scale_up", "scale_down", "failed", "quota_exceeded", "stock_out",
+    #: "adopted", …
     what: str
     slice_id: str = ""
     reason: str = ""
@@ -142,36 +146,37 @@ class StockedOut(Frozen):
     """A zone without capacity for a kind of machine."""
 
     zone: str
-    #: The kind of machine: `SliceType`, then variant, machine type or pool, then tier. Groups that
-    #: need the same kind share this record.
+    #: The kind of machine as a text: `SliceType`, then variant, machine type or pool, then tier.
+    #: Groups that need the same kind of machine share this record.
     kind: str
     until: datetime
     #: The number of consecutive stock-outs.
     times: int = 1
-    #: When the stock-out was last reported. If an earlier request fails later, it belongs to the
-    #: same stock-out and does not count again.
+    #: When the stock-out was last reported. If a request from before this time fails later, the
+    #: failure belongs to the same stock-out and does not count again.
     at: datetime
-    #: Why no machine of a pool is free. It is empty for machines of a cloud.
+    #: Why no machine of a pool is free; empty for machines of a cloud.
     reason: str = ""
 
 
 class UsedUp(Frozen):
     """A quota that is used up for a kind of machine."""
 
-    #: The zone or region where it applies, or `ANYWHERE`.
+    #: The zone or region to which the quota applies, or `ANYWHERE`.
     scope: str
     #: The kind of machine, as in `StockedOut`.
     kind: str
     until: datetime
     #: The platform's own text, which names the quota.
     reason: str
-    #: When the refused slice was requested. Machines that were deleted later may have freed quota.
+    #: When the slice was requested that the platform refused. Machines that were deleted later may
+    #: have freed quota.
     asked_at: datetime
 
 
 class Freed(Frozen):
-    """The last time that machines of a family were found deleted in a zone. Their quota has had
-    free capacity since then.
+    """The last time at which Iris found that machines of a family were deleted in a zone. The quota
+    of the family has had free capacity since then.
     """
 
     zone: str
@@ -180,7 +185,7 @@ class Freed(Frozen):
 
 
 class SizeFound(Frozen):
-    """What each host of a slice offered when the slice became ready."""
+    """The resources that each host of a slice offered when the slice became ready."""
 
     slice_id: str
     at: datetime
@@ -188,34 +193,36 @@ class SizeFound(Frozen):
 
 
 class GroupMemory(Frozen):
-    """The recent events of a group."""
+    """The autoscaler's memory of the recent events of a group."""
 
-    #: How long the group avoids a used-up quota, if the platform did not report where the quota
-    #: applies. Otherwise the quota is in `Memory.used_up`.
+    #: The time until which the group avoids a used-up quota, if the platform did not report where
+    #: the quota applies. If it did, the quota is in `Memory.used_up`.
     quota_until: datetime | None = None
     quota_reason: str = ""
-    #: The number of consecutive failures, and when the last one was reported. The failure of a
-    #: slice that was requested earlier does not count again.
+    #: The number of consecutive failures. The failure of a slice that was requested before
+    #: `failed_at` does not count again.
     failures: int = 0
+    #: When the last failure was reported.
     failed_at: datetime | None = None
     backoff_until: datetime | None = None
     backoff_reason: str = ""
-    #: Whether so many slices failed that the group is rarely tried until the configuration is
+    #: True if so many slices failed that the group is rarely tried until the configuration is
     #: loaded again.
     stopped: bool = False
     cooldown_until: datetime | None = None
-    #: The times of scale-ups and scale-downs within the last minute, for the rate limits.
+    #: The times of scale-ups within the last minute, for the rate limit.
     scale_ups: tuple[datetime, ...] = ()
+    #: The times of scale-downs within the last minute, for the rate limit.
     scale_downs: tuple[datetime, ...] = ()
-    #: The ends of slices that had been ready, within the churn window, each with whether the slice
-    #: was ready for long enough.
+    #: For each slice that was ready and ended within the churn window: the time of its end, and
+    #: whether it was ready for long enough.
     lives: tuple[tuple[datetime, bool], ...] = ()
-    #: The sizes of the group's last slices, the newest last.
+    #: The resources of the group's last slices, the newest slice last.
     sizes: tuple[SizeFound, ...] = ()
 
 
 class Memory(Frozen):
-    """All that the autoscaler remembers between evaluations, besides the slices themselves."""
+    """All data that the autoscaler keeps between evaluations, except the slices."""
 
     groups: dict[str, GroupMemory] = Field(default_factory=dict)
     stocked_out: tuple[StockedOut, ...] = ()
@@ -225,13 +232,16 @@ class Memory(Frozen):
 
 
 class ScalePlan(Frozen):
-    """The result of an evaluation: what to do now, and why not more."""
+    """The result of an evaluation: the slices to create and to delete, and why there are no
+    more.
+    """
 
     creates: tuple[Create, ...] = ()
     drains: tuple[Drain, ...] = ()
     groups: tuple[GroupStatus, ...] = ()
     outlooks: tuple[Outlook, ...] = ()
-    #: The memory after this plan, including the rates and cooldowns of its actions.
+    #: The autoscaler's memory after this plan, including the rates and cooldowns of the plan's
+    #: actions.
     memory: Memory = Memory()
-    #: When to evaluate again if no event occurs before; None for never.
+    #: The time of the next evaluation if no event occurs before; None for never.
     next_at: datetime | None = None

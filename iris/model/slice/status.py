@@ -23,7 +23,8 @@ class SliceState(StrEnum):
 
 
 _S = SliceState
-#: The transitions by state and event. The event is the state that a slice enters.
+#: The next state of a slice, by its state and the event. The event is the state that the slice
+#: enters.
 SLICE_MOVES: Mapping[SliceState, Mapping[SliceState, SliceState]] = {
     # The slices of machines over SSH that join by themselves begin with BOOTSTRAPPING.
     _S.REQUESTED: entering(_S.PROVISIONING, _S.BOOTSTRAPPING, _S.FAILED, _S.DELETING),
@@ -35,7 +36,7 @@ SLICE_MOVES: Mapping[SliceState, Mapping[SliceState, SliceState]] = {
     _S.DELETING: entering(_S.DELETED),
     _S.DELETED: {},
 }
-#: In these states, the slice's workflow handles reports about the slice.
+#: The states in which the slice's workflow handles reports about the slice.
 LIVE = (_S.PROVISIONING, _S.BOOTSTRAPPING, _S.READY, _S.DRAINING)
 
 
@@ -64,20 +65,22 @@ class SliceFacts(Frozen):
     zone: str
     state: SliceState
     requested_at: datetime
-    #: When the slice first accepted work; None before.
+    #: When the slice first accepted work; None if it has not accepted work yet.
     ready_at: datetime | None = None
     #: For a ready slice, the least amount of each resource that its hosts offer; None if it is not
     #: known.
     offers: Resources | None = None
-    #: When the slice entered its state, and the reason.
+    #: When the slice entered its state.
     changed_at: datetime
+    #: Why the slice entered its state.
     reason: str = ""
-    #: Why the slice could not be created or was lost; None otherwise.
+    #: Why the slice could not be created or was lost; None if it was created and was not lost.
     fault: SliceFault | None = None
     #: The zone or region of the exceeded quota, as in `CreateOutcome`. It is set for the fault
     #: QUOTA.
     quota_scope: str = ""
-    #: How long the slice waits for the platform to repair its machines; None if there is no repair.
+    #: The time until which the slice waits for the platform to repair its machines; None if there
+    #: is no repair.
     repair_until: datetime | None = None
 
 
@@ -96,7 +99,7 @@ class SliceStatus(Frozen):
     #: agents stop.
     refused: tuple[str, ...] = ()
     #: The hosts that the scheduler does not accept, because it has ended their incarnations, as
-    #: (host id, incarnation). Their agents begin new incarnations.
+    #: (host id, incarnation). The agents of these hosts begin new incarnations.
     ended: tuple[tuple[str, str], ...] = ()
     #: The last console output of the machines, if they or their agents were late.
     last_words: str = ""

@@ -49,7 +49,7 @@ from iris.platforms.gcp.settings import GcpSettings, gcp_settings
 from iris.processes.process import uninterrupted
 from iris.storage.object_store import Store
 
-#: How long a silent control plane is not asked again.
+#: How long Iris waits before it asks a control plane again that did not answer.
 ASK_AGAIN_AFTER = timedelta(minutes=1)
 
 
@@ -77,7 +77,7 @@ class GcpController:
         self._project = config.platform.gcp.project_id
         self._text = dump_config(config) if text is None else text
         self._progress = progress
-        #: The time of the last attempt without an answer, and its error.
+        #: The time and the error of the last request that got no answer; None if there was none.
         self._silent: tuple[float, str] | None = None
 
     # -- the protocol

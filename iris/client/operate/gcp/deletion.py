@@ -19,7 +19,7 @@ from iris.platforms.gcp.settings import GcpSettings
 #: minutes to delete a TPU.
 DELETE_TIMEOUT = timedelta(minutes=15)
 #: How long a slice on a machine over SSH may take to disappear. A machine that is down may not
-#: answer for days; the stop then names it.
+#: answer for days; the stop then names the machine.
 MACHINE_TIMEOUT = timedelta(seconds=90)
 
 

@@ -17,12 +17,12 @@ from iris.model.errors import Rejected, Unreachable
 #: How long one command on the machine may take, including the creation of an SSH key at the first
 #: login.
 SSH_TIMEOUT = timedelta(minutes=2)
-#: The name that the startup script gives the container.
+#: The name that the startup script gives the container of the control plane.
 CONTAINER = "iris-controller"
 #: How many lines of gcloud's output an error shows.
 ERROR_LINES = 5
-#: Prints lines of a keyword and its value, separated by a bar. There may be several lines
-#: `container`.
+#: A shell script that prints the state of the control plane's machine. Each line is a keyword and a
+#: value, separated by a bar. The keyword `container` may occur several times.
 _STATUS_SCRIPT = """
 printf 'hostname|%s\\n' "$(hostname)"
 printf 'up|%s\\n' "$(uptime -p)"

@@ -16,11 +16,12 @@ from iris.platforms.base import PlatformError
 from iris.platforms.gcp.controller_ops import ControllerMachine, SeenMachine
 from iris.platforms.gcp.diagnostics import FAILED, startup_lines
 
-#: How long a new machine may take: it installs Docker and pulls its image, which takes minutes.
+#: How long the start of a new machine may take: the machine installs Docker and pulls the image,
+#: which takes minutes.
 START_TIMEOUT = timedelta(minutes=15)
-#: The pause between two checks.
+#: The pause between two checks whether the control plane answers.
 POLL_INTERVAL = timedelta(seconds=1)
-#: How many lines of the console an error shows.
+#: How many lines of the machine's console an error shows.
 CONSOLE_LINES = 20
 
 

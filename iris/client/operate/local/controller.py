@@ -49,8 +49,8 @@ from iris.worker_agents.local.launch import (
     stop_local,
 )
 
-#: How long slices may take to disappear: their tasks get their grace period, and the scheduler
-#: records their end.
+#: How long slices may take to disappear if the control plane deletes them: the slices' tasks get
+#: their grace period, and the scheduler records the end of the tasks.
 DELETE_THROUGH_TIMEOUT = timedelta(minutes=4)
 #: How long machines may take to disappear after a direct deletion: an agent gives its programs
 #: their grace period.

@@ -52,9 +52,9 @@ from iris.storage.object_store import Store
 
 #: How long a control plane may take to answer after its start.
 START_TIMEOUT = timedelta(minutes=3)
-#: The pause between two looks, in seconds.
+#: The pause between two checks whether the control plane answers, in seconds.
 POLL_INTERVAL = 1.0
-#: How many lines of the logs an error shows.
+#: How many lines of the control plane's logs an error shows.
 LOG_LINES = 20
 
 

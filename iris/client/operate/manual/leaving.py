@@ -23,13 +23,13 @@ from iris.storage.object_store import Store
 if TYPE_CHECKING:
     from iris.platforms.manual.platform import ManualPlatform
 
-#: How long a slice may take to disappear after its tasks are stopped: they get their grace period,
-#: and the scheduler records their end.
+#: How long a slice may take to disappear after its tasks are stopped: the tasks get their grace
+#: period, and the scheduler records the end of the tasks.
 DELETE_TIMEOUT = timedelta(minutes=3)
 #: The pause between two attempts to reach the machines. A machine counts as down after two failed
 #: attempts.
 POLL_INTERVAL = timedelta(seconds=2)
-#: The reason of the deletion, for users.
+#: The reason that users see for the deletion of a slice.
 REASON = "its machine is removed from the cluster"
 
 

@@ -16,12 +16,12 @@ from iris.model.slice.status import SliceState
 from iris.platforms.manual.settings import manual_settings
 from iris.storage.object_store import Store
 
-#: How long a start waits for its first hosts. Each host gets the packages first. The cluster runs
-#: also without them.
+#: How long the start of a cluster waits for the first hosts. Each host first gets the packages of
+#: Iris. The cluster also runs without hosts.
 HOSTS_TIMEOUT = timedelta(minutes=4)
 #: The states of slices that may still become hosts.
 _COMING = (SliceState.REQUESTED, SliceState.PROVISIONING, SliceState.BOOTSTRAPPING)
-#: The availability of groups that create no slices for now.
+#: The states of scale groups that create no slices for now.
 _BLOCKED = (Availability.BACKOFF, Availability.QUOTA_EXCEEDED)
 #: The pause between two requests for the cluster's status while its hosts start, in seconds.
 POLL_INTERVAL = 0.5

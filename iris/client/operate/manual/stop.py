@@ -21,8 +21,8 @@ from iris.storage.object_store import Store
 if TYPE_CHECKING:
     from iris.platforms.manual.platform import ManualPlatform
 
-#: How long slices on machines that answer may take to disappear: their tasks get their grace
-#: period, and the scheduler records their end.
+#: How long slices may take to disappear on machines that answer: the slices' tasks get their grace
+#: period, and the scheduler records the end of the tasks.
 DELETE_THROUGH_TIMEOUT = timedelta(seconds=90)
 #: How long slices may take to disappear after a direct deletion: an agent gives its programs their
 #: grace period.
