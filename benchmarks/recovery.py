@@ -7,8 +7,8 @@ soon as it was killed. The supervisor of a real control plane starts it after an
 hit a scheduler at rest, and one that is in the middle of a workflow task: the service waits for
 that task until it times out.
 
-    python -m benchmarks.recovery ADDRESS CLUSTER      serves the scheduler of a cluster until
-    standard input ends
+    python -m benchmarks.recovery ADDRESS CLUSTER
+        serves the scheduler of a cluster until standard input ends
 """
 
 import asyncio

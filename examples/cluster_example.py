@@ -1,8 +1,8 @@
 """Shows how a cluster shares its resources: jobs that wait for each other, jobs that overtake, and
 a job that fits nowhere.
 
-    python examples/cluster_example.py                    on a cluster of its own: one host with
-    four cores python examples/cluster_example.py --cluster NAME     on a cluster that runs
+    python examples/cluster_example.py                   on a cluster of its own: one host, 4 cores
+    python examples/cluster_example.py --cluster NAME    on a cluster that runs
 
 Each example is a function with a client as its argument.
 """

@@ -1,10 +1,13 @@
 """A cluster to play with: starts it on this machine, fills it with jobs, and keeps it until Ctrl-C.
 
-python examples/demo_cluster.py                                     a CPU group and two groups of
-TPU slices python examples/demo_cluster.py --config examples/eu-west4.yaml     the groups of any
-configuration, simulated here python examples/demo_cluster.py --notebook
-opens examples/tour.ipynb; needs `pip install notebook` python examples/demo_cluster.py --once
-ends when the first jobs have ended
+python examples/demo_cluster.py
+    a CPU group and two groups of TPU slices
+python examples/demo_cluster.py --config examples/eu-west4.yaml
+    the groups of any configuration, simulated here
+python examples/demo_cluster.py --notebook
+    opens examples/tour.ipynb; needs `pip install notebook`
+python examples/demo_cluster.py --once
+    ends when the first jobs have ended
 """
 
 import argparse

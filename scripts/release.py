@@ -1,9 +1,12 @@
 #!/usr/bin/env python
 """The checklist of a release. It publishes nothing.
 
-    scripts/release.py --check-only        the version, the changelog, the metadata and the work
-    tree; builds nothing scripts/release.py                     also builds the wheel and its SBOM
-    (CycloneDX) in dist/ scripts/release.py --push REGISTRY     also builds and pushes the images
+    scripts/release.py --check-only
+        checks the version, the changelog, the metadata and the work tree; builds nothing
+    scripts/release.py
+        also builds the wheel and its SBOM (CycloneDX) in dist/
+    scripts/release.py --push REGISTRY
+        also builds and pushes the images
 
 Prints each item with `ok` or with what is to be done, and exits with 1 until all are done.
 `dist/release.json` then has the names and checksums of the files, and the digests of the images.

@@ -2,9 +2,10 @@
 """Tries a configuration: starts its cluster, runs small jobs on TPU slices, stops the cluster, and
 prints a table of the phases.
 
-    .venv/bin/python scripts/smoke-test.py --config examples/eu-west4.yaml --local     simulated on
-    this machine .venv/bin/python scripts/smoke-test.py --config FILE [--tpu-type VARIANT] [--build
-    REGISTRY] [--clean-start]
+    .venv/bin/python scripts/smoke-test.py --config examples/eu-west4.yaml --local
+        simulated on this machine
+    .venv/bin/python scripts/smoke-test.py --config FILE [--tpu-type VARIANT]
+            [--build REGISTRY] [--clean-start]
 
 Without --local the cluster must not exist yet; an existing cluster is left alone. The exit code is
 0 if every phase has passed.

@@ -8,7 +8,7 @@ memory of past events.
    (`iris.autoscaling.availability`). If a quota, a failure or the maximum blocks a group, the gangs
    go to the next group. If a request is unanswered or the group has just grown, the gangs wait.
 3. Slices that have been idle for long enough, or that exceed the maximum, are deleted
-   (`iris.autoscaling.inventory`).
+   (`iris.autoscaling.idle_slices`).
 4. Every action has a reason, and so has every action that is needed but not possible
    (`iris.autoscaling.explain`). The plan says when this may change without an event.
 

@@ -445,7 +445,8 @@ class Attempt:
             lambda: sum(map(size_of, {self._dir, job_users.files_of(self._dir)}))
         )
         filled = error.fault == DISK_FAULT and 2 * size > free
-        others = prepare.has_attempts(self._dir.parent, besides=self._dir)
+        full = error.fault == DISK_FAULT and not filled
+        others = full and prepare.has_attempts(self._dir.parent, besides=self._dir)
         return outcomes.of_a_host_fault(self._evidence(), error, filled=filled, has_others=others)
 
     async def _prepare(self, listeners: prepare.Listeners) -> prepare.Built:

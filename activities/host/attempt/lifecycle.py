@@ -255,7 +255,7 @@ def step(
     """
     state = transition(TRANSITIONS, lifecycle.state, event, "an attempt")
     keeps_outcome = event is Event.CONTACT_LOST and lifecycle.exited  # rule 5
-    if keeps_outcome and state is State.DROPPING is not lifecycle.state:
+    if keeps_outcome and state is State.DROPPING and lifecycle.state is not State.DROPPING:
         state = State.KILLING
     after = replace(
         lifecycle,

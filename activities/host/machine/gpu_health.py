@@ -29,9 +29,8 @@ class GpuHealth:
     """The health of a host's GPUs during one incarnation.
 
     Args:
-        expected: the GPUs that the host had when its incarnation began; empty if there is nothing
-        to
-            check.
+        expected: the GPUs that the host had when its incarnation began; empty if there is
+            nothing to check.
         lasting: a fault that an earlier agent of the incarnation found in the kernel's log. Only a
             new incarnation ends it: the machine was restarted, or an operator has repaired the GPU
             and restarted the agent.

@@ -79,7 +79,6 @@ def _clean_here(name: str | None, *, really: bool, as_json: bool) -> None:
 def _clean_elsewhere(
     cluster: ClusterRef, *, with_controller: bool, really: bool, as_json: bool
 ) -> None:
-
     steps = Steps("looking for remains")
     controller = gcp_controller(cluster, "use its name instead: iris cluster cleanup NAME", steps)
     with steps:

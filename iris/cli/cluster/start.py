@@ -136,7 +136,7 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **chos
 
     \b
     iris cluster start --local -d                              one host
-    iris cluster start --local --tpu v5litepod-16 --slices 2   and two simulated TPU slices
+    iris cluster start --local --tpu v5litepod-16 --slices 2   one host, two simulated slices
     iris cluster start --local --config cluster.yaml           the cluster of the file, simulated
     iris cluster start --config cluster.yaml                   the cluster of the file
     iris cluster start --config cluster.yaml --dry-run         show the requests to the cloud

@@ -249,6 +249,7 @@ def _parsed_fields(user: str, options: JobOptions) -> dict[str, Any]:
         *_dependencies(user, options.get("after_any", ()), Condition.ANY),
         *_dependencies(user, options.get("after_fail", ()), Condition.FAIL),
     ]
+    grace = _duration(options.get("grace"), "grace")
     return {
         "constraints": tuple(
             parse_constraint(each) if isinstance(each, str) else each
@@ -258,7 +259,7 @@ def _parsed_fields(user: str, options: JobOptions) -> dict[str, Any]:
         "from_checkpoint": checkpoint_source(options.get("from_checkpoint")),
         "scheduling_timeout": _duration(options.get("scheduling_timeout"), "scheduling_timeout"),
         "timeout": _duration(options.get("timeout"), "timeout"),
-        "grace": _duration(options.get("grace"), "grace") or DEFAULT_GRACE,
+        "grace": DEFAULT_GRACE if grace is None else grace,
         "after": tuple(after),
     }
 

@@ -89,7 +89,7 @@ def _check_array(options: TaskOptions) -> None:
             array,
             f"tpu {tpu.device.variant}",
             f"a task of an array has one host, and such a slice has {tpu.hosts}; submit a job for"
-            " each value",
+            " each value, as with --batch",
         )
 
 

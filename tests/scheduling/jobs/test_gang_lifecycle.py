@@ -2,17 +2,25 @@
 
 The workflow of a gang does in each state what the line `next` shows. Commands:
 
-    gang [tasks=2] [timeout=60s] [failures=1] [preemptions=1]   a submitted gang wait 30s
-    time passes begin / unheld / ask         the workflow begins an attempt, goes on after a hold,
-    or sends its request refused TEXT / placed HOST … / unknown                      the answer of
-    the scheduler offered HOST … / explained TEXT / evicted TEXT              a signal of the
-    scheduler takes                        the workflow takes the offered hosts timeout
-    the scheduling timeout is over progress TASK STATE [TEXT]   a host's report, and what it does
+    gang [tasks=2] [timeout=60s] [failures=1] [preemptions=1]
+                                 a submitted gang
+    wait 30s                     time passes
+    begin / unheld / ask         the workflow begins an attempt, goes on after a hold, or sends its
+                                 request
+    refused TEXT / placed HOST … / unknown
+                                 the answer of the scheduler
+    offered HOST … / explained TEXT / evicted TEXT
+                                 a signal of the scheduler
+    takes                        the workflow takes the offered hosts
+    timeout                      the scheduling timeout is over
+    progress TASK STATE [TEXT]   a host's report, and what it does
     ended STATE [TEXT] | …       the outcome of each task; `ended evicted …`: an eviction ended them
-    hold TEXT / release / band BAND / sent                      the user's overrides, and that the
-    scheduler has them released                     the scheduler has the release cancel TEXT /
-    cancelled      the user cancels the workflow, and it interrupts what the workflow does next run
-    the workflow continues as new
+    hold TEXT / release / band BAND / sent
+                                 the user's overrides, and that the scheduler has them
+    released                     the scheduler has the release
+    cancel TEXT / cancelled      the user cancels the workflow, and it interrupts what the workflow
+                                 does
+    next run                     the workflow continues as new
 """
 
 from dataclasses import replace

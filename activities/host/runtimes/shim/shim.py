@@ -257,7 +257,9 @@ def _beside(name: str) -> Any:
     """Loads a module of this directory by its bare name. In an agent, the same module has another
     name.
     """
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    here = os.path.dirname(os.path.abspath(__file__))
+    if sys.path[0] != here:  # first, because an installed package may have the same name
+        sys.path.insert(0, here)
     return __import__(name)
 
 
