@@ -137,12 +137,12 @@ class Saver:
         #: The stored objects of uploaded files that no save contains yet.
         self._uploaded: dict[Found, SavedItem] = {}
         self._token, self._count = secrets.token_hex(6), 0
-        #: True if the store has no other objects of this attempt or an earlier one than those of
+        #: True if the store has no objects of this attempt, or of an earlier one, besides those of
         #: the last two saves.
         self._swept = False
         self._problem = ""
-        #: The most bytes that one try of the last save has read. A further try is progress only if
-        #: it reads more.
+        #: The most bytes that any try of the last save has read. The next try makes progress only
+        #: if it reads more.
         self.progress = 0
         self._reads, self._finishing = 0, False
         #: Follows the changes of the directory, from the call of `watch` to the end.

@@ -156,12 +156,12 @@ class LogShipper:
         #: The number of stored chunks.
         self.stored = 0
         self._buffer = bytearray()
-        #: The chunk to store next, which does not change after the first try.
+        #: The next chunk to store. It does not change after the first try to store it.
         self._chunk = b""
         #: For each file, the offset of the first byte after the chunk.
         self._chunk_upto: dict[Stream, int] = {}
         self._stored_at = float("-inf")
-        #: The time of the latest record.
+        #: The time of the latest log record, in milliseconds since 1970.
         self._at_ms = 0
         self._last: list[bytes] = []
         #: True if there is more to read now; False while the store is unreachable.

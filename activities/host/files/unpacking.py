@@ -40,8 +40,7 @@ class NoArchive(Exception):
 
 
 class Unsafe(Exception):
-    """The error if an archive has an entry that must not be unpacked. The message names the entry.
-    """
+    """The error if an entry of an archive is not safe to unpack. The message names the entry."""
 
 
 def unpack(archive: IO[bytes], into: Path, stop: threading.Event) -> None:

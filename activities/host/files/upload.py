@@ -61,10 +61,10 @@ class Delivery:
         self._gate = gate
         self._limit = limit
         self._outputs_stored = not prefix
-        #: The sentence about output files that are not stored; empty if all are stored, or are not
-        #: uploaded yet.
+        #: The sentence about output files that were not stored; empty if all were stored, or none
+        #: has been uploaded yet.
         self.left_out = ""
-        #: True if everything is in the store.
+        #: True if the log, the checkpoint and the outputs are in the store.
         self.complete = False
         self._hurried = asyncio.Event()
 

@@ -29,12 +29,12 @@ from typing import Any
 from iris.activities.host.runtimes.shim import shim, start_errors
 from iris.activities.host.runtimes.shim import user as shim_user
 
-#: The name of the command's host in error messages.
+#: What error messages call the host of the command.
 HERE = "the host of the task"
 
 
 class CommandProcess(shim.Process):
-    """Runs the command as `shim.Process` runs a program, but with this process's standard input,
+    """Runs a command as `shim.Process` runs a program, but with this process's standard input,
     output and error, and with a terminal if the agent requests one.
     """
 
