@@ -102,7 +102,7 @@ class DockerRuntime:
             engine.LABEL_KEY: task.key,
             engine.LABEL_DIRECTORY: str(directory),
         }
-        #: The image's id and environment, which `prepare` sets.
+        #: The id of the image, which `prepare` sets.
         self._image_id = ""
         #: The environment variables of the image, which `prepare` sets.
         self._image_env: dict[str, str] = {}
