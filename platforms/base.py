@@ -41,7 +41,7 @@ class Refused(PlatformError):
 
 
 class StockOut(Refused):
-    """The error if the zone has no such machines now. Another zone may have some."""
+    """The error if the zone has no machines of this kind now. Another zone may have some."""
 
     fault = SliceFault.STOCK_OUT
 

@@ -94,8 +94,8 @@ class Hint:
     """The facts that the platform remembers about a slice."""
 
     kind: ResourceKind
-    #: The name of the operation that creates it; empty: the slice was found, or the name is
-    #: unknown.
+    #: The name of the operation that creates the slice; empty if the slice was found, or the name
+    #: is unknown.
     operation: str = ""
     #: The time of the create call; None if there was no create call, or the slice has been seen
     #: since.

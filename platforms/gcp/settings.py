@@ -19,8 +19,8 @@ class GcpSettings(Frozen):
 
     project: str
     cluster: str
-    #: A random value from the first start of the cluster. It distinguishes its machines from those
-    #: of a cluster of the same name.
+    #: A random value from the first start of the cluster. It distinguishes the cluster's machines
+    #: from those of another cluster of the same name.
     uid: str
     label_prefix: str
     network: str
@@ -50,7 +50,7 @@ class GcpSettings(Frozen):
     #: The container image of the host agent.
     image: str = ""
     cache_dir: str = "/var/cache/iris"
-    #: The whole configuration, as YAML.
+    #: The whole configuration of the cluster, as YAML.
     config: str = ""
     #: The zones of the scale groups with TPUs. If the TPU API does not offer one of these zones,
     #: there may still be TPUs of the cluster in it.

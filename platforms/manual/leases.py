@@ -31,7 +31,7 @@ class Lease(Frozen):
     request: SliceRequest
     created_at: datetime
     public_key: str
-    #: The address of the machine in the configuration at the time of the lease.
+    #: The address of the machine in the configuration, at the time of the lease.
     address: str
 
 

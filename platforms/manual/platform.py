@@ -64,7 +64,7 @@ class Survey(NamedTuple):
 
     #: The slices on the machines that answered.
     slices: tuple[SliceObservation, ...]
-    #: The reasons why the other machines did not answer.
+    #: The machines that did not answer, and the reason for each.
     silent: dict[HostAccess, str]
 
 
