@@ -40,8 +40,8 @@ MOST_GONE = 5_000
 #: out. The value is for the default lease; a longer lease adds its difference to the default.
 LEFT_TO_HOSTS = timedelta(seconds=60)
 
-#: The first attempts of an activity fail as a whole if the service answers with a status in `AWAY`.
-#: This is their number. Later attempts treat such a status as an error of the one workflow.
+#: The number of first attempts of an activity that fail as a whole if the service answers with a
+#: status in `AWAY`. Later attempts treat this status as an error of the one workflow.
 PATIENT_ATTEMPTS = 3
 
 

@@ -36,8 +36,8 @@ class SealedSecrets:
     def __init__(self, client: Client, store: str) -> None:
         self._client = client
         self._store = store
-        #: The objects for which the last sweep found no job. Only two such sweeps prove that the
-        #: job is gone, because a job that continues as new is in no list for a moment.
+        #: The objects for which the last sweep found no job. The next sweep must confirm this,
+        #: because a job that continues as new is in no list for a moment.
         self._found_before: set[str] = set()
 
     @activity.defn

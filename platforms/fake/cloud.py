@@ -73,8 +73,8 @@ class FakeCloud:
         self.partial: dict[str, int] = {}
         #: The latest diagnostics of a slice's machines, by the name of a slice, group or zone.
         self.console: dict[str, str] = {}
-        #: The number of slices that a zone can hold, by zone and kind (see `kind_of`). A missing
-        #: entry means no limit.
+        #: The number of slices that a zone can hold, by zone and kind (see `kind_of`). A zone and
+        #: kind without an entry have no limit.
         self.capacity: dict[tuple[str, str], int] = {}
         #: The number of slices that the project may have, by region or group. Preempted and broken
         #: slices count until they are deleted.

@@ -64,8 +64,8 @@ _BUSY_REASONS = {
     "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
     "resourceInUseByAnotherResource",
 }
-#: The code with which Compute's operations report that a machine was preempted during its creation,
-#: or that options cannot be combined.
+#: The reason in an error of a Compute operation if a machine was preempted during its creation, or
+#: if options cannot be combined.
 _UNSUPPORTED = "UNSUPPORTED_OPERATION"
 #: The reasons in an error that say that the service is not enabled in the project. Such a project
 #: has no resources of the service.

@@ -25,7 +25,8 @@ from itertools import count
 
 from iris.platforms.base import RateLimited
 
-#: The most calls at once are as many as the rate allows in this many seconds.
+#: The size of the largest burst, in seconds: as many calls as the rate allows in this time may be
+#: made at once.
 BURST = 10.0
 #: The longest time that a call waits for its turn, in seconds. After this time the call fails with
 #: `RateLimited`.

@@ -44,7 +44,7 @@ MAX_DELAY = timedelta(minutes=1)
 MAX_STARTS, STARTS_COUNT = 3, timedelta(minutes=2)
 #: The number of characters from the end of an agent's output that a reason shows.
 SHOWN = 300
-#: The time for which a machine that refused a slice gets no other slice.
+#: The time for which a machine on which a slice could not start gets no other slice.
 AVOIDED = timedelta(minutes=5)
 
 

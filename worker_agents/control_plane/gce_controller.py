@@ -45,7 +45,7 @@ _ATTRIBUTE = f"instance/attributes/{CONFIG_KEY}"
 
 
 class HostedOptions(Frozen):
-    """The options of a control plane on a machine of its own."""
+    """The options of a control plane that has a machine of its own."""
 
     #: The configuration file. The configuration in the machine's metadata takes precedence.
     config: Path

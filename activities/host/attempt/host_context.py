@@ -78,8 +78,8 @@ class HostContext:
     faults: Sequence[Fault] = FAULTS
     #: The few variables that every program gets from the host itself.
     base_env: Mapping[str, str] = field(default_factory=lambda: base_env(without_environment))
-    #: The variables by which a client on this machine finds the cluster: the cluster's address, and
-    #: the state directory if the cluster is in it.
+    #: The variables that tell a client on this machine where the cluster is: the cluster's address,
+    #: and the state directory that contains the cluster, if there is one.
     contact_env: Mapping[str, str] = field(default_factory=dict)
     #: The accelerators of the real machine. A simulated host may offer others.
     accelerators: Accelerators = field(default_factory=Accelerators)

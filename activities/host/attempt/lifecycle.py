@@ -73,7 +73,8 @@ class State(StrEnum):
     ENDED = "ENDED"
     #: The outcome is being reported.
     REPORTING = "REPORTING"
-    #: The server has the outcome or does not want it. The host may still upload logs and outputs.
+    #: The server has the outcome or does not want it. Some logs and outputs may remain to be
+    #: uploaded.
     SETTLED = "SETTLED"
 
 
@@ -90,8 +91,8 @@ class Event(StrEnum):
     CANCEL = "CANCEL"
     #: The attempt ran longer than its timeout.
     TIMEOUT = "TIMEOUT"
-    #: The attempt used more of its host's disk than it may. Its program gets no grace, in which it
-    #: could use even more.
+    #: The attempt used more of its host's disk than it may. Its program gets no grace period,
+    #: because it could use even more space in that time.
     DISK_LIMIT = "DISK_LIMIT"
     #: The host stops, so the program has to end.
     PREEMPT = "PREEMPT"

@@ -44,7 +44,7 @@ CANCEL_TIMEOUT = timedelta(seconds=5)
 
 
 class Tasks:
-    """The attempts in one incarnation of a host."""
+    """Runs the attempts in one incarnation of a host."""
 
     def __init__(self, context: HostContext) -> None:
         self._context = context

@@ -138,7 +138,7 @@ def _no_manager() -> SecretManager:
 
 @dataclass(frozen=True)
 class HostSecrets:
-    """The secrets that jobs may use on this host."""
+    """Reads the secrets that jobs may use on this host."""
 
     #: The patterns that the configuration has for the allowed sources of secrets, as in
     #: `iris.model.job.secrets.why_not`.

@@ -57,7 +57,7 @@ _WAITING = "another task of this host makes the same environment: waiting for it
 
 @dataclass(frozen=True)
 class ProgramFiles:
-    """The files of a program, on which its environment may depend."""
+    """The files of a program. The program's environment may depend on them."""
 
     #: The directory in which the program starts.
     workdir: Path

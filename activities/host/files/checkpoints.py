@@ -63,7 +63,7 @@ RECORD = "checkpoint.json"
 _LOOKS = 5
 #: The most paths that one line of the log names.
 _NAMED = 3
-#: The most files that are kept open to find out whether the program replaces them.
+#: The most files that are kept open, to find out whether the program replaces them.
 _HELD = 64
 
 
@@ -132,7 +132,7 @@ class Saver:
         self._last: Save | None = None
         #: The save before the last one; None if it is not of this attempt.
         self._before: Save | None = None
-        #: The inodes and the open files of versions that the program has just written, by path.
+        #: The inode and the open file of each version that the program has just written, by path.
         self._held: dict[str, tuple[int, BinaryIO]] = {}
         #: The stored objects of uploaded files that no save contains yet.
         self._uploaded: dict[Found, SavedItem] = {}

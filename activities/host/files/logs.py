@@ -73,7 +73,7 @@ class _Position(BaseModel):
 
 
 class _Tail:
-    """The unread part of one growing file."""
+    """Reads the new part of one growing file."""
 
     def __init__(self, path: Path, stream: Stream) -> None:
         self._path = path

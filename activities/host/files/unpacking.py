@@ -133,8 +133,8 @@ class _Directory:
 
     def __init__(self, path: Path) -> None:
         self._root = os.open(path, _DIRECTORY)
-        #: The path and the descriptor of the last entry's directory. The next entry is often in the
-        #: same directory.
+        #: The path and the descriptor of the last entry's directory. They are kept because the next
+        #: entry is often in the same directory.
         self._last: tuple[list[str], int] = ([], os.dup(self._root))
 
     def __enter__(self) -> Self:

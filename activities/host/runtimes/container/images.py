@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from docker.models.images import Image
 
 #: A function that returns a new access token of the machine's own Google service account, or None
-#: if the machine has no such account. It blocks for seconds.
+#: if the machine has no such account. The function blocks for seconds.
 Token = Callable[[], str | None]
 
 #: The name of the fault if an image could not be fetched, as in `iris.model.host.faults`.

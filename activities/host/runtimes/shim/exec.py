@@ -42,7 +42,8 @@ class CommandProcess(shim.Process):
         super().__init__(order)
         self._tty: bool = order["tty"]
         self._joins: list[str] = order["cgroups"]
-        #: The cgroups to sweep at the end: none, because the program runs in them.
+        #: The cgroups whose processes are killed at the end. There are none, because the task's
+        #: program runs in the same cgroups.
         self._cgroups = []
 
     def start(self) -> tuple[str, int] | None:
