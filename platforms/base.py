@@ -15,12 +15,12 @@ from iris.model.slice.provisioning import (
     SliceRequest,
 )
 
-#: The maximum size in bytes of what `Platform.last_output` returns: about twenty console lines.
+#: The most bytes that `Platform.last_output` returns: about twenty console lines.
 MAX_OUTPUT_BYTES = 2_000
 
 
 class PlatformError(IrisError):
-    """The platform did not do what a call asked for.
+    """The error if a platform did not do what a call requested.
 
     PlatformError
     ├── Refused            the platform refused, and keeps refusing for a while
@@ -33,19 +33,21 @@ class PlatformError(IrisError):
 
 
 class Refused(PlatformError):
-    """The platform refused the request, and keeps refusing it for a while. It created nothing."""
+    """The error if the platform refused the request and will keep refusing it for a while. The
+    platform created nothing.
+    """
 
     fault = SliceFault.PLATFORM
 
 
 class StockOut(Refused):
-    """The zone has no such machines now. Another zone may have some."""
+    """The error if the zone has no machines of this kind now. Another zone may have some."""
 
     fault = SliceFault.STOCK_OUT
 
 
 class QuotaExceeded(Refused):
-    """The project may not have more such machines.
+    """The error if the project may not have more machines of this kind.
 
     Args:
         scope: the zone or region in which the quota counts, or `ANYWHERE`; empty if it is not
@@ -60,27 +62,27 @@ class QuotaExceeded(Refused):
 
 
 class BadConfig(Refused):
-    """The platform does not understand the request, or does not allow it. The request fails until a
-    person changes something.
+    """The error if the platform does not understand the request, or does not allow it. The request
+    fails until a person changes something.
     """
 
     fault = SliceFault.BAD_CONFIG
 
 
 class RateLimited(PlatformError):
-    """The platform received too many calls and did nothing. The caller may repeat the call
-    later.
+    """The error if the platform received too many calls and did nothing. The caller may repeat the
+    call later.
     """
 
 
 class Unavailable(PlatformError):
-    """The platform gave no answer, or an inconclusive one. The call may have taken effect: the
-    caller has to check.
+    """The error if the platform gave no answer, or an inconclusive one. The call may have taken
+    effect, so the caller has to check.
     """
 
 
 class SliceOps(Protocol):
-    """The calls that list and delete slices. They cannot start anything."""
+    """The platform's calls that list and delete slices. They cannot create machines."""
 
     async def list_slices(self) -> FleetListing:
         """Returns all slices with this cluster's label, except slices that a person marked as
@@ -102,7 +104,7 @@ class SliceOps(Protocol):
 
 
 class Platform(SliceOps, Protocol):
-    """The full contract of a platform."""
+    """All calls that a platform must implement. They list, delete, create and describe slices."""
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:
         """Requests the slice, or finds it if an earlier call requested it. Returns as soon as the

@@ -39,30 +39,30 @@ from iris.platforms.base import BadConfig, Unavailable
 
 #: The address of every host of a local cluster.
 LOCAL_ADDRESS = "127.0.0.1"
-#: The most hosts of a local cluster. Each host takes 20 to 60 MB of memory.
+#: The most hosts that a local cluster may have. Each host needs 20 to 60 MB of memory.
 MAX_LOCAL_HOSTS = 500
 
 REQUEST = "request.json"
 KEY = "slice.key"
 MACHINES = "machines.json"
 DELETE = "delete"
-#: The name prefix of a directory that is being written.
+#: The beginning of the name of a directory that is being written.
 UNFINISHED = ".new-"
 
 
 class Unreadable(Exception):
-    """The slice's directory has missing or invalid content."""
+    """The error if a file in a slice's directory is missing or has invalid content."""
 
 
 class MachineReport(Frozen):
-    """The supervisor's report on a slice."""
+    """The report of the supervisor about the machines of a slice."""
 
     state: MachineState
 
 
 class LocalPlatform:
-    """Manages the slices of one cluster on this machine. All objects with the same directory are
-    the same platform.
+    """Manages the slices of one cluster on this machine. All objects with the same directory manage
+    the same slices.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -22,12 +22,13 @@ from iris.platforms.base import Platform, PlatformError, SliceOps, Unavailable
 
 logger = logging.getLogger(__name__)
 
-#: The time limit for the list of one part, less than the control plane's limit for the whole list.
+#: The time limit for the list of slices of one platform. It is shorter than the control plane's
+#: limit for the whole list.
 PART_LIMIT = timedelta(seconds=9)
 
 
 class MixedPlatform:
-    """Joins a cloud and machines that exist already.
+    """Joins two platforms: a cloud, and machines that exist already.
 
     Args:
         machine_zones: the zones of the machines' scale groups.

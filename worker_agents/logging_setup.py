@@ -9,16 +9,16 @@ about that job.
 import logging
 from contextvars import ContextVar
 
-#: The host for which the code runs, in a process that serves several hosts; empty in others.
+#: The host for which the code runs, if the process serves several hosts; empty in other processes.
 host_of_context: ContextVar[str] = ContextVar("host_of_context", default="")
-#: The fields of a record, in the order in which they are shown. A record has any of them.
+#: The fields that a log record may have, in the order in which they are shown.
 FIELDS = ("job", "attempt", "host", "slice")
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class FieldsFormatter(logging.Formatter):
-    """Formats a record and appends ` job=… attempt=… host=… slice=…`, as far as the record has
-    these fields.
+    """Formats a log record and appends ` job=… attempt=… host=… slice=…`. A field that the record
+    does not have is left out.
     """
 
     def __init__(self) -> None:

@@ -19,12 +19,14 @@ logger = logging.getLogger(__name__)
 
 
 class Ancestors:
-    """Finds how the ancestors of jobs have ended. Asks the service once for each ancestor."""
+    """Finds out whether the ancestors of jobs ended without success. Asks the service only once
+    about each ancestor.
+    """
 
     def __init__(self, client: Client, cluster: str) -> None:
         self._client = client
         self._cluster = cluster
-        #: The results of `unsuccessful`, by the job and its run.
+        #: The known results of `unsuccessful`, by (job, run id).
         self._known: dict[tuple[str, str], str] = {}
 
     async def unsuccessful(self, parent: Parent) -> str:

@@ -20,8 +20,8 @@ from iris.model.job.arrays import part_workflow
 
 logger = logging.getLogger(__name__)
 
-#: The pause before a workflow is described or signalled again. A thousand tasks need seconds to
-#: end, and their programs up to minutes.
+#: The pause before a workflow is described or signalled again. The end of a thousand tasks takes
+#: seconds, and the end of their programs can take minutes.
 AGAIN = timedelta(seconds=2)
 
 

@@ -10,8 +10,8 @@ from iris.autoscaling.missing_hosts import MissingHost
 from iris.model import names
 from iris.model.slice.status import SliceState, SliceStatus
 
-#: The most slices that one check queries. Later checks query the others, when these are in the
-#: ledger again.
+#: The most slices that one check queries. A later check queries the other slices, once the first
+#: ones are in the ledger again.
 SLICES = 32
 #: The most hosts that one check returns.
 HOSTS = 64

@@ -33,20 +33,22 @@ from iris.model.rules import Rules
 logger = logging.getLogger(__name__)
 
 PAGE = 2_000
-#: The most keys of ended owners that one check returns.
+#: The most keys that one check of ended owners returns.
 MOST_GONE = 5_000
-#: How long the placements of a terminated job are left to its hosts, which report when nothing of
-#: it runs any more. By then each host has reported, or its lease has run out. The value is for the
-#: default lease; with a longer lease it is longer by the difference.
+#: How long the scheduler keeps the placements of a terminated job, because the hosts report when no
+#: program of the job runs any more. After this time, each host has reported, or its lease has run
+#: out. The value is for the default lease; a longer lease adds its difference to the default.
 LEFT_TO_HOSTS = timedelta(seconds=60)
 
-#: The number of attempts of an activity that fail if the service is `AWAY`. Later attempts treat
-#: such an answer as an error about the one workflow.
+#: The number of first attempts of an activity that fail as a whole if the service answers with a
+#: status in `AWAY`. Later attempts treat this status as an error of the one workflow.
 PATIENT_ATTEMPTS = 3
 
 
 class Notifier:
-    """Activities between the scheduler and the owners of its placements and requests."""
+    """Activities that carry messages between the scheduler and the owners of placements and
+    requests.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -42,15 +42,15 @@ from iris.platforms.base import PlatformError, SliceOps
 logger = logging.getLogger(__name__)
 
 PAGE = 1_000
-#: How many seconds the platform may take to list its machines. After that, their state is unknown
-#: in this observation, which still has the silent hosts.
+#: How many seconds the platform may take to list its machines. After that, the observation has the
+#: silent hosts, but not the state of the machines.
 LIST_PATIENCE = 10
-#: How many seconds the comparison of slices and ledger may take.
+#: How many seconds the comparison of the slices with the scheduler's ledger may take.
 LEDGER_PATIENCE = 5
 
 
 class FleetObserver:
-    """Activities that observe the fleet. They change nothing.
+    """Activities that observe the machines and hosts of a cluster. They change nothing.
 
     The time in an agent's report is that of the host's clock, which may be wrong by any amount. So
     a report counts as new if it differs from the last one, and its age is measured here. The host's
@@ -61,28 +61,31 @@ class FleetObserver:
     def __init__(self, client: Client, platform: SliceOps | None = None) -> None:
         self._client = client
         self._platform = platform
-        #: The last reported observation of each slice's machines, and the number of that report.
+        #: The last reported observation of each slice's machines, by slice id.
         self._reported: dict[str, SliceObservation] = {}
+        #: The number of the last report.
         self._number = 0
         #: The last report of each agent's process, by the process's key.
         self._seen: dict[str, _Report] = {}
-        #: When the reports were last read; None if never. This and the other times are of this
-        #: process's monotonic clock.
+        #: When the reports were last read, on the monotonic clock of this process; None if never.
         self._observed_at: float | None = None
-        #: Whether the reports of this cluster's control plane arrive. Then reports of agents
-        #: arrive, too, if the agents send them.
+        #: True if the service delivers the reports of this cluster's control plane. Then it also
+        #: delivers the reports of agents that send reports.
         self._reports_arrive = False
-        #: Whether the service can ping.
+        #: True if the service can ping hosts.
         self._can_ping = True
-        #: When each host last answered a ping or began a poll, by (host, incarnation).
+        #: When each host last answered a ping or began a poll, on this process's monotonic clock,
+        #: by (host, incarnation).
         self._answered: dict[tuple[str, str], float] = {}
-        #: The number of silent hosts, if they do not count as lost because they are too many.
+        #: The number of silent hosts that do not count as lost, because no other host answers
+        #: either.
         self._held = 0
-        #: When no other host answered last; None if others answer.
+        #: The last time at which some hosts were silent and no other host answered; None if other
+        #: hosts answer.
         self._held_at: float | None = None
-        #: When an agent that should report was first absent from the server's list. A new agent,
-        #: and every agent after a restart of the server, is absent for ten seconds. That is no
-        #: silence.
+        #: When an agent that should report was first missing in the server's list, by (host,
+        #: incarnation). A new agent is missing for ten seconds, and so is every agent after a
+        #: restart of the server. Such an agent does not count as silent.
         self._missed: dict[tuple[str, str], float] = {}
         #: The agents that reported within `SILENCE` when the reports were last read.
         self._reporting: set[tuple[str, str]] = set()
@@ -358,11 +361,11 @@ class FleetObserver:
 
 
 class _Report(NamedTuple):
-    """The times of an agent's report."""
+    """The times at which an agent's report was sent and received."""
 
-    #: By the host's clock.
+    #: The time of sending, by the host's clock.
     sent: float
-    #: By this process's monotonic clock.
+    #: The time of receipt, by this process's monotonic clock.
     received: float
 
 

@@ -40,13 +40,13 @@ MAX_BATCH = 500
 MAX_PAUSE = 0.1
 #: The pause between two tries while the scheduler or the server is away, in seconds.
 RETRY_EVERY = 0.5
-#: The server's answers to a request with wrong content. FAILED_PRECONDITION is missing here: it
-#: means that the scheduler's workflow task failed, so the same request may succeed later.
+#: The server's status codes for a request with wrong content. FAILED_PRECONDITION is not one of
+#: them: it means that the scheduler's workflow task failed, so the same request may succeed later.
 REJECTIONS = (RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.OUT_OF_RANGE)
 
 
 class _Entry(NamedTuple):
-    """A message, and the future that receives its answer."""
+    """A message that waits to be sent, and the future that receives its answer."""
 
     message: Message
     #: The size of the message in bytes.

@@ -21,7 +21,7 @@ from iris.model import names
 
 #: The most task queues that one observation reads. Later observations read the others.
 MAX_READ = 1_000
-#: The number of task queues that are read at once. Temporal allows 2,400 requests a second in a
+#: The most task queues that are read at the same time. Temporal allows 2,400 requests a second in a
 #: namespace by default.
 AT_ONCE = 50
 

@@ -27,8 +27,8 @@ from iris.model.job.demand_limits import MESSAGE_BYTES, size_of
 from iris.model.slice.status import SliceState, SliceStatus
 from iris.scheduling.ledger.recovery import GangReport, RecoveryCursor, RecoveryPage
 
-#: The server's answers while it is away or refuses every request. They say nothing about a single
-#: workflow, so no workflow is skipped because of them.
+#: The server's status codes while it is away or refuses every request. No workflow is skipped
+#: because of one of them, because they are not about a single workflow.
 OUTAGES = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.RESOURCE_EXHAUSTED,
@@ -40,13 +40,13 @@ OUTAGES = (
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-#: The number of queries at the same time.
+#: The most queries that run at the same time.
 AT_ONCE = 32
 #: The most workflows that one activity queries. `PAGE_BYTES` may allow fewer.
 PAGE = 1_000
-#: The most bytes of one result. The answers of a thousand usual gangs take half of it.
+#: The most bytes of one result. The answers of a thousand ordinary gangs need half of them.
 PAGE_BYTES = MESSAGE_BYTES
-#: The states in which the scheduler has the hosts of a slice.
+#: The states of a slice in which the scheduler knows the slice's hosts.
 SERVING = (SliceState.READY, SliceState.DRAINING)
 
 

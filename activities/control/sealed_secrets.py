@@ -21,12 +21,13 @@ from iris.storage.object_store import Store
 
 logger = logging.getLogger(__name__)
 
-#: The sweep ignores objects that are younger: their job may still be being submitted.
+#: The sweep does not delete objects that are younger than this, because the submission of their job
+#: may not have ended yet.
 YOUNG = timedelta(minutes=10)
 
 
 class SealedSecrets:
-    """The sealed values in the store of a cluster.
+    """Deletes the sealed values in a cluster's store that no job needs any more.
 
     Args:
         store: the address of the store; empty if the cluster has none.
@@ -35,8 +36,8 @@ class SealedSecrets:
     def __init__(self, client: Client, store: str) -> None:
         self._client = client
         self._store = store
-        #: The objects without a job in the last sweep. One sweep is not enough, because a job that
-        #: continues as new is in no list for a moment.
+        #: The objects for which the last sweep found no job. The next sweep must confirm this,
+        #: because a job that continues as new is in no list for a moment.
         self._found_before: set[str] = set()
 
     @activity.defn

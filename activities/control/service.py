@@ -3,11 +3,11 @@
 from temporalio.client import WorkflowExecutionDescription
 from temporalio.service import RPCStatusCode
 
-#: The number of calls at the same time. It hides the round trips, and is far below the service's
-#: limits.
+#: The most calls that run at the same time. So many calls hide the round-trip time, and are far
+#: below the service's limits.
 AT_ONCE = 32
-#: The server's answers to any request while it is away or busy. Other errors are about the one
-#: workflow of the request.
+#: The server's status codes for any request while it is away or busy. All other codes are about the
+#: one workflow of the request.
 AWAY = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.RESOURCE_EXHAUSTED,

@@ -12,8 +12,8 @@ logger = logging.getLogger(__name__)
 
 
 class Slices:
-    """Activities that call a platform. Each may be repeated: the slice's id is the name of its
-    machines.
+    """Activities that call a platform. Each call may be repeated, because the machines of a slice
+    have the slice's id as their name.
     """
 
     def __init__(self, platform: Platform) -> None:

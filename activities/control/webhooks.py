@@ -18,9 +18,9 @@ from iris.messages.notification import Notification
 from iris.model.errors import InvalidValue
 from iris.model.job.notifications import parse_webhook, refusal, shown_webhook
 
-#: The longest call, in seconds. The time limit of the activity is longer.
+#: The time limit of one call, in seconds. The time limit of the activity is longer.
 TIMEOUT = 15.0
-#: The most bytes that are read of an answer: its status line and headers.
+#: The most bytes of an answer that are read: its status line and headers.
 HEAD_BYTES = 16_384
 #: The HTTP statuses after which the same call may be accepted later: a timeout, a conflict with
 #: another call, and too many calls.

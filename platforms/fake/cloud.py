@@ -20,16 +20,16 @@ T = TypeVar("T")
 Clock = Callable[[], Awaitable[datetime]]
 
 ZERO = timedelta(0)
-#: A delay that never ends; timedelta.max would overflow.
+#: A delay that never ends. `timedelta.max` would overflow.
 FOREVER = timedelta(days=36_500)
 MINUTE = timedelta(minutes=1)
 
-#: States in which machines run or are being created.
+#: The states in which machines run or are being created.
 LIVING = frozenset({MachineState.CREATING, MachineState.ACTIVE, MachineState.REPAIRING})
 
 
 class SettableClock:
-    """A clock that moves only when a test moves it."""
+    """A clock whose time changes only when a test sets it."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now
@@ -43,7 +43,7 @@ class SettableClock:
 
 
 class Verb(StrEnum):
-    """The calls of a platform."""
+    """The names of a platform's calls."""
 
     CREATE = "create_slice"
     DESCRIBE = "describe_slice"
@@ -52,8 +52,8 @@ class Verb(StrEnum):
 
 
 class FakeCloud:
-    """The state of the cloud, for all clusters in it. A test may set the public attributes at any
-    time.
+    """The state of a simulated cloud, for all clusters in it. A test may set the public attributes
+    at any time.
 
     In a table keyed by name, a name is a slice id, a group or a zone. The first of these with an
     entry applies.
@@ -61,34 +61,36 @@ class FakeCloud:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: The time from an accepted create until the machines exist, and exceptions by name.
+        #: The time from an accepted create until the machines exist.
         self.boot_delay = ZERO
+        #: Other values of `boot_delay`, by the name of a slice, group or zone.
         self.boot_delays: dict[str, timedelta] = {}
-        #: The time from an accepted delete until nothing is left, and exceptions by name.
+        #: The time from an accepted delete until nothing is left.
         self.delete_delay = ZERO
+        #: Other values of `delete_delay`, by the name of a slice, group or zone.
         self.delete_delays: dict[str, timedelta] = {}
-        #: By name: how many of a slice's machines start at most.
+        #: The most machines of a slice that start, by the name of a slice, group or zone.
         self.partial: dict[str, int] = {}
-        #: By name: the latest diagnostics of a slice's machines.
+        #: The latest diagnostics of a slice's machines, by the name of a slice, group or zone.
         self.console: dict[str, str] = {}
-        #: The number of slices that a zone can hold, by zone and kind (see `kind_of`). A missing
-        #: entry means no limit.
+        #: The number of slices that a zone can hold, by zone and kind (see `kind_of`). A zone and
+        #: kind without an entry have no limit.
         self.capacity: dict[tuple[str, str], int] = {}
         #: The number of slices that the project may have, by region or group. Preempted and broken
-        #: slices count until deleted.
+        #: slices count until they are deleted.
         self.quota: dict[str, int] = {}
         self.shortages: list[Shortage] = []
-        #: The number of calls that all clusters together may make per minute; None: no limit.
+        #: The number of calls that all clusters together may make per minute; None for no limit.
         self.calls_per_minute: int | None = None
-        #: Zones that do not answer, with the reason.
+        #: The reasons why zones do not answer, by zone.
         self.unreachable: dict[str, str] = {}
-        #: The time until a new slice appears in lists.
+        #: The time until a new slice appears in lists of slices.
         self.list_lag = ZERO
 
         #: The machines in the cloud, by slice id.
         self.machines: dict[str, FakeMachines] = {}
         self.audit: list[AuditEvent] = []
-        #: By group: the highest number of slices that ran or were being created at the same time.
+        #: The highest number of slices that ran or were being created at the same time, by group.
         self.most_alive: Counter[str] = Counter()
         self._calls: deque[datetime] = deque()
         self._failures: dict[Verb, deque[PlatformError]] = {verb: deque() for verb in Verb}

@@ -10,7 +10,7 @@ from iris.model.frozen import Frozen
 from iris.model.slice.keys import derived_key, public_key
 from iris.model.slice.provisioning import MachineState, SliceObservation, SliceRequest
 
-#: The private keys of slices are derived from it.
+#: The simulated cloud derives the private keys of slices from this value.
 SECRET = b"of the simulated cloud"
 
 
@@ -26,14 +26,14 @@ class EventKind(StrEnum):
 
 
 class AuditEvent(Frozen):
-    """An entry of the audit log."""
+    """An entry of the simulated cloud's audit log."""
 
     at: datetime
     what: EventKind
     slice_id: str
     group: str = ""
     zone: str = ""
-    #: Why the event happened, or why a create failed.
+    #: The reason for the event, or the reason why a create failed.
     reason: str = ""
 
 
@@ -43,7 +43,7 @@ class Shortage(Frozen):
     zone: str
     since: datetime
     until: datetime
-    #: The kind of machines that is missing, as `kind_of` returns it; empty: all kinds.
+    #: The kind of machines without capacity, as `kind_of` returns it; empty for all kinds.
     kind: str = ""
 
 
@@ -55,13 +55,14 @@ class FakeMachines:
     created_at: datetime
     active_at: datetime
     listed_at: datetime
-    #: How many machines start: those with the lowest worker ids. The others never start.
+    #: The number of machines that start: those with the lowest worker ids. The other machines of
+    #: the slice never start.
     hosts: int
-    #: A person has marked the slice as manual.
+    #: True if a person has marked the slice as manual.
     manual: bool = False
-    #: The cloud is repairing one of the machines.
+    #: True if the cloud is repairing one of the machines.
     in_repair: bool = False
-    #: PREEMPTED or FAILED, once the machines have ended.
+    #: PREEMPTED or FAILED, if the machines have ended; None while they have not.
     end: MachineState | None = None
     reason: str = ""
     gone_at: datetime | None = None

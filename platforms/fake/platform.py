@@ -15,8 +15,8 @@ from iris.platforms.fake.machines import FakeMachines
 
 
 class CloudAccount:
-    """The view of one cluster on the cloud. Slices of other clusters, of no cluster or marked as
-    manual are invisible.
+    """One cluster's access to the simulated cloud. It cannot see slices of other clusters, slices
+    of no cluster, and slices that are marked as manual.
     """
 
     def __init__(self, cloud: FakeCloud, cluster: str) -> None:
@@ -100,8 +100,8 @@ class CloudAccount:
 
 
 class FakePlatform(FakeCloud, CloudAccount):
-    """A cloud together with the account of one cluster. `CloudAccount(fake, "other")` gives the
-    account of another cluster.
+    """A simulated cloud together with the account of one cluster. `CloudAccount(fake, "other")`
+    gives the account of another cluster.
     """
 
     def __init__(self, clock: Clock, cluster: str = "local") -> None:

@@ -25,23 +25,23 @@ from iris.platforms.gcp.settings import GcpSettings
 T = TypeVar("T")
 
 #: The deadline of one call, in seconds. `Platform.create_slice` waits for its turn, makes the
-#: create call and reads the result. All of that has to fit into the 60 s that the workflows allow
+#: create call and reads the result. The sum has to be less than the 60 s that the workflows allow
 #: for a platform call (`PLATFORM_CALL`).
 DEADLINE = 15.0
-#: The maximum number of calls in flight.
+#: The most calls that run at the same time.
 THREADS = 32
-#: Prefixes of an endpoint without encryption and credentials.
+#: The beginnings of the URLs of endpoints that use neither encryption nor credentials.
 _PLAIN = ("http://", "grpc://")
 
 
 @dataclass(frozen=True)
 class Clients:
-    """The clients of both APIs."""
+    """The clients of the TPU API and of the Compute API."""
 
     tpu: tpu_v2.TpuClient
     instances: compute_v1.InstancesClient
-    #: Compute's own futures always call Google's public address and ignore the endpoint, so
-    #: operations have a client here.
+    #: The client for operations of Compute. Compute's own futures always call Google's public
+    #: address, so they cannot be used with another endpoint.
     operations: compute_v1.ZoneOperationsClient
 
 

@@ -16,17 +16,17 @@ from iris.platforms.gcp.observe import CreateOperation, ObservedResource, observ
 from iris.platforms.gcp.rate_limiter import Urgency
 from iris.platforms.gcp.requests import CreateRequest, zone_of
 
-#: The maximum number of items per page in Compute.
+#: The most items per page of an answer of Compute.
 PAGE = 500
-#: The maximum number of pages of operations. A page may be empty although others follow.
+#: The most pages of operations that are read. A page may be empty although other pages follow.
 MOST_PAGES = 5
-#: The bytes read from the end of a console; Google keeps a million. The system prints much between
-#: the startup script's lines.
+#: The number of bytes that are read from the end of a console; Google keeps a million. The system
+#: prints much text between the startup script's lines.
 CONSOLE_END = 32 * 1024
 
 
 class Instances:
-    """The calls on virtual machines. Each is a slice of one host."""
+    """The calls that manage virtual machines. Each virtual machine is a slice of one host."""
 
     def __init__(self, calls: Calls, project: str) -> None:
         self._calls = calls

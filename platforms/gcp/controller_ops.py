@@ -36,44 +36,46 @@ from iris.retrying import poll, retry
 
 T = TypeVar("T")
 
-#: The longest time for which a call is retried that is refused temporarily or gets no answer.
+#: The longest time for which a call is retried, if Google refuses it temporarily or does not answer
+#: it.
 OPERATION_TIMEOUT = timedelta(minutes=2)
-#: The longest wait for an operation. Creating a machine takes about a minute, deleting one about
-#: two.
+#: The longest wait for the end of an operation. The creation of a machine takes about a minute, and
+#: its deletion about two.
 OPERATION = timedelta(minutes=10)
-#: The time between two polls of an operation, and the longest time between two tries of a call, in
-#: seconds.
+#: The time between two polls of an operation, in seconds.
 POLL_INTERVAL_S = 1.0
+#: The longest time between two tries of a call, in seconds.
 MAX_PAUSE = 15.0
-#: The maximum of a random time that is added to the delay between two tries, in seconds.
+#: The longest random time that is added to the delay between two tries, in seconds.
 JITTER = 0.5
 
 LOGIN = "gcloud auth application-default login"
 RUNNING = "RUNNING"
-#: The states of a machine that was stopped. Its disk still exists.
+#: Google's states of a machine that was stopped. Its disk still exists.
 _OFF = {"TERMINATED", "STOPPED"}
 _SUSPENDED = {"SUSPENDED"}
 
 
 class SeenMachine(Frozen):
-    """A control plane's machine, as Google reports it."""
+    """The state of the machine of a control plane, as Google reports it."""
 
     name: str
     zone: str
     #: Google's status, such as RUNNING.
     status: str
-    #: The hash of its definition, as created or as last rebuilt; see `labels.BUILD_KEY`.
+    #: The hash of the machine's definition at its creation or its last rebuild; see
+    #: `labels.BUILD_KEY`.
     build: str = ""
-    #: The address inside its network.
+    #: The address of the machine inside its network.
     address: str = ""
-    #: The configuration that it boots with; see `labels.CONFIG_KEY`.
+    #: The configuration with which the machine boots; see `labels.CONFIG_KEY`.
     config: str = ""
-    #: The settings that it keeps from its creation on; see `controller_vm.made_with`.
+    #: The settings that cannot change after the machine's creation; see `controller_vm.made_with`.
     made_with: dict[str, str] = Field(default_factory=dict)
 
 
 class ControllerMachine:
-    """Operates the machine of one cluster's control plane.
+    """Operates the machine of one cluster's control plane in Google Cloud.
 
     Args:
         zone: the zone in which it is created; it is found in other zones, too.

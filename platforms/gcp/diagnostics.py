@@ -9,12 +9,12 @@ from google.cloud import tpu_v2
 
 from iris.platforms.base import MAX_OUTPUT_BYTES
 
-#: The prefix of the startup script's lines. The console puts the time and the program's name before
-#: it.
+#: The text at the beginning of the startup script's lines. The console puts the time and the
+#: program's name before it.
 MARK = "[iris-init]"
-#: The prefix of the line with which a failed startup script ends.
+#: The beginning of the line that a startup script writes when it fails.
 FAILED = f"{MARK} FAILED"
-#: The maximum length of one line, in characters.
+#: The maximum length of one line in the diagnostics, in characters.
 LONGEST_LINE = 400
 
 _HEALTH = tpu_v2.Node.Health

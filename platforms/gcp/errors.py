@@ -37,8 +37,8 @@ from iris.platforms.base import (
     Unavailable,
 )
 
-#: The exceptions of a call: errors of the API, the credentials, and the connection (`requests`
-#: raises subclasses of OSError).
+#: The exceptions that a call can raise: errors of the API, of the credentials, and of the
+#: connection (`requests` raises subclasses of OSError).
 CALL_ERRORS = (exceptions.GoogleAPIError, GoogleAuthError, OSError)
 
 _RATE_REASONS = {
@@ -64,13 +64,15 @@ _BUSY_REASONS = {
     "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
     "resourceInUseByAnotherResource",
 }
-#: Compute's operations report this for a machine that was preempted during its creation, and for
-#: options that cannot be combined.
+#: The reason in an error of a Compute operation if a machine was preempted during its creation, or
+#: if options cannot be combined.
 _UNSUPPORTED = "UNSUPPORTED_OPERATION"
-#: The service is not enabled in the project, so the project has no resources there.
+#: The reasons in an error that say that the service is not enabled in the project. Such a project
+#: has no resources of the service.
 _DISABLED_REASONS = {"SERVICE_DISABLED", "accessNotConfigured"}
 
-#: "… has not been used in project my-project before or it is disabled."
+#: Finds the project's name in the error of a disabled service: "… has not been used in project
+#: my-project before or it is disabled."
 _PROJECT_NAME = re.compile(r"\bin project ([a-z0-9][-a-z0-9.:]*[a-z0-9])")
 _RATE_MESSAGE = re.compile(
     r"\brate limit|requests? per (minute|second|day)|too many requests|Requests' and limit",
@@ -83,9 +85,10 @@ _STOCK_MESSAGE = re.compile(
     r"|resource pool exhausted|stockout|out of capacity",
     re.IGNORECASE,
 )
-#: Signs of a quota that counts in all regions, and of one that counts per zone. All other quotas
-#: count per region.
+#: Matches the name or message of a quota that counts in all regions. A quota that matches neither
+#: this nor `_ZONE_QUOTA` counts per region.
 _GLOBAL_QUOTA = re.compile(r"all[-_ ]?regions|\bglobal(ly)?\b", re.IGNORECASE)
+#: Matches the name or message of a quota that counts per zone.
 _ZONE_QUOTA = re.compile(r"per[-_ ]?zone|\bin zone\b", re.IGNORECASE)
 _PREEMPTION_OF_CREATE = re.compile(
     r"while in state PREEMPTED|preempted (during|while) (creat|start)|failed to start due to"
@@ -93,11 +96,11 @@ _PREEMPTION_OF_CREATE = re.compile(
     re.IGNORECASE,
 )
 _PREEMPTION = re.compile(r"\bpreempt(ed|ion)\b", re.IGNORECASE)
-#: The message for a person's own credentials without a project that pays for the calls. Its reason
-#: is that of a disabled service.
+#: Matches the error for a person's own credentials without a project that pays for the calls.
+#: Google gives it the same reason as to the error for a disabled service.
 _NO_QUOTA_PROJECT = re.compile(r"requires a quota project", re.IGNORECASE)
 
-#: Codes that do not blame the request. The next try may succeed.
+#: The codes of errors that the request did not cause. The next try may succeed.
 _NO_ANSWER = {
     Code.INTERNAL,
     Code.UNAVAILABLE,
@@ -106,7 +109,7 @@ _NO_ANSWER = {
     Code.CANCELLED,
     Code.DATA_LOSS,
 }
-#: The code for an HTTP status, for errors without any other code.
+#: The code for each HTTP status. It is used if the error has no other code.
 _OF_HTTP = {
     400: Code.INVALID_ARGUMENT,
     401: Code.UNAUTHENTICATED,
@@ -122,8 +125,8 @@ _OF_HTTP = {
     503: Code.UNAVAILABLE,
     504: Code.DEADLINE_EXCEEDED,
 }
-#: The code for an error of an operation without an HTTP status. Any error not listed here is the
-#: request's fault.
+#: The code for the error of an operation that has no HTTP status. The request is the cause of any
+#: other error.
 _OF_OPERATION = {
     "CONDITION_NOT_MET": Code.FAILED_PRECONDITION,
     "INTERNAL_ERROR": Code.INTERNAL,
@@ -136,18 +139,19 @@ _OF_OPERATION = {
 
 
 class ApiError(Frozen):
-    """An error of either API."""
+    """An error of the TPU API or the Compute API."""
 
-    #: One of `google.rpc.Code`.
+    #: The code of the error, from `google.rpc.Code`.
     code: int
     message: str
-    #: Machine-readable reasons: from ErrorInfo, from Compute's errors, or the type of a detail.
+    #: The machine-readable reasons of the error, from ErrorInfo, from Compute's errors, or from the
+    #: type of a detail.
     reasons: frozenset[str] = frozenset()
-    #: Google's name of the quota, if the error is about one.
+    #: Google's name of the quota that was exceeded; empty if the error is not about a quota.
     quota: str = ""
-    #: The seconds that the service asks to wait; None: it gives no time.
+    #: The seconds that the caller should wait before a retry; None if the service gave no time.
     retry_after: float | None = None
-    #: The ids or numbers of the projects that the error names as the caller.
+    #: The ids or numbers of the projects that made the call, as the error names them.
     consumers: frozenset[str] = frozenset()
 
     @property
@@ -247,7 +251,7 @@ class ApiError(Frozen):
 
 
 class CallFailed(Exception):
-    """A call to Google's APIs failed."""
+    """The error if a call to Google's APIs failed."""
 
     def __init__(self, api_error: ApiError) -> None:
         super().__init__(api_error.message)

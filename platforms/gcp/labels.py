@@ -12,37 +12,37 @@ from iris.model import names
 from iris.model.slice.provisioning import SliceRequest
 from iris.platforms.gcp.settings import GcpSettings
 
-#: Label: the cluster's uid. A resource with another uid, or without one, does not belong to the
-#: cluster.
+#: The label with the cluster's uid. A resource with another uid, or without a uid, does not belong
+#: to the cluster.
 UID = "iris-uid"
-#: Label: the cluster's name, for people who read a bill.
+#: The label with the cluster's name, for people who read a bill.
 CLUSTER = "iris-cluster"
-#: Label: the slice's id, which is also the resource's name.
+#: The label with the slice's id, which is also the resource's name.
 SLICE = "iris-slice"
-#: Label: the name of the scale group, as `label` converts it.
+#: The label with the name of the scale group, as `label` converts it.
 GROUP = "iris-group"
-#: Label: `host` or `controller`.
+#: The label with the role of the machine: `host` or `controller`.
 ROLE = "iris-role"
-#: Label that people set to `true` to keep a resource: Iris then neither lists nor deletes it,
-#: whatever its other labels are.
+#: The label that people set to `true` to keep a resource. Iris then neither lists nor deletes the
+#: resource, whatever its other labels are.
 MANUAL = "iris-manual"
 
-#: Metadata of a host: the private key of its slice, which the machine's agent signs its reports
-#: with, and the public key.
+#: The metadata keys of a host for the two keys of its slice. The machine's agent signs its reports
+#: with the private key.
 PRIVATE_KEY, PUBLIC_KEY = "iris-private-key", "iris-public-key"
-#: Metadata of a host: the token of its slice's request, the exact name of its group, and the number
-#: of hosts of the slice.
+#: The metadata keys of a host for the token of its slice's request, the exact name of its scale
+#: group, and the number of hosts of its slice.
 TOKEN_KEY, GROUP_KEY, HOSTS_KEY = "iris-token", "iris-group", "iris-hosts"
-#: Metadata of a host: `host:port` of the cluster's Temporal service. The host's worker finds the
-#: control plane with it.
+#: The metadata key of a host for the `host:port` of the cluster's Temporal service. The host's
+#: agent connects to the control plane there.
 ADDRESS_KEY = "iris-address"
-#: Metadata of the control plane's machine: a hash of its definition. A restart compares it to see
-#: whether the definition changed.
+#: The metadata key of the control plane's machine for a hash of the machine's definition. A restart
+#: compares the hash to see whether the definition has changed.
 BUILD_KEY = "iris-build"
-#: Metadata of the control plane's machine: the settings that it keeps from its creation on, as JSON
-#: by configuration key.
+#: The metadata key of the control plane's machine for the settings that cannot change after its
+#: creation, as JSON by configuration key.
 MADE_KEY = "iris-made-with"
-#: Metadata of the control plane's machine: the current configuration as YAML.
+#: The metadata key of the control plane's machine for the current configuration, as YAML.
 CONFIG_KEY = "iris-config"
 STARTUP_KEY = "startup-script"
 

@@ -19,7 +19,7 @@ from iris.platforms.gcp.errors import ApiError, api_error_of_status, platform_er
 from iris.platforms.gcp.requests import zone_of
 
 _N = tpu_v2.Node.State
-#: Source: the enumeration's descriptions in
+#: The state of a machine for each state of a TPU node. Source: the descriptions of the states in
 #: cloud.google.com/tpu/docs/reference/rest/v2/projects.locations.nodes
 _NODE_STATES = {
     _N.CREATING: MachineState.CREATING,
@@ -69,12 +69,12 @@ _INSTANCE_STATES = {
     "SUSPENDED": MachineState.FAILED,
     "TERMINATED": MachineState.FAILED,
 }
-#: A spot machine in one of these states was preempted, because only Google stops machines. A
-#: machine that Iris deletes goes through the same states, but then the difference does not matter.
+#: The states that mean that a spot machine was preempted, because only Google stops machines. A
+#: machine that Iris deletes also has these states, but then the difference does not matter.
 _STOPPING_STATES = {"PENDING_STOP", "STOPPING", "STOPPED", "TERMINATED"}
 
 
-#: The normal states, which need no reason.
+#: Google's normal states. An observation gives no reason for them.
 _USUAL = {
     "CREATING",
     "ACCEPTED",
@@ -88,7 +88,7 @@ _USUAL = {
 
 
 class ResourceKind(StrEnum):
-    """The kind of Google resource that a slice is."""
+    """The kinds of Google resources that can be a slice."""
 
     NODE = "node"  # a TPU node
     QUEUED = "queued"  # a queued resource with the TPU node that it creates
@@ -96,7 +96,7 @@ class ResourceKind(StrEnum):
 
 
 class ObservedResource(NamedTuple):
-    """A Google resource with a slice's name, as observed."""
+    """A Google resource that has a slice's name, as Google reports it."""
 
     kind: ResourceKind
     observation: SliceObservation
@@ -104,11 +104,11 @@ class ObservedResource(NamedTuple):
 
 
 class CreateOperation(NamedTuple):
-    """A Google operation that creates a slice."""
+    """The Google operation that creates a slice."""
 
     name: str
     done: bool = False
-    #: The error of a failed operation; None: the operation succeeded or is still running.
+    #: The error of the operation; None if it succeeded or is still running.
     error: ApiError | None = None
 
 

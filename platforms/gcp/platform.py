@@ -46,25 +46,27 @@ from iris.platforms.gcp.tpu import Nodes, QueuedResources, list_tpus
 
 logger = logging.getLogger(__name__)
 
-#: The deadline of one platform call, in seconds. Together with the end of a create in flight
-#: (`clients.DEADLINE`) it is below the 60 s that the workflows allow for a platform call.
+#: The deadline of one platform call, in seconds. A create call that has begun may need
+#: `clients.DEADLINE` in addition. The sum is below the 60 s that the workflows allow for a platform
+#: call.
 CALL_TIMEOUT_S = 40.0
-#: The seconds for which an invisible slice may still appear if the result of its create call, or
-#: its progress, is unknown.
+#: The time after a create call during which a slice that is not visible may still appear, in
+#: seconds. It is used if the result or the progress of the call is unknown.
 INVISIBLE_TIMEOUT_S = 60.0
-#: The same while an operation reports that the create is running. It is limited, because a stuck
-#: operation runs for ever.
+#: The time after a create call during which a slice that is not visible may still appear while an
+#: operation reports that the create is running, in seconds. It is limited, because an operation
+#: that is stuck runs for ever.
 CREATE_TIMEOUT_S = 600.0
-#: The states in which a slice may be after a failed create. `describe_slice` checks CREATING, too.
+#: The states that a slice may have after its create failed. `describe_slice` checks CREATING, too.
 _ENDING = frozenset({MachineState.DELETING, MachineState.PREEMPTED})
 _DOUBTFUL = _ENDING | {MachineState.CREATING}
-#: The message of the API in a zone where the service is not offered. It is a permission error, and
-#: may also mean a real one.
+#: Matches the message of the API in a zone where the service is not offered. Google reports this as
+#: a permission error, so a real permission error may have the same message.
 _NO_SUCH_ZONE = re.compile(r"Location \S+ is not found")
 
 
 class SliceApi(Protocol):
-    """The calls on one kind of resource, by slice id. Every method raises `CallFailed`, or
+    """The calls on the slices of one kind of Google resource. Every method raises `CallFailed`, or
     `RateLimited` if it got no turn.
     """
 
@@ -89,14 +91,14 @@ class SliceApi(Protocol):
 
 @dataclass(frozen=True)
 class Hint:
-    """The remembered facts about a slice."""
+    """The facts that the platform remembers about a slice."""
 
     kind: ResourceKind
-    #: The name of the operation that creates it; empty: the slice was found, or the name is
-    #: unknown.
+    #: The name of the operation that creates the slice; empty if the slice was found, or the name
+    #: is unknown.
     operation: str = ""
-    #: The time of the create call; None: the slice has been seen since, or there was no create
-    #: call.
+    #: The time of the create call; None if there was no create call, or the slice has been seen
+    #: since.
     requested_at: float | None = None
 
     def may_appear(self, creation: CreateOperation | None, now: float) -> bool:
@@ -108,8 +110,8 @@ class Hint:
 
 
 class GcpPlatform:
-    """Manages the slices of one cluster in one project. All objects with the same settings are the
-    same platform.
+    """Manages the slices of one cluster in one project of Google Cloud. All objects with the same
+    settings manage the same slices.
     """
 
     def __init__(

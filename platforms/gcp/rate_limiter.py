@@ -25,29 +25,32 @@ from itertools import count
 
 from iris.platforms.base import RateLimited
 
-#: The largest burst: the calls that the rate allows in this many seconds.
+#: The size of the largest burst, in seconds: as many calls as the rate allows in this time may be
+#: made at once.
 BURST = 10.0
-#: The longest time that a call waits for its turn, in seconds. After it the caller gets
+#: The longest time that a call waits for its turn, in seconds. After this time the call fails with
 #: `RateLimited`.
 MAX_WAIT_S = 20.0
-#: The first and the longest pause after a rate-limit error, in seconds. Each such error after a
-#: pause doubles the next pause.
+#: The first pause after a rate-limit error, in seconds. Each further rate-limit error doubles the
+#: pause.
 FIRST_PAUSE = 1.0
+#: The longest pause after a rate-limit error, in seconds.
 MAX_PAUSE = 60.0
-#: After a pause and this many seconds without a rate-limit error, the next pause is `FIRST_PAUSE`
-#: again.
+#: The time without a rate-limit error after a pause, in seconds. After this time, the next pause is
+#: `FIRST_PAUSE` again.
 QUIET = 10.0
-#: The first and the longest pause after an unavailable error, in seconds. The pause doubles until a
-#: call is answered.
+#: The first pause after an error that says that the service is unavailable, in seconds. The pause
+#: doubles until the service answers a call.
 FIRST_UNAVAILABLE_PAUSE = 0.5
+#: The longest pause while the service is unavailable, in seconds.
 MAX_UNAVAILABLE_PAUSE = 10.0
-#: Each pause is longer by a random share of itself, up to this share, because other processes may
-#: resume at the same time.
+#: Each pause is longer by a random share of itself, which is at most this share. Otherwise all
+#: processes would resume at the same time.
 JITTER = 0.25
 
 
 class Urgency(IntEnum):
-    """The priority of a call; the lowest value goes first."""
+    """The priority of a call; the call with the lowest value goes first."""
 
     DELETE = 0
     READ = 1
@@ -55,7 +58,7 @@ class Urgency(IntEnum):
 
 
 class RateLimiter:
-    """Gives out turns to all calls of a process.
+    """Limits the rate of all calls of a process. Each call waits for its turn.
 
     Args:
         places: the maximum number of calls in flight. The end of each call is reported with
@@ -75,14 +78,14 @@ class RateLimiter:
         self._most = max(1.0, self._per_second * burst)
         self._max_wait = max_wait
         self._now = now
-        #: The number of calls that may be made at the time `_at`. During a pause `_at` is in the
-        #: future.
+        #: The number of calls that may be made at once at the time `_at`. During a pause, `_at` is
+        #: in the future.
         self._left = self._most
         self._at = now()
         self._slots = slots
-        #: Guards `_slots`, because calls end in threads.
+        #: The lock for changes of `_slots`, because calls end in threads.
         self._counting = threading.Lock()
-        #: The end of the last pause.
+        #: The time at which the last pause ends or ended.
         self._pause_end = -math.inf
         self._rate_limit_errors = 0
         self._unavailable_errors = 0

@@ -32,9 +32,11 @@ CreateRequest = (
     tpu_v2.CreateNodeRequest | tpu_v2.CreateQueuedResourceRequest | compute_v1.InsertInstanceRequest
 )
 
-#: The scope that covers all APIs. The roles of the service account decide what it may do.
+#: The OAuth scope that covers all of Google's APIs. The roles of the service account decide what it
+#: may do.
 CLOUD_PLATFORM = f"{SCOPES}{ALL_APIS}"
-#: The boot image of a virtual machine. The startup script installs what it lacks.
+#: The boot image of a virtual machine. The startup script installs the programs that the image does
+#: not contain.
 BOOT_IMAGE = "projects/debian-cloud/global/images/family/debian-12"
 #: The boot image of a virtual machine with GPUs. It contains NVIDIA's driver, Docker and the
 #: container toolkit, which a startup script would need many minutes to install.
@@ -47,19 +49,21 @@ MIN_DISK_GB = 10
 #: The maximum size of one metadata value, in bytes.
 #: Source: cloud.google.com/compute/docs/metadata/setting-custom-metadata#limitations
 MAX_METADATA_VALUE = 256 * 1024
-#: The maximum size of all metadata of a machine, in bytes. The source is the same.
+#: The maximum size of all metadata of a machine, in bytes. The source is the same as for
+#: `MAX_METADATA_VALUE`.
 MAX_METADATA = 512 * 1024
-#: The names that both APIs accept (RFC 1035).
+#: Matches the names that both APIs accept (RFC 1035).
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
-#: The API's name of each TPU family, for requests by family and topology.
+#: The name of each TPU family in the API, for requests by family and topology.
 _FAMILIES = {
     "v4": tpu_v2.AcceleratorConfig.Type.V4,
     "v5litepod": tpu_v2.AcceleratorConfig.Type.V5LITE_POD,
     "v5p": tpu_v2.AcceleratorConfig.Type.V5P,
     "v6e": tpu_v2.AcceleratorConfig.Type.V6E,
 }
-#: GPUs that are attached to an n1 machine; all others are part of their machine type.
+#: The API's names of the GPUs that are attached to an n1 machine. Every other GPU is part of a
+#: machine type.
 _ATTACHABLE = {"T4": "nvidia-tesla-t4", "V100": "nvidia-tesla-v100"}
 
 

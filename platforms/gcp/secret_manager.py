@@ -17,19 +17,20 @@ from requests import RequestException, Response, Session
 from iris.platforms.base import BadConfig, Unavailable
 from iris.retrying import retry
 
-#: Google's own address.
+#: Google's address of Secret Manager.
 ENDPOINT = "https://secretmanager.googleapis.com"
 #: The only scope that Secret Manager accepts.
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-#: The deadline of one call, and the delay before another try, in seconds.
+#: The deadline of one call, and the delay before the next try, in seconds.
 DEADLINE, DELAY = 10.0, 1.0
 TRIES = 3
-#: The statuses of calls that may succeed later.
+#: The HTTP statuses after which the same call may succeed later.
 _LATER = {408, 429, 500, 502, 503, 504}
 
 
 class GoogleSecrets:
-    """Implements `iris.activities.host.environment.secret_values.SecretManager`.
+    """Reads secrets from Google Secret Manager. Implements
+    `iris.activities.host.environment.secret_values.SecretManager`.
 
     Args:
         own_project: the project of secrets that name none; empty: the project of the machine's

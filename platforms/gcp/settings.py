@@ -8,52 +8,56 @@ from iris.model.frozen import Frozen
 from iris.model.job.secrets import SecretKind, parse_source, resource_of
 from iris.model.slice.scale_groups import SliceType
 
-#: The beginning of the URL of a scope.
+#: The beginning of the URL of an OAuth scope.
 SCOPES = "https://www.googleapis.com/auth/"
 
 
 class GcpSettings(Frozen):
-    """The facts about a cluster that its machines need, and the settings of its calls to Google's
-    APIs.
+    """The settings of one cluster in Google Cloud: the facts that its machines need, and the limits
+    of calls to Google's APIs.
     """
 
     project: str
     cluster: str
-    #: A random value from the first start of the cluster. It distinguishes its machines from those
-    #: of a cluster of the same name.
+    #: A random value from the first start of the cluster. It distinguishes the cluster's machines
+    #: from those of another cluster of the same name.
     uid: str
     label_prefix: str
     network: str
     subnetwork: str = ""
     external_ips: bool = True
     network_tags: tuple[str, ...] = ()
-    #: The service account of the hosts; empty: the project's default account.
+    #: The service account of the hosts; empty for the project's default account.
     service_account: str = ""
-    #: The URLs of the scopes of the hosts' credentials.
+    #: The OAuth scopes of the hosts' credentials, as URLs.
     scopes: tuple[str, ...] = tuple(f"{SCOPES}{scope}" for scope in AGENT_SCOPES)
     requests_per_minute: int = 600
     #: `host:port` at which hosts reach the cluster's Temporal service.
     address: str = ""
     namespace: str = "default"
-    #: The options and credentials of the Temporal service by their keys in a profile of Temporal's;
-    #: empty: it needs none. An option is a text; a credential is a reference,
-    #: `gcp:projects/P/secrets/S/versions/V` or `file:/PATH`.
+    #: The options of the connection to the Temporal service, by their keys in a Temporal profile;
+    #: empty if it needs none.
     temporal_options: dict[str, str] = Field(default_factory=dict)
+    #: The references to the credentials of the Temporal service, by their keys in a Temporal
+    #: profile: `gcp:projects/P/secrets/S/versions/V` or `file:/PATH`.
     temporal_credentials: dict[str, str] = Field(default_factory=dict)
-    #: A reference to the file of keys with which the cluster encrypts payloads; empty: it does not.
+    #: The reference to the file of keys with which the cluster encrypts payloads; empty if it does
+    #: not encrypt them.
     payload_keys: str = ""
-    #: A reference to the file of private keys that open users' secrets; empty: there is none.
+    #: The reference to the file of private keys that open users' sealed secrets; empty if there is
+    #: none.
     secret_keys: str = ""
     #: The container image of the host agent.
     image: str = ""
     cache_dir: str = "/var/cache/iris"
-    #: The whole configuration, as YAML.
+    #: The whole configuration of the cluster, as YAML.
     config: str = ""
-    #: The zones of the groups with TPUs. If the TPU API does not know one of these zones, there may
-    #: still be TPUs in it.
+    #: The zones of the scale groups with TPUs. If the TPU API does not offer one of these zones,
+    #: there may still be TPUs of the cluster in it.
     tpu_zones: tuple[str, ...] = ()
-    #: Endpoints of the two APIs; empty: Google's own.
+    #: The address of the TPU API; empty for Google's own.
     tpu_endpoint: str = ""
+    #: The address of the Compute API; empty for Google's own.
     compute_endpoint: str = ""
 
 

@@ -28,17 +28,17 @@ from iris.platforms.gcp.requests import CreateRequest, location, zone_of
 
 T = TypeVar("T")
 
-#: The number of items per page. Each node includes its startup script.
+#: The most items per page of an answer of the TPU API. Pages are large, because each node includes
+#: its startup script.
 PAGE = 500
-#: The maximum number of pages when searching the operations of a zone. The operations of interest
-#: are recent.
+#: The most pages of a zone's operations that are searched. Only recent operations are needed.
 MOST_PAGES = 5
-#: The zone that means all zones.
+#: The name that stands for all zones in the TPU API.
 EVERYWHERE = "-"
 
 
 class Nodes:
-    """The calls on TPU nodes that are created directly."""
+    """The calls that manage TPU nodes which Iris creates directly."""
 
     def __init__(self, calls: Calls, project: str) -> None:
         self._calls = calls
@@ -82,7 +82,7 @@ class Nodes:
 
 
 class QueuedResources:
-    """The calls on queued resources and the TPU nodes that they create."""
+    """The calls that manage queued resources and the TPU nodes that Google creates for them."""
 
     def __init__(self, calls: Calls, project: str) -> None:
         self._calls = calls

@@ -23,33 +23,36 @@ from iris.platforms.manual.settings import HostAccess, ManualSettings, jump_of
 
 logger = logging.getLogger(__name__)
 
-#: The interval of SSH keepalives. A connection without an answer to three of them is closed.
+#: The interval of SSH keepalives. A connection is closed after three keepalives without an answer.
 KEEPALIVE = timedelta(seconds=15)
-#: The part of a command's output that an error shows, in bytes.
+#: The most bytes of a command's output that an error shows.
 SHOWN = 400
-#: The command that runs a script in `sh`, whatever the user's login shell is. The login shell may
-#: print text of its own first; the script's output begins after the line that says RUNS.
+#: The command that runs a script in `sh`, whatever the user's login shell is.
 SHELL = "exec env IRIS_SHELL=runs sh -s"
+#: The first line of every script. The login shell may print text of its own, so the script's output
+#: begins only after the line that says RUNS.
 FIRST_LINE = "printf '\\niris:%s\\n' \"${IRIS_SHELL-}\"; unset IRIS_SHELL\n"
 RUNS, BEGIN, END, FAILED = "iris:runs", "iris:begin", "iris:end", "iris:failed "
-#: The system's texts for a full disk and for a full quota. The scripts ask for them in English.
+#: The system's error texts for a full disk and for an exhausted quota. The scripts request these
+#: texts in English.
 FULL = ("No space left on device", "Disk quota exceeded")
 
 
 class MachineFault(Unavailable):
-    """A machine could not be reached, or did not do what a command asked for. The text names the
-    machine.
+    """The error if a machine could not be reached, or did not do what a command requested. The text
+    names the machine.
     """
 
 
 class UnusableMachine(MachineFault):
-    """A machine cannot be a host until a person changes something there."""
+    """The error if a machine cannot be a host until a person changes something on it."""
 
 
 class _Done(NamedTuple):
-    """The result of a command that has ended, or whose time limit was over."""
+    """The result of a command that ended, or that exceeded its time limit."""
 
-    #: The exit code; a negative number is the signal that ended the command.
+    #: The exit code; a negative number is the signal that ended the command; None if the command
+    #: did not end.
     status: int | None
     output: str
     errors: str
@@ -58,7 +61,7 @@ class _Done(NamedTuple):
 
 
 class Connections:
-    """Connections to machines of one cluster. They belong to one event loop.
+    """The SSH connections to the machines of one cluster. They belong to one event loop.
 
     Args:
         keep: connections stay open until `close`; else they are closed after each use.

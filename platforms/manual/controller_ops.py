@@ -15,23 +15,23 @@ from iris.platforms.manual.leases import encoded, script
 from iris.platforms.manual.runtime import MACHINE, PYTHON, Runtime
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
-#: The shell functions for the control plane's machine. They call functions of `host.sh`.
+#: The shell functions that run on the control plane's machine. They call functions of `host.sh`.
 SCRIPT = (Path(__file__).parent / "controller.sh").read_text()
-#: The directory of all control planes in the home directory of the login user.
+#: The directory of all control planes on a machine, in the home directory of the login user.
 DIRECTORY = ".iris-controller"
-#: The kilobytes that a control plane needs on its machine, beside its jobs.
+#: The disk space that a control plane needs on its machine, in kilobytes, without its jobs.
 SPACE = 1024 * 1024
 COMMAND_LIMIT = timedelta(seconds=90)
-#: The time limit for sending the packages over a slow line.
+#: The time limit for sending the packages over a slow connection.
 UPLOAD_LIMIT = timedelta(minutes=10)
 INSTALL_LIMIT = timedelta(minutes=5)
-#: The time limit for a start, which first logs in to each host.
+#: The time limit for the start of a control plane, which first logs in to each host.
 LAUNCH_LIMIT = timedelta(minutes=3)
-#: The time limit for a stop, which gives each task its grace period and waits for hosts that do not
-#: answer.
+#: The time limit for the stop of a control plane, which gives each task its grace period and waits
+#: for hosts that do not answer.
 REMOVE_LIMIT = timedelta(minutes=6)
 
-#: The names that messages use for the program that keeps a control plane running.
+#: The text in messages for each kind of program that can keep a control plane running.
 MANAGERS = {
     "system": "systemd",
     "user": "systemd, as a service of the login user",
@@ -40,23 +40,25 @@ MANAGERS = {
 
 
 class SeenController(NamedTuple):
-    """A control plane's machine, as it reports itself."""
+    """The state of a control plane's machine, as the machine reports it."""
 
-    #: The uid of the cluster that owns the directory; empty: no cluster does.
+    #: The uid of the cluster that owns the control plane's directory; empty if no cluster owns it.
     uid: str = ""
-    #: The digest of the packages that its next start uses; empty: none are installed.
+    #: The digest of the packages with which the control plane starts next; empty if none are
+    #: installed.
     runtime: str = ""
-    #: The configuration, as it was written; empty: it was never started.
+    #: The text of the control plane's configuration; empty if the control plane was never started.
     config: str = ""
-    #: The digest of the cluster's file of payload keys; empty: it has none.
+    #: The digest of the cluster's file of payload keys; empty if the cluster has no such file.
     keys: str = ""
-    #: A key of `MANAGERS`; empty: it was never started.
+    #: The kind of program that keeps the control plane running, a key of `MANAGERS`; empty if the
+    #: control plane was never started.
     manager: str = ""
-    #: The process of its supervisor; 0: it does not run.
+    #: The pid of the control plane's supervisor; 0 if it does not run.
     pid: int = 0
-    #: The record of the cluster on that machine, as JSON; empty: it was never up.
+    #: The record of the cluster on the machine, as JSON; empty if the cluster never ran.
     record: str = ""
-    #: A line for each host that it cannot use.
+    #: A line for each host that the control plane cannot use.
     warnings: str = ""
 
     @classmethod
@@ -77,7 +79,7 @@ class SeenController(NamedTuple):
 
 
 class ControllerHost:
-    """The machine of one cluster's control plane."""
+    """Operates the machine of one cluster's control plane over SSH."""
 
     def __init__(self, settings: ManualSettings, access: HostAccess) -> None:
         self.access = access

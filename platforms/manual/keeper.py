@@ -27,27 +27,29 @@ logger = logging.getLogger(__name__)
 
 #: The time limit for packing the control plane's packages on a slow disk.
 PACK_LIMIT = timedelta(minutes=2)
-#: The time limit for sending the packages over a slow line.
+#: The time limit for sending the packages over a slow connection.
 UPLOAD_LIMIT = timedelta(minutes=5)
 #: The time limit for unpacking the packages on a slow disk.
 INSTALL_LIMIT = timedelta(minutes=3)
 COMMAND_LIMIT = timedelta(seconds=15)
-#: The time limit for the start of an agent, which may wait for its predecessor to end.
+#: The time limit for the start of an agent. The new agent may have to wait for the end of an
+#: earlier one.
 START_LIMIT = timedelta(seconds=30)
-#: The number of machines that are installed at the same time. Each needs its own upload.
+#: The most machines that are installed at the same time. Each machine needs its own upload.
 MAX_INSTALLING = 8
-#: The longest delay between two tries on a machine that fails.
+#: The longest delay between two tries on a machine with a fault.
 MAX_DELAY = timedelta(minutes=1)
-#: The number of starts within a period after which an agent that still does not run has a fault.
+#: The number of an agent's starts, and the period in which they count. An agent that was started
+#: this often in the period and does not run has a fault.
 MAX_STARTS, STARTS_COUNT = 3, timedelta(minutes=2)
-#: The last part of an agent's output that a reason shows, in characters.
+#: The number of characters from the end of an agent's output that a reason shows.
 SHOWN = 300
-#: The time for which a machine that refused a slice gets no other slice.
+#: The time for which a machine on which a slice could not start gets no other slice.
 AVOIDED = timedelta(minutes=5)
 
 
 class HostKeeper:
-    """Keeps the machines of one cluster's slices.
+    """Installs and starts the agents on the machines of one cluster's slices.
 
     Args:
         pack: makes the packages that machines get. It blocks.
@@ -75,8 +77,8 @@ class HostKeeper:
         self._secret_keys = secret_keys
         self._command = command
         self._packed: asyncio.Future[Runtime] | None = None
-        #: Held while one agent restarts with new packages. Only one agent restarts at a time, so
-        #: that the other hosts take work.
+        #: The lock of an agent's restart with new packages. Only one agent restarts at a time, so
+        #: that the other hosts can take tasks.
         self._upgrading = asyncio.Lock()
         self._installing = asyncio.Semaphore(MAX_INSTALLING)
         self._wanted: dict[HostAccess, SliceRequest] = {}

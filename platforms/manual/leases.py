@@ -19,24 +19,24 @@ from iris.model.slice.provisioning import MachineState, SliceObservation, SliceR
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 _SCRIPT = (Path(__file__).parent / "host.sh").read_text()
-#: The directory of jobs that run as users of their own. It is outside of Iris's directory, which
-#: these users cannot enter.
+#: The directory for the jobs of a slice that run as users of their own. It is outside of Iris's
+#: directory, which these users cannot enter.
 JOBS = "/var/lib/iris-jobs-{slice_id}"
 
 
 class Lease(Frozen):
-    """The lease of a machine by a slice, as the file on the machine records it."""
+    """The lease by which a slice has a machine, as the file on the machine records it."""
 
     uid: str
     request: SliceRequest
     created_at: datetime
     public_key: str
-    #: The address of the machine in the configuration at the time of the lease.
+    #: The address of the machine in the configuration, at the time of the lease.
     address: str
 
 
 class Fault(NamedTuple):
-    """Why a slice does not start."""
+    """The reason why a slice does not start."""
 
     reason: str
     #: True if the slice cannot start before a person changes something.
@@ -44,22 +44,22 @@ class Fault(NamedTuple):
 
 
 class HostState(Frozen):
-    """The state of a machine, as its script reports it."""
+    """The state of a machine, as the script on the machine reports it."""
 
-    #: The lease of the machine; None: no slice leases it.
+    #: The lease of the machine; None if no slice leases it.
     lease: Lease | None = None
     #: True if the lease cannot be parsed, because another version of Iris wrote it.
     unreadable: bool = False
     deleting: bool = False
-    #: The digest of the packages that are installed; empty: none are.
+    #: The digest of the installed packages; empty if none are installed.
     runtime: str = ""
-    #: The port of the tunnel on the machine; 0: there was no tunnel yet.
+    #: The port on the machine for the tunnel to the control plane; 0 if there was no tunnel yet.
     port: int = 0
-    #: The digest of the files of keys; empty: there are none.
+    #: The digest of the files of keys on the machine; empty if there are none.
     keys: str = ""
     #: True if an agent was started for this lease.
     started: bool = False
-    #: True if the agent runs.
+    #: True if the agent on the machine runs.
     running: bool = False
 
     @property

@@ -12,15 +12,15 @@ import asyncssh
 from iris.platforms.base import Unavailable
 from iris.platforms.manual.settings import HostAccess
 
-#: The most logins at the same time to machines whose last login succeeded. Machines whose last
-#: login failed have as many of their own.
+#: The most logins at the same time to machines whose last login succeeded. For machines whose last
+#: login failed, the limit is separate and the same.
 MAX_AT_ONCE = 32
-#: The time for which calls on many machines skip a machine whose login failed.
+#: The time for which a call on many machines skips a machine whose login has failed.
 COOL_DOWN = timedelta(seconds=20)
 
 
 class Logins:
-    """The logins in progress, and the recent failures.
+    """The logins that are in progress, and the recent failures to log in.
 
     Args:
         connect: logs in to a machine within a limit of its own, or raises `Unavailable`.

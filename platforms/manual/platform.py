@@ -35,40 +35,42 @@ from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 logger = logging.getLogger(__name__)
 
-#: The time limit for a command that only reads or writes some files.
+#: The time limit for a command that only reads or writes a few files.
 COMMAND_LIMIT = timedelta(seconds=15)
-#: The time limit for the last step of a deletion: it kills programs and removes a virtual
+#: The time limit for the last step of a deletion, which kills programs and removes a virtual
 #: environment.
 REMOVE_LIMIT = timedelta(seconds=50)
 #: The time limit for the end of an agent, which first gives its programs their grace (30 s by
 #: default).
 GRACE = timedelta(seconds=45)
-#: The most machines that a refusal names.
+#: The most machines that an error about a refused slice names.
 MAX_REASONS = 5
-#: The time limits for the state of one machine in a call of the control plane, login included, and
-#: for the answer alone after the login.
+#: The time limit for reading the state of one machine, with the login, and the time limit for the
+#: machine's answer alone.
 LIST_LIMIT, LOOK_LIMIT = timedelta(seconds=8), timedelta(seconds=6)
 
-#: The number of slices for which the platform remembers the machines that may have their leases.
+#: The most slices for which the platform remembers the machines that may have the slice's lease.
 MAX_REMEMBERED = 1000
 
-#: A function that is called with each machine that has a slice which is not being deleted.
+#: A function that the platform calls for each machine that is leased by a slice, except if the
+#: slice is being deleted.
 Attend = Callable[[HostAccess, SliceRequest], None]
 #: A function that returns why the agent of a slice does not run; None if no fault is known.
 FaultOf = Callable[[str], Fault | None]
 
 
 class Survey(NamedTuple):
-    """The result of a visit of all machines."""
+    """The slices and the silent machines that a visit of all machines found."""
 
     #: The slices on the machines that answered.
     slices: tuple[SliceObservation, ...]
-    #: The reasons why the other machines did not answer.
+    #: The machines that did not answer, and the reason for each.
     silent: dict[HostAccess, str]
 
 
 class ManualPlatform:
-    """Manages the leases of one cluster.
+    """Manages the slices of one cluster on machines that exist already. Each slice leases one
+    machine.
 
     Args:
         attend: called for each machine that has a slice of the cluster.
@@ -91,11 +93,11 @@ class ManualPlatform:
         self._attend = attend
         self._fault_of = fault_of
         self._avoid = avoid
-        #: The machines that may have the lease of a slice that was requested here. Other slices may
-        #: be anywhere.
+        #: The machines that may have the lease of a slice, by slice id. It has only slices that
+        #: were requested through this object; any machine may have the lease of another slice.
         self._may_have: dict[str, set[HostAccess]] = {}
-        #: The machines whose lease seemed to fail before another machine got the slice. The lease
-        #: may still appear on them later.
+        #: The machines on which the lease of a slice seemed to fail before the slice leased another
+        #: machine, by slice id. The lease may still appear on them later.
         self._passed_over: dict[str, set[HostAccess]] = {}
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:

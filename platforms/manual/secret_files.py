@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-#: The age at which a value is read again, so that a new version of a key is used.
+#: A value that is older than this is read again, so that a new version of a key is used.
 VALID = timedelta(minutes=1)
 
 
 class SecretFiles:
-    """The values of references, each read once for all machines.
+    """Reads the values of references to secrets. Each value is read once for all machines.
 
     Args:
         access: returns the value of `projects/P/secrets/S/versions/V`. It blocks, and raises as

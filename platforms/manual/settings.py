@@ -7,22 +7,23 @@ from iris.config import ClusterConfig, machine_groups, ssh_secret
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 
-#: The directory of Iris in the home directory of the login user.
+#: The directory of Iris on a machine, in the home directory of the login user.
 DIRECTORY = ".iris-host"
 
 
 class HostAccess(Frozen):
-    """How to log in to a machine."""
+    """The settings with which Iris logs in to one machine."""
 
     address: str
     user: str
     port: int = 22
-    #: The private key; None: the keys of the SSH agent and of ~/.ssh.
+    #: The file with the private key for the login; None to use the keys of the SSH agent and of
+    #: ~/.ssh.
     key_file: Path | None = None
-    #: The secret in Secret Manager with the private key; empty: `key_file` counts.
+    #: The secret in Secret Manager that contains the private key; empty to use `key_file`.
     key_secret: str = ""
-    #: `[USER@]HOST[:PORT]` of the machine through which this one is reached; empty: it is reached
-    #: directly.
+    #: `[USER@]HOST[:PORT]` of the machine through which Iris connects; empty for a direct
+    #: connection.
     jump_host: str = ""
 
     def __str__(self) -> str:
@@ -30,28 +31,29 @@ class HostAccess(Frozen):
 
 
 class ManualSettings(Frozen):
-    """The settings of one cluster."""
+    """The settings for the machines that one cluster reaches over SSH."""
 
     cluster: str
     #: The uid of the cluster, which distinguishes it from other clusters of the same name.
     uid: str
-    #: The machines of each scale group, the preferred one first.
+    #: The machines of each scale group, by the group's name. The preferred machine is first.
     hosts: dict[str, tuple[HostAccess, ...]]
-    #: The addresses of machines that get no new slices.
+    #: The addresses of the machines that get no new slices.
     retiring: frozenset[str] = frozenset()
-    #: The zones of each scale group.
+    #: The zones of each scale group, by the group's name.
     zones: dict[str, tuple[str, ...]]
     connect_timeout: timedelta = timedelta(seconds=30)
-    #: The pause between two visits of a machine with a slice.
+    #: The pause between two visits of a machine that has a slice.
     poll_interval: timedelta = timedelta(seconds=5)
     known_hosts: Path = Path("~/.ssh/known_hosts")
-    #: The secret in Secret Manager with the known hosts; empty: the file counts.
+    #: The secret in Secret Manager that contains the known hosts; empty to use the file
+    #: `known_hosts`.
     known_hosts_secret: str = ""
     directory: str = DIRECTORY
-    #: `host:port` of the Temporal service, as the control plane reaches it.
+    #: `host:port` at which the control plane reaches the Temporal service.
     address: str = ""
     namespace: str = "default"
-    #: The configuration, exactly as it is written.
+    #: The text of the configuration, exactly as the user wrote it.
     config: str = ""
 
     @property

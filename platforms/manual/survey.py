@@ -25,13 +25,14 @@ from iris.platforms.manual.leases import script, state_of
 from iris.platforms.manual.runtime import MACHINE, PYTHON
 from iris.platforms.manual.settings import HostAccess
 
-#: The time limit for one machine. `nvidia-smi` is slow while the driver is being loaded.
+#: The time limit for the survey of one machine. `nvidia-smi` is slow while the driver is being
+#: loaded.
 SURVEY_LIMIT = timedelta(seconds=90)
 TUNNEL_LIMIT = timedelta(seconds=15)
-#: The difference of clocks up to which a machine is accepted. S3 refuses requests whose time is off
-#: by more than 15 minutes, and the answer of a busy machine takes a while.
+#: A machine is accepted if its clock differs by at most this. S3 refuses requests whose time
+#: differs by more than 15 minutes, and the answer of a busy machine takes a while.
 CLOCK_TOLERANCE = timedelta(minutes=5)
-#: The disk that the agent and its packages need.
+#: The disk space that the agent and its packages need, in bytes.
 LEAST_DISK = GIB // 4
 
 
@@ -40,7 +41,7 @@ class Surveyed(NamedTuple):
 
     #: The hardware of the machine; None if the machine cannot be a host.
     report: MachineReport | None
-    #: The reason why it cannot be a host, or facts that its user should know.
+    #: The reason why the machine cannot be a host, or facts that its user should know.
     notes: tuple[str, ...] = ()
 
 

@@ -96,8 +96,8 @@ def platform_of(
 
 
 class CurrentPlatform:
-    """The platform of the current configuration. The next configuration may have other zones,
-    networks and images.
+    """The platform of the current configuration. A new configuration may replace it, with other
+    zones, networks and images.
 
     Args:
         make: returns the platform of a configuration and its text.

@@ -28,31 +28,34 @@ from iris.worker_agents.local.ui_guard import guarding, hidden_address
 
 logger = logging.getLogger(__name__)
 
-#: The time limit for the server's start, which loads the database file of a large cluster.
+#: The time limit for the start of the Temporal server, which loads the database file of a large
+#: cluster.
 START_TIMEOUT = timedelta(minutes=2)
-#: The time that the control plane gets to stop, less than the 10 s that Docker gives a container.
+#: The time in which the control plane must stop. It is less than the 10 s that Docker gives a
+#: container.
 STOP = timedelta(seconds=4)
 RESTARTS = Restarts()
-#: The number of first starts of the control plane that may fail. After as many, the container ends
-#: with the control plane's last output, for the user who waits for the machine.
+#: The number of failed first starts of the control plane after which the container ends. It shows
+#: the control plane's last output to the user who waits for the machine.
 START_ATTEMPTS = 3
-#: The interval between requests for a new configuration while the metadata server does not answer.
+#: The interval between two requests for a new configuration while the metadata server does not
+#: answer.
 ASK_AGAIN = timedelta(seconds=10)
 _ATTRIBUTE = f"instance/attributes/{CONFIG_KEY}"
 
 
 class HostedOptions(Frozen):
-    """The options of a control plane on a machine of its own."""
+    """The options of a control plane that has a machine of its own."""
 
-    #: The configuration file; the machine's metadata takes precedence.
+    #: The configuration file. The configuration in the machine's metadata takes precedence.
     config: Path
-    #: The directory on the machine's disk for state that outlives this process.
+    #: The directory on the machine's disk for the state that outlives this process.
     state_dir: Path
-    #: The port of the Temporal server, the only one on the network. Its Web UI has the next port,
-    #: on this machine only.
+    #: The port of the Temporal server, which is open to the network. The server's Web UI has the
+    #: next port, which only this machine can reach.
     port: int
-    #: `host:port` of that server as hosts reach it; None: the address that the metadata server
-    #: gives.
+    #: `host:port` at which hosts reach the Temporal server; None for the address that the metadata
+    #: server gives.
     advertise: str | None = None
 
 

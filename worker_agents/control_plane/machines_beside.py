@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class MachinesBeside:
-    """The machines beside a cloud. Most clusters have none, so the SSH client is loaded late.
+    """The machines over SSH that a cluster has beside a cloud. Most clusters have none, so the SSH
+    client is loaded late.
 
     Args:
         access: as in `Connections`.

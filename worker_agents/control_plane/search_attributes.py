@@ -20,8 +20,8 @@ from iris.model import names
 from iris.model.errors import Rejected
 from iris.retrying import retry
 
-#: The time limit within which the service accepts new search attributes. Servers read them every
-#: two seconds, servers before version 1.31 every ten.
+#: The time limit within which the Temporal service accepts new search attributes. Servers read them
+#: every two seconds, and servers before version 1.31 every ten seconds.
 ACCEPTED_WITHIN = timedelta(minutes=1)
 _TYPES = {
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,

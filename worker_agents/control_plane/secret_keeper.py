@@ -18,12 +18,12 @@ from iris.storage.object_store import STORE_ERRORS
 
 logger = logging.getLogger(__name__)
 
-#: The pause between two sweeps.
+#: The pause between two sweeps, which delete sealed values that no job needs.
 SWEEP_INTERVAL = timedelta(minutes=5)
 #: The pause between two tries to reach the store.
 RETRY_INTERVAL = timedelta(seconds=15)
-#: The time for which a starting control plane waits for the store, so that the first job can
-#: have secrets.
+#: The time for which a starting control plane waits for the store. The first job can have secrets
+#: only if the store answers.
 FIRST_TRY = timedelta(seconds=5)
 
 

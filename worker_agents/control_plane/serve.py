@@ -69,21 +69,22 @@ from iris.workflows.slices.slice import SliceWorkflow
 
 logger = logging.getLogger(__name__)
 
-#: If the worker that has a workflow cached has died, another worker gets the workflow's next task
-#: after this time.
+#: If the worker that has cached a workflow dies, another worker gets the workflow's next task after
+#: this time.
 STICKY_TIMEOUT = timedelta(seconds=5)
 #: The version of the scheduler's ledger and of its decisions. `docs/upgrading.md` says when to
 #: raise it.
 LEDGER_VERSION = 1
-#: The version of the autoscaler's state and of its decisions, in the same way.
+#: The version of the autoscaler's state and of its decisions. `docs/upgrading.md` says when to
+#: raise it.
 AUTOSCALER_VERSION = 1
-#: The interval between checks that the planners run: a user may have terminated one.
+#: The interval between two checks that the planner workflows run. A user may have terminated one.
 PLANNER_CHECK_INTERVAL = timedelta(seconds=15)
-#: The number of workflows that stay in memory. A replay costs milliseconds, a cached job some tens
-#: of kilobytes.
+#: The most workflows that stay in memory. A replay costs milliseconds, and a cached job costs some
+#: tens of kilobytes.
 CACHED_WORKFLOWS = 5_000
-#: The number of activities that may wait for other workflows at the same time. A waiting activity
-#: costs a few kilobytes.
+#: The most activities that may wait for other workflows at the same time. A waiting activity costs
+#: a few kilobytes.
 PATIENT_ACTIVITIES = 2_000
 
 
@@ -94,14 +95,14 @@ class ControlPlaneOptions(Frozen):
     namespace: str
     cluster: str
     store: str
-    #: The address of this Temporal service's Web UI, which clients show; empty: there is none.
+    #: The address of the Temporal service's Web UI, which clients show; empty if there is none.
     ui: str = ""
-    #: The configuration file; None: the cluster consists of machines that users bring.
+    #: The configuration file; None if all machines of the cluster are brought by users.
     config: Path | None = None
-    #: The directory in which a local cluster requests its machines, and in which packages for hosts
-    #: over SSH are kept.
+    #: The directory in which a local cluster requests its machines. It also contains the packages
+    #: for hosts over SSH.
     machines: Path | None = None
-    #: `host:port` of the Temporal service as hosts reach it; empty: the same as `address`.
+    #: `host:port` at which hosts reach the Temporal service; empty if it is the same as `address`.
     advertise: str = ""
 
 
@@ -305,7 +306,7 @@ def _planner_worker(client: Client, cluster: str) -> Worker:
 
 
 class Planners:
-    """The cluster's planners, and the configuration that they have.
+    """The planner workflows of the cluster, and the configuration that they use.
 
     Args:
         platform: has the configuration; None: there is none.

@@ -26,7 +26,7 @@ def _secret_keys() -> str:
 
 
 class SshHosts:
-    """The connections of one control plane to its hosts, and what it keeps running there.
+    """The SSH connections of one control plane to its hosts. Keeps the hosts' agents running.
 
     Args:
         directory: for the packages that hosts get.

@@ -62,16 +62,18 @@ from iris.worker_agents.host.probe import describe_host, find_accelerators, gpu_
 
 logger = logging.getLogger(__name__)
 
-#: The interval between checks that the cluster still has this incarnation.
+#: The interval between two checks that the cluster still accepts this incarnation of the host.
 CHECK_INTERVAL = timedelta(seconds=20)
-#: The delay before the first check. The slice should have read the host's report by then.
+#: The delay before the first check of the incarnation. By then, the slice should have read the
+#: host's report.
 FIRST_CHECK_DELAY = timedelta(seconds=5)
-#: The interval between tries while the service is away.
+#: The interval between two tries while the Temporal service is away.
 RETRY_INTERVAL = timedelta(seconds=2)
-#: The time that the cluster has to learn of the host's end before its programs are ended, so that
-#: it sends none of them here again.
+#: The time for which a stopping host tries to tell the cluster that it ends, before its programs
+#: are ended. Then the cluster does not send the same tasks to this host again.
 SIGN_OFF_TIMEOUT = timedelta(seconds=1)
-#: The most attempts that start at once. The scheduler limits the number that run.
+#: The most attempts that start at the same time. The scheduler limits the number of attempts that
+#: run.
 MAX_CONCURRENT_STARTS = 100
 
 
@@ -203,13 +205,13 @@ def _this_host(
 
 
 class StopRequest:
-    """The requests to end that this agent received."""
+    """The request to this agent to stop, and its reason."""
 
     def __init__(self, event: asyncio.Event) -> None:
         self.event = event
-        #: A successor continues with the running programs.
+        #: True if another agent continues with the running programs.
         self.hands_over = False
-        #: The reason for the end of this incarnation; empty: the agent was requested to stop.
+        #: The reason for the end of this incarnation; empty if the agent was requested to stop.
         self.reason = ""
 
     def end(self, reason: str) -> None:
@@ -224,7 +226,7 @@ class StopRequest:
 
 
 class _Incarnation:
-    """One incarnation of the host, as served by this agent."""
+    """One incarnation of the host, as long as this agent serves it."""
 
     def __init__(
         self,

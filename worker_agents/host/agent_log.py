@@ -27,13 +27,13 @@ from iris.worker_agents.logging_setup import FieldsFormatter, host_of
 
 logger = logging.getLogger(__name__)
 
-#: The size at which the agent begins another file.
+#: The size of a log file at which the agent begins another file, in bytes.
 MAX_FILE_BYTES = 4 * MIB
-#: The number of files that stay on the machine, the latest ones, shipped or not.
+#: The number of the latest log files that stay on the machine, whether they are shipped or not.
 MAX_FILES = 8
 #: The interval between checks for new log lines.
 SHIP_INTERVAL = timedelta(seconds=0.5)
-#: The time for which a stopping agent waits until its last lines are stored.
+#: The longest time that a stopping agent waits until its last log lines are stored.
 FLUSH_TIMEOUT = timedelta(seconds=3)
 
 
@@ -65,7 +65,9 @@ async def shipping_own_log(
 
 
 class _OwnLog(logging.Handler):
-    """Writes log records to the latest file, and begins another file when that is large."""
+    """Writes log records to the latest log file, and begins another file when the latest one is
+    large.
+    """
 
     def __init__(self, directory: Path, prefix: str, host_id: str) -> None:
         super().__init__()
@@ -74,9 +76,9 @@ class _OwnLog(logging.Handler):
             lambda record: host_of(record) in ("", host_id) and not _about_itself(record, prefix)
         )
         self._directory = directory
-        #: The files of this process.
+        #: The log files that this process wrote.
         self.mine: set[Path] = set()
-        #: The file that is written to; None: none can be written now.
+        #: The log file to which records are written; None if no file can be written now.
         self.latest: Path | None = None
         self._missed = 0
 
@@ -135,7 +137,7 @@ class _OwnLog(logging.Handler):
 
 
 class _Files:
-    """The log files and their shippers."""
+    """The agent's log files, and the shippers that store them."""
 
     def __init__(self, store: Store, prefix: str, log: _OwnLog) -> None:
         self._store = store

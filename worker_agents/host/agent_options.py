@@ -22,47 +22,49 @@ class AgentOptions(Frozen):
     cluster: str
     store: str
     host_id: str
-    #: The slice to which the host belongs; None if the host is a slice by itself.
+    #: The slice to which the host belongs; None if the host is a slice of its own.
     slice_id: str | None = None
-    #: The private key of the slice, if the machine was created for it; None if a user brought the
-    #: machine, which then starts the slice.
+    #: The private key of the slice, if the machine was created for the slice; None if a user
+    #: brought the machine. A machine that a user brought starts its slice itself.
     slice_key: str | None = None
     #: The file with the slice's private key.
     key_file: Path | None = None
-    #: The number of the slice's hosts.
+    #: The number of hosts in the slice.
     slice_size: int = 1
-    #: The address at which other hosts reach this one; None: the agent finds it.
+    #: The address at which other hosts reach this host; None if the agent must find it.
     host_address: str | None = None
     directory: Path
-    #: The cache of bundles and environments; None: it is in `directory`. Hosts on one machine may
-    #: share it.
+    #: The directory of the caches of bundles and environments; None to put the caches into
+    #: `directory`. Hosts on one machine may share it.
     cache_dir: Path | None = None
-    #: The uids of tasks that run as processes, as `iris.model.host.run_as` reads them.
+    #: The uids for tasks that run as processes, in the form that `iris.model.host.run_as` reads.
     run_as: str = ""
     #: The directory for the files of tasks with uids of their own. All agents of a machine should
     #: share it.
     jobs_dir: Path = Path("/var/lib/iris-jobs")
-    #: The container image of tasks that name none; None: they run as processes.
+    #: The container image of tasks that do not name an image. If it is None, such tasks run as
+    #: processes.
     image: str | None = None
-    #: Tasks whose image is not named by digest are refused.
+    #: True if tasks are refused whose image is not named by digest.
     require_digests: bool = False
-    #: Directories of the host that every task's container gets.
+    #: The directories of the host that are mounted into every task's container.
     mounts: tuple[Path, ...] = ()
-    #: Defaults for every task's environment; a job may override them.
+    #: The default variables of every task's environment. A job may set them to other values.
     env_vars: dict[str, str] = Field(default_factory=dict)
     #: The limits on what one attempt may store.
     limits: StoreLimits = StoreLimits()
-    #: The secrets that jobs may use, as in `iris.model.job.secrets.why_not`.
+    #: The patterns of the secrets that jobs may use, as in `iris.model.job.secrets.why_not`.
     secrets: tuple[str, ...] = ()
-    #: The project of secrets in Google Secret Manager that name none, and the address of its
-    #: interface; empty: Google's own.
+    #: The Google Cloud project of secrets whose name contains no project.
     secrets_project: str = ""
+    #: The address of Google Secret Manager; empty for Google's own.
     secrets_endpoint: str = ""
     #: The interval between two checks of the GPUs.
     gpu_check: timedelta = CHECK_INTERVAL
-    #: The host is simulated: the real machine's hardware does not belong to it.
+    #: True if the host is simulated. The hardware of the real machine does not belong to a
+    #: simulated host.
     simulated: bool = False
-    #: The umask of users' programs; -1: the agent's.
+    #: The umask of users' programs; -1 for the agent's umask.
     umask: int = -1
     cpu_millis: int | None = None
     memory_bytes: int | None = None
@@ -70,5 +72,5 @@ class AgentOptions(Frozen):
     device: Device | None = None
     attributes: dict[str, Attribute] = Field(default_factory=dict)
     accept_cpu_jobs: bool = False
-    #: Faults of the configuration, which are recognised in addition to those of Iris.
+    #: The patterns of faults that the configuration adds to those of Iris.
     faults: tuple[Fault, ...] = ()

@@ -18,13 +18,14 @@ FILE = "gpus.json"
 
 
 class GpuRecord(Frozen):
-    """The GPUs of one incarnation of a host."""
+    """The record of the GPUs that a host has during one incarnation."""
 
     incarnation: str
     gpus: tuple[Gpu, ...] = ()
-    #: A fault that lasts as long as the incarnation.
+    #: A fault of the GPUs that lasts until the incarnation ends; empty if there is none.
     lasting: str = ""
-    #: Why the incarnation began without the GPUs that the machine should have.
+    #: The reason why the incarnation began without some GPUs that the machine should have; empty if
+    #: it has all.
     incomplete: str = ""
 
 

@@ -15,15 +15,16 @@ from iris.storage.files import write_whole
 from iris.worker_agents.host.probe import new_incarnation
 
 FILE = "incarnation.json"
-#: The private key of a machine that a user brought.
+#: The name of the file with the private key of a machine that a user brought.
 KEY_FILE = "host.key"
 
 
 class _Record(Frozen):
-    """One incarnation of a host."""
+    """The record of a host's current incarnation."""
 
     incarnation: str
-    #: The boot of the machine to which it belongs. No program of an earlier boot runs now.
+    #: The id of the machine's boot in which the incarnation began. After another boot, no program
+    #: of the incarnation runs any more.
     boot: str
 
 

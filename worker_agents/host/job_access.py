@@ -21,9 +21,9 @@ from iris.model.host.run_as import choose_uids
 
 logger = logging.getLogger(__name__)
 
-#: The device files of TPUs and GPUs, below /dev.
+#: The patterns of the device files of TPUs and GPUs, below /dev.
 DEVICES = ("accel[0-9]*", "vfio/*", "nvidia*", "dri/render*")
-#: The system's errors for a root that lacks a right, or a user that does not exist in its
+#: The numbers of the system's errors if root lacks a right, or if a user does not exist in root's
 #: container.
 _REFUSALS = {errno.EPERM, errno.EACCES, errno.EINVAL}
 _ALL, _GROUP = stat.S_IROTH | stat.S_IWOTH, stat.S_IRGRP | stat.S_IWGRP

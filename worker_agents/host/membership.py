@@ -29,13 +29,13 @@ from iris.workflows.search_attributes import keywords
 from iris.workflows.slices.slice import SliceWorkflow
 
 RPC_TIMEOUT = timedelta(seconds=10)
-#: How long a machine waits until the cluster manages its slice again, if the slice's workflow was
-#: terminated.
+#: If the workflow of a machine's slice was terminated, the machine waits for this long until the
+#: cluster manages the slice again.
 ADOPTION_PATIENCE = timedelta(minutes=10)
 
 
 class Membership:
-    """One incarnation of a host, from the view of its slice.
+    """Finds out whether the slice of a host still accepts the host's incarnation.
 
     Args:
         slice_key: the private key of the slice, on a machine that was created for it; None: a user
@@ -62,13 +62,13 @@ class Membership:
         self._own_key = (
             machine_key(directory) if slice_key is None and directory is not None else ""
         )
-        #: True once the slice must know this incarnation. Before, the report may still be in the
-        #: slice's inbox.
+        #: True once the slice must know this incarnation. Until then, the host's report may still
+        #: wait in the slice's inbox.
         self.expected = False
-        #: True once the slice is known to have this incarnation.
+        #: True once the slice has accepted this incarnation.
         self.accepted = False
-        #: The time on this process's clock at which the slice's workflow was first seen to be
-        #: terminated.
+        #: The time at which this process first saw that the slice's workflow was terminated, on the
+        #: process's own clock.
         self._orphaned_since: float | None = None
 
     async def is_over(self) -> bool:

@@ -28,28 +28,30 @@ from iris.model.host.accelerators import tpu
 from iris.model.host.constraints import PREEMPTIBLE, REGION, ZONE, Attribute
 
 URL = "http://metadata.google.internal"
-#: A variable of Google's own libraries: the `host[:port]` of another metadata server.
+#: A variable of Google's own libraries. It contains the `host[:port]` of a metadata server that is
+#: used instead of Google's.
 ENV_HOST = "GCE_METADATA_HOST"
-#: The firmware's file with the product name of the machine.
+#: The file in which the firmware gives the product name of the machine.
 PRODUCT = Path("/sys/class/dmi/id/product_name")
-#: The server is on the same machine or close to it.
+#: The time limit of a request. It is short, because the server is on the same machine or close to
+#: it.
 REQUEST_TIMEOUT = timedelta(seconds=2)
-#: A TPU host that does not learn of its TPU would offer itself as a plain host, so a request is
-#: retried.
+#: The number of tries of a request. A TPU host that does not learn of its TPU would offer itself as
+#: a host without one.
 TRIES = 3
-#: The time for which the server holds a request for a value that has not changed.
+#: The time for which the server delays its answer if the requested value has not changed.
 HOLD = timedelta(seconds=60)
 _ROOT = "/computeMetadata/v1/"
 _FLAVOR = {"Metadata-Flavor": "Google"}
 
-#: The default layout of the TPU chips of a host, by their number. It is used if the metadata has no
-#: layout.
+#: The default layout of a host's TPU chips, by the number of the chips. It is used if the metadata
+#: has no layout.
 _BOUNDS = {1: "1,1,1", 4: "2,2,1", 8: "2,4,1"}
 
 
 class Value(NamedTuple):
-    """A value, and the etag that the server changes with it. A text of None: the server has no such
-    value.
+    """A value of the metadata server, and its etag, which changes with the value. The text is None
+    if the server has no such value.
     """
 
     text: str | None

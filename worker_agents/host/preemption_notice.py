@@ -12,8 +12,8 @@ from iris.worker_agents.host.metadata import Metadata
 
 logger = logging.getLogger(__name__)
 
-#: The watched values that announce the end of the machine, and the reason for each. A migration is
-#: not an end: the machine continues elsewhere.
+#: The watched metadata values that announce the end of the machine, and the reason for each. A
+#: migration is not an end, because the machine continues elsewhere. Source:
 #: cloud.google.com/compute/docs/instances/create-use-spot and
 #: .../metadata/getting-live-migration-notice
 NOTICES: Mapping[str, Mapping[str, str]] = {
@@ -22,8 +22,8 @@ NOTICES: Mapping[str, Mapping[str, str]] = {
         "TERMINATE_ON_HOST_MAINTENANCE": "the provider is stopping the machine for maintenance"
     },
 }
-#: The pause between tries while the server is away or does not have the value: the first one,
-#: doubled up to the last one.
+#: The first and the longest pause between two tries while the metadata server is away or does not
+#: have the value. Each pause is twice the previous one.
 RETRY_FIRST, RETRY_LAST = timedelta(seconds=1), timedelta(seconds=30)
 
 

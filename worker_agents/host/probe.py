@@ -32,7 +32,8 @@ from iris.worker_agents.host.metadata import Metadata, probe_place, probe_tpu
 
 logger = logging.getLogger(__name__)
 
-#: An address that no host has (RFC 5737), so the route to it is the route to the rest of the world.
+#: An address that no host has (RFC 5737). The route to it is the route to all addresses outside of
+#: the network.
 ELSEWHERE = "192.0.2.1"
 LOOPBACK = "127.0.0.1"
 

@@ -46,26 +46,26 @@ from iris.worker_agents.local.ui_guard import guarding, hidden_address
 
 logger = logging.getLogger(__name__)
 
-#: The time limit for a start, long enough for one after a crash: ten seconds after a control plane
-#: was killed, its activity is retried. Only then does the cluster learn that its machines are gone,
-#: and request others.
+#: The time limit for the start of a local cluster. It is long enough for a start after a crash: the
+#: activity of a control plane that was killed is retried only after ten seconds. Only then does the
+#: cluster learn that its machines are gone, and request other machines.
 START_TIMEOUT = timedelta(minutes=2)
-#: The time that each host adds to that limit: its agent needs 0.7 s of CPU to start, and a laptop
-#: has few cores.
+#: The time that each host adds to `START_TIMEOUT`. An agent needs 0.7 s of CPU to start, and a
+#: laptop has few cores.
 START_PER_HOST = timedelta(seconds=3)
 RESTARTS = Restarts()
 CHILD_STOP_TIMEOUT = timedelta(seconds=10)
-#: The number of hosts up to which each agent of a slice is a process of its own, unless the options
+#: If a slice has at most this many hosts, each agent is a process of its own, unless the options
 #: say otherwise. The agents of a larger slice share one process.
 SEPARATE_UP_TO = 4
-#: The directory of the cluster's store.
+#: The name of the directory of the cluster's object store.
 STORE = "store"
-#: The pause between two checks whether the cluster's owner is alive, in seconds.
+#: The pause between two checks that the cluster's owner is alive, in seconds.
 OWNER_INTERVAL = 1.0
 
 
 class Agents(StrEnum):
-    """The processes of the agents of a slice's hosts."""
+    """Whether the agents of a slice share one process, or each agent has a process of its own."""
 
     SHARED = "shared"
     SEPARATE = "separate"
@@ -75,13 +75,15 @@ class LocalClusterOptions(Frozen):
     """The options of a local cluster."""
 
     name: str = "local"
-    #: The configuration, as YAML.
+    #: The configuration of the cluster, as YAML.
     config: str = Field(default_factory=lambda: dump_config(local_config("local")))
     #: True if the state is kept in memory only, so that nothing is left after the cluster stops.
     ephemeral: bool = False
-    #: The process with whose end the cluster stops; None: only `stop` ends the cluster.
+    #: The process that owns the cluster. The cluster stops when this process ends; if it is None,
+    #: only `stop` ends the cluster.
     owner: ProcessRef | None = None
-    #: The processes of agents; None: by the size of the slice (`SEPARATE_UP_TO`).
+    #: Whether the agents of a slice share one process; None to decide by the size of the slice
+    #: (`SEPARATE_UP_TO`).
     agents: Agents | None = None
 
     @property
@@ -138,7 +140,7 @@ def clear_leftovers(name: str) -> None:
 
 
 class _LocalCluster:
-    """The children and the record of a running cluster."""
+    """A running local cluster: its child processes and its record."""
 
     def __init__(
         self, options: LocalClusterOptions, directory: Path, stop: asyncio.Event, umask: int

@@ -44,12 +44,12 @@ from iris.worker_agents.local.local_machines import AGENT_STOP_TIMEOUT, LocalMac
 #: The time limit for the stop of a local cluster. Its supervisor stops the agents, then the control
 #: plane, then the server.
 STOP_TIMEOUT = AGENT_STOP_TIMEOUT + 2 * CHILD_STOP_TIMEOUT
-#: The time limit for a restart: after it, the supervisor has replaced the control plane, or the
-#: new ones have died repeatedly.
+#: The time limit for a restart of the control plane. Within it, the supervisor replaces the control
+#: plane, or the new control planes die repeatedly.
 RESTART_TIMEOUT = CHILD_STOP_TIMEOUT + timedelta(seconds=50)
-#: The interval of polling, in seconds.
+#: The interval between two polls of the cluster's state, in seconds.
 POLL_INTERVAL = 0.1
-#: The number of lines that an error shows of each log.
+#: The number of lines from the end of each log that an error shows.
 LOG_TAIL_LINES = 15
 
 

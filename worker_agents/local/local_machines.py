@@ -43,24 +43,25 @@ POLL_INTERVAL = timedelta(seconds=0.1)
 AGENT_STOP_TIMEOUT = timedelta(seconds=45)
 #: The delay before another try to remove a directory.
 REMOVE_RETRY_DELAY = timedelta(seconds=5)
-#: The name prefix of a directory that is being removed.
+#: The beginning of the name of a directory that is being removed.
 REMOVED_PREFIX = ".gone-"
 
 Command = Callable[[SliceRequest, Host], list[str]]
-#: A function that returns the command line of one process for all hosts of a slice; None if each
+#: A function that returns the command line of one process for all hosts of a slice, or None if each
 #: host has a process of its own.
 SliceCommand = Callable[[SliceRequest], list[str] | None]
 
 
 class LocalMachines(MachineReport):
-    """The running agents of a slice, recorded for the platform and for the next supervisor."""
+    """The record of a slice's running agents, for the platform and for the next supervisor."""
 
-    #: The processes by host id; the one shared process by slice id.
+    #: The process of each agent, by host id. If all agents share one process, it is recorded by
+    #: slice id.
     agents: dict[str, ProcessRef]
 
 
 class MachineSupervisor:
-    """Keeps the agents of all slices that a directory requests."""
+    """Starts and stops the agents of all slices that the files in a directory request."""
 
     def __init__(
         self,
@@ -157,7 +158,7 @@ class MachineSupervisor:
 
 
 class _Slice:
-    """The agents of one slice."""
+    """Runs the agents of one slice."""
 
     def __init__(
         self,

@@ -13,12 +13,12 @@ from typing import cast
 
 from iris.model.errors import IrisError
 
-#: The bytes that wait for one end of a connection before the other end pauses.
+#: If this many bytes wait to be sent to one end of a connection, the other end stops reading.
 HIGH_WATER = 256 * 1024
 
 
 class _End(asyncio.Protocol):
-    """One end of a connection. What it receives goes to the other end."""
+    """One end of a forwarded connection. The data that it receives is sent to the other end."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -54,7 +54,9 @@ class _End(asyncio.Protocol):
 
 
 class _Caller(_End):
-    """The end of a client. It reads once at most before the connection to the service exists."""
+    """The end of a forwarded connection that belongs to the client. It reads at most once before
+    the connection to the service exists.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__()

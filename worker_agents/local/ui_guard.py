@@ -25,16 +25,17 @@ from iris.processes.process import SERVER_PORTS, stop_event
 
 logger = logging.getLogger(__name__)
 
-#: The names under which users open the Web UI, on any port: an SSH tunnel has another port on the
-#: user's machine.
+#: The host names with which users may open the Web UI. The port may be any, because an SSH tunnel
+#: has another port on the user's machine.
 OWN_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
-#: The size limit of a request's head, in bytes.
+#: The size limit of the head of a request, in bytes.
 HEAD_LIMIT = 64 * 1024
-#: The time limit for a request's head, in seconds. Browsers open connections before they need them.
+#: The time limit for receiving the head of a request, in seconds. It is long, because browsers open
+#: connections before they need them.
 HEAD_TIMEOUT = 120
 CHUNK = 64 * 1024
-#: Headers that concern one connection. Each connection of the guard carries one request, so that
-#: each request is checked.
+#: The headers that are about one connection. The guard does not pass them on: each of its
+#: connections carries only one request, so that each request is checked.
 _OF_CONNECTION = frozenset({"connection", "keep-alive", "proxy-connection", "upgrade"})
 
 

@@ -61,15 +61,16 @@ logger = logging.getLogger(__name__)
 
 #: The interval between two reads of the output.
 READ_INTERVAL = timedelta(milliseconds=200)
-#: After a program has ended by itself, the processes that it left may run for this long before the
-#: log and the status mention them.
+#: When a program has ended by itself and left other processes, these may run for this long before
+#: the log and the status mention them.
 TELL_AFTER = timedelta(seconds=1)
-#: How long an agent that takes over waits for the end of a program that it has killed. It is longer
-#: than `Program.kill` takes.
+#: How long an agent waits for the end of a program that an earlier agent started and that this
+#: agent killed. It is longer than `Program.kill` takes.
 KILL_TIMEOUT = timedelta(seconds=20)
-#: How long a finished attempt waits for an unreachable store before its outcome is reported anyway.
+#: How long a finished attempt waits for a store that does not answer, before its outcome is
+#: reported without the uploads.
 UPLOAD_TIMEOUT = timedelta(seconds=60)
-#: How long the logs and outputs of an attempt wait for the store after its outcome was reported.
+#: How long the host keeps the logs and outputs of a reported attempt that could not be stored.
 KEEP_UNSTORED_FOR = timedelta(days=1)
 
 
@@ -110,9 +111,9 @@ class Attempt:
         self._preparing: asyncio.Task[prepare.Built] | None = None
         self._peak_memory = 0
         self._running: Running | None = None
-        #: True if the log has said that the program ended and left other processes.
+        #: True if the log says already that the program ended and left other processes.
         self._told_of_rest = False
-        #: How the program ended; None while it has not ended, as far as this agent knows.
+        #: How the program ended; None if this agent does not know of an end.
         self._exit: Exit | None = self._program.exit
         self._lifecycle: Lifecycle = restore(
             launched=self._program.launched,

@@ -20,8 +20,8 @@ from iris.retrying import retry
 
 #: The delay before a call to the service is repeated.
 RETRY_DELAY = timedelta(seconds=1)
-#: The time limit of one call that waits for the answer. The service itself ends such a call after
-#: about 20 seconds.
+#: The time limit of one call that waits for the answer of a gang. The service itself ends such a
+#: call after about 20 seconds.
 ANSWER_TIMEOUT = timedelta(minutes=1)
 
 
@@ -31,7 +31,9 @@ def is_member(task: RunTask) -> bool:
 
 
 class _Lost(Exception):
-    """The service has lost the update, for instance because it was restarted."""
+    """The service has lost an update that was sent to a workflow, for instance because the service
+    was restarted.
+    """
 
 
 def _may_succeed(error: Exception) -> bool:

@@ -28,12 +28,12 @@ from iris.model.states import TaskState
 from iris.model.units import format_duration
 from iris.retrying import retry
 
-#: The job learns only of attempts that run longer than this, because each message adds events to
-#: its history.
+#: A job gets no messages about an attempt until the attempt has run for this long, because each
+#: message adds events to the job's history.
 ANNOUNCE_AFTER = timedelta(seconds=1)
-#: The shortest time between two messages about the steps of a preparation.
+#: The shortest time between two messages to a job about the steps of a preparation.
 ANNOUNCE_EVERY = timedelta(seconds=3)
-#: The most heartbeats in a second of all attempts on one host.
+#: The most heartbeats that all attempts on one host send together in a second.
 HEARTBEATS_PER_SECOND = 25
 RPC_TIMEOUT = timedelta(seconds=10)
 
@@ -77,14 +77,15 @@ class Heartbeat:
         self._state: tuple[TaskState, datetime] = (TaskState.BUILDING, datetime.now(UTC))
         #: The state and the step of the last message to the job.
         self._announced: tuple[TaskState, str] | None = None
-        #: The present step of the preparation, or the reason why the attempt waits; empty if it
-        #: does not take long.
+        #: The present step of the preparation, or the reason why the attempt waits; empty if
+        #: neither takes long.
         self._doing = ""
         self._changed = asyncio.Event()
         self._moved = asyncio.Event()
         #: The time at which the last successful heartbeat was sent; before the first heartbeat, the
-        #: time at which the attempt was handed out. The server may start the attempt elsewhere only
-        #: after its timeout, which is longer than the lease (`policies.heartbeat_timeout`).
+        #: time at which the server gave the attempt to this host. The server may start the attempt
+        #: elsewhere only after the heartbeat timeout, which is longer than the lease
+        #: (`policies.heartbeat_timeout`).
         self._last_contact = last_contact
 
     @property

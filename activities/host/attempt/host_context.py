@@ -35,9 +35,11 @@ from iris.model.host.store_limits import StoreLimits
 from iris.model.units import GIB
 from iris.storage.object_store import Store
 
-#: The size limits of the caches of bundles and of environments on one machine, in bytes. The least
-#: recently used entries are removed first.
+#: The size limit of the cache of bundles on one machine, in bytes. The least recently used bundles
+#: are removed first.
 BUNDLE_CACHE_BYTES = 10 * GIB
+#: The size limit of the cache of environments on one machine, in bytes. The least recently used
+#: environments are removed first.
 ENVIRONMENT_CACHE_BYTES = 50 * GIB
 
 
@@ -49,52 +51,53 @@ class HostContext:
     store: Store
     cluster: str
     host: Host
-    #: The directory of this host alone, which contains the attempts' directories.
+    #: The directory that only this host uses. It contains the directories of the attempts.
     directory: Path
     #: The directory of the caches of bundles and environments. Hosts on one machine may share it.
     cache_dir: Path
     #: The container image of tasks that do not name an image. If it is None, such tasks run as
     #: processes.
     image: str | None = None
-    #: Whether a task must name its image by digest.
+    #: True if a task must name its image by digest.
     require_digests: bool = False
     #: Directories of the host that the configuration mounts into every container.
     mounts: Sequence[Path] = ()
     #: The agent's own directories and files, which no job may use.
     own: Sequence[Path] = ()
-    #: Variables of every task's environment, unless its job sets them.
+    #: The default variables of every task's environment. A job may set them to other values.
     env_vars: Mapping[str, str] = field(default_factory=dict)
     #: The umask of programs and of their set-up commands; -1 for the agent's umask.
     umask: int = -1
     #: The users of jobs that run as processes. If it is None, such jobs run as the agent's user.
     job_users: JobUsers | None = None
-    #: The groups that a job with a user of its own needs for the host's devices, if it requests
-    #: devices.
+    #: The groups of the device files. A job that requests devices and runs as a user of its own
+    #: needs them.
     device_groups: Sequence[int] = ()
     #: Patterns that show, in a failed program's last lines, that this host or its infrastructure
     #: caused the failure.
     faults: Sequence[Fault] = FAULTS
-    #: The few variables of the host itself that every program gets.
+    #: The few variables that every program gets from the host itself.
     base_env: Mapping[str, str] = field(default_factory=lambda: base_env(without_environment))
-    #: The variables by which a client on this machine finds the cluster: the cluster's address, and
-    #: the state directory if the cluster is in it.
+    #: The variables that tell a client on this machine where the cluster is: the cluster's address,
+    #: and the state directory that contains the cluster, if there is one.
     contact_env: Mapping[str, str] = field(default_factory=dict)
-    #: The accelerators that the machine has. The host may offer others, which are simulated.
+    #: The accelerators of the real machine. A simulated host may offer others.
     accelerators: Accelerators = field(default_factory=Accelerators)
-    #: Returns a token for images in Google's registries, if this is a machine in Google Cloud.
+    #: Returns a token for images in Google's registries, or None if this machine is not in Google
+    #: Cloud.
     registry_token: Token = lambda: None
     limits: StoreLimits = field(default_factory=StoreLimits)
-    #: The secrets that jobs may use.
+    #: Reads the secrets that jobs on this host may use.
     secrets: HostSecrets = field(default_factory=HostSecrets)
     ports: Ports = field(default_factory=Ports)
     gpus: Gpus = field(default_factory=Gpus)
     gpu_health: GpuHealth = field(default_factory=GpuHealth)
-    #: Limits the number of output files that are uploaded at once.
+    #: Limits the number of output files that are uploaded at the same time.
     gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
-    #: The placement keys of this host's attempts that are not settled. A key is in the list once
-    #: for each of its attempts.
+    #: The placement keys of this host's attempts that are not settled. If several attempts have the
+    #: same key, it is in the list once for each of them.
     claims: list[str] = field(default_factory=list)
-    #: The last measured resource usage, by the keys of the attempts.
+    #: The last measured resource usage of each attempt, by the attempt's key.
     uses: dict[str, Use] = field(default_factory=dict)
 
     @property

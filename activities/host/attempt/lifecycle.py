@@ -59,21 +59,22 @@ class State(StrEnum):
     CANCELLED = "CANCELLED"
     #: The program was started.
     RUNNING = "RUNNING"
-    #: The program has its grace to end, and the outcome is decided.
+    #: The program got SIGTERM, and has its grace period to end. The outcome is decided.
     STOPPING = "STOPPING"
     #: The program is being killed, because the attempt cannot continue on this host or has filled
     #: its disk.
     KILLING = "KILLING"
-    #: The program is being killed, and nothing is reported.
+    #: The program is being killed. The outcome will not be reported.
     DROPPING = "DROPPING"
-    #: No program runs, and nothing is reported.
+    #: No program runs. The outcome is not reported.
     DROPPED = "DROPPED"
     #: The program ended or was never started. Its logs and outputs are being uploaded; then the
     #: outcome is reported.
     ENDED = "ENDED"
     #: The outcome is being reported.
     REPORTING = "REPORTING"
-    #: The server has the outcome or does not want it. Only logs and outputs may be left to upload.
+    #: The server has the outcome or does not want it. Some logs and outputs may remain to be
+    #: uploaded.
     SETTLED = "SETTLED"
 
 
@@ -90,20 +91,21 @@ class Event(StrEnum):
     CANCEL = "CANCEL"
     #: The attempt ran longer than its timeout.
     TIMEOUT = "TIMEOUT"
-    #: The attempt used more of its host's disk than it may. Its program gets no grace, in which it
-    #: could use even more.
+    #: The attempt used more of its host's disk than it may. Its program gets no grace period,
+    #: because it could use even more space in that time.
     DISK_LIMIT = "DISK_LIMIT"
     #: The host stops, so the program has to end.
     PREEMPT = "PREEMPT"
-    #: An earlier incarnation of the host had the attempt.
+    #: The attempt belongs to an earlier incarnation of the host.
     INCARNATION_OVER = "INCARNATION_OVER"
     #: The present incarnation of the host is over.
     HOST_OVER = "HOST_OVER"
     #: The host cannot continue the attempt: its disk is full, or its files were deleted.
     HOST_FAILED = "HOST_FAILED"
-    #: The server gave the attempt up.
+    #: The server does not wait for the attempt any more.
     GIVEN_UP = "GIVEN_UP"
-    #: There was no contact for so long that the server may have given the attempt up.
+    #: The host had no contact with the server for so long that the server may have given the
+    #: attempt up.
     CONTACT_LOST = "CONTACT_LOST"
     #: Logs and outputs are in the store, or the store did not answer in time.
     UPLOADED = "UPLOADED"
@@ -116,19 +118,23 @@ class Event(StrEnum):
 
 
 class Effect(StrEnum):
-    """An order that the performer carries out, in the sequence that `step` returns."""
+    """An action that the caller of `step` must perform. The actions are performed in the order in
+    which `step` returns them.
+    """
 
-    #: Limits the uploads and the report to one short try, including those in progress.
+    #: Limits each upload and the report to one short try, also if it is in progress.
     HURRY = "HURRY"
     #: Writes the decided outcome to the attempt's directory.
     RECORD_OUTCOME = "RECORD_OUTCOME"
+    #: Stops the preparation of the program.
     CANCEL_PREPARATION = "CANCEL_PREPARATION"
     #: Sends SIGTERM, and SIGKILL after the job's grace.
     STOP_PROGRAM = "STOP_PROGRAM"
+    #: Kills the program without a grace period.
     KILL_PROGRAM = "KILL_PROGRAM"
     #: Reports the outcome until the server answers.
     REPORT = "REPORT"
-    #: Writes to the attempt's directory that only uploads are left.
+    #: Records in the attempt's directory that only uploads remain.
     RECORD_SETTLED = "RECORD_SETTLED"
     #: Sends the scheduler a message that the placement is free.
     FREE_PLACEMENT = "FREE_PLACEMENT"
@@ -136,35 +142,35 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True)
 class Lifecycle:
-    """An attempt's state, and the decisions that led to it."""
+    """The state of an attempt, and the facts that decide its outcome."""
 
     state: State = State.PREPARING
-    #: True if the program was started, whatever the state is now.
+    #: True if the program was started at any time.
     launched: bool = False
     #: The outcome that was decided before the program ended. If it is None, the program's exit
-    #: decides.
+    #: decides the outcome.
     outcome: TaskOutcome | None = None
-    #: True if only one short try is left for each upload and for the report.
+    #: True if each upload and the report get only one more short try.
     hurried: bool = False
-    #: True if the exit of the program's first process decides the outcome, whatever later events
-    #: are.
+    #: True if the exit of the program's first process decides the outcome. Later events then do not
+    #: change it.
     exited: bool = False
 
 
-#: The states in which processes of the program may be alive.
+#: The states of an attempt in which processes of its program may be alive.
 STARTED = frozenset({State.RUNNING, State.STOPPING, State.KILLING, State.DROPPING})
 
 _STOP = (Event.CANCEL, Event.TIMEOUT, Event.PREEMPT)
 _KILL = (Event.INCARNATION_OVER, Event.HOST_OVER, Event.HOST_FAILED, Event.DISK_LIMIT)
 _DROP = (Event.GIVEN_UP, Event.CONTACT_LOST)
 _END = (*_STOP, *_KILL, *_DROP)
-#: The events after which the attempt's incarnation of the host is over. The outcome says so,
-#: because the slice may report the end of the incarnation only after the job has asked for hosts
-#: again: see `retries.hosts_after`.
+#: The events after which the attempt's incarnation of the host is over. The outcome records this
+#: fact, because the slice may report the end of the incarnation only after the job has requested
+#: hosts again: see `retries.hosts_after`.
 _OVER = (Event.PREEMPT, Event.INCARNATION_OVER, Event.HOST_OVER)
 
-#: The state of the outcome that an event decides. HOST_FAILED is missing, because the failure
-#: itself decides the outcome later.
+#: The state of the outcome, by the event that decides the outcome. HOST_FAILED is not a key,
+#: because the failure itself decides the outcome later.
 _OUTCOMES: Mapping[Event, TaskState] = {
     Event.CANCEL: TaskState.KILLED,
     Event.TIMEOUT: TaskState.FAILED,
@@ -186,7 +192,8 @@ def _row(
     }
 
 
-#: The next state by state and event. An event that is missing in a row is illegal.
+#: The next state, by present state and event. If a state has no entry for an event, the event is
+#: illegal in that state.
 TRANSITIONS: Mapping[State, Mapping[Event, State]] = {
     State.PREPARING: _row(
         {Event.STARTED: State.RUNNING, Event.ENDED: State.ENDED},

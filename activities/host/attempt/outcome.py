@@ -19,13 +19,13 @@ from iris.model.host.gpus import GPU_FAULT
 from iris.model.job.attempts import TaskOutcome
 from iris.model.states import TaskState
 
-#: The fault if the host is the reason why an attempt cannot continue.
+#: The name of the fault if an attempt cannot continue because of its host.
 HOST_FAULT = "host"
-#: The fault if Iris's files were deleted or the shim was killed, perhaps by the program itself. It
-#: does not count against the host.
+#: The name of the fault if Iris's files were deleted or the shim was killed, perhaps by the program
+#: itself. This fault does not count against the host.
 LOST_FAULT = "attempt-lost"
-#: The fault of an attempt that has filled the disk itself. An attempt whose program has not started
-#: must have written more than half of the space that was free at first.
+#: The name of the fault of an attempt that filled the disk itself. If the program has not started,
+#: the attempt must have written more than half of the space that was free at first.
 FILLED_FAULT = "disk-filled"
 
 
@@ -34,23 +34,24 @@ class Evidence(NamedTuple):
 
     taken_at: datetime
     now: datetime
-    #: True if the start of a program was ordered.
+    #: True if this host tried to start the program.
     launched: bool
-    #: The record of the start of the program, if the program was started.
+    #: The record of the program's start; None if the program was not started.
     started: Started | None
     exit: Exit | None = None
-    #: The outcome that was decided when the attempt was ended before its program ended.
+    #: The outcome that was decided before the program ended; None if the program ended first.
     decided: TaskOutcome | None = None
-    #: The limit of the task's memory, in bytes; 0 if there is none.
+    #: The task's memory limit, in bytes; 0 if the task has none.
     memory_limit: int = 0
     last_lines: str = ""
     #: The patterns that recognise faults of the infrastructure.
     faults: Sequence[Fault] = ()
-    #: The fault of a device of the task's kind when the program had ended; empty if there is none.
+    #: The fault of a device that the task uses, found after the program ended; empty if there is
+    #: none.
     device_fault: str = ""
     #: The sentence about output files that are not stored; empty if all are stored.
     left_out: str = ""
-    #: True if the program says that another attempt would end in the same way.
+    #: True if the program reports that every other attempt would end in the same way.
     final: bool = False
 
 

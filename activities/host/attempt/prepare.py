@@ -31,11 +31,12 @@ from iris.model.job.arrays import substituted, task_values
 from iris.model.job.environments import has_digest
 from iris.model.units import MIB, format_bytes
 
-#: The least free disk space, in bytes. With less, a program could not write its first lines.
+#: The least free disk space with which a program is started, in bytes. With less space, the program
+#: could not write its first lines.
 MIN_FREE_BYTES = 4 * MIB
-#: The command that runs a task's function. It uses the interpreter that the call names, if this
-#: host has it, and otherwise the first one on PATH. Some machines and images have only one of the
-#: two names of Python.
+#: The command that runs a task's function. It uses the interpreter that is recorded with the
+#: function, if this host has this interpreter, and otherwise the first `python` or `python3` on
+#: PATH. Some machines and images have only one of these two names.
 CALL = (
     "sh",
     "-c",
@@ -45,10 +46,10 @@ CALL = (
         f'exec "$python" "${names.ENV_CALL_DIR}/{bundles.SCRIPT}"'
     ),
 )
-#: The name that programs show for a user who has only a number.
+#: The user name that programs show if the user exists only as a number.
 USER_NAME = "iris-job"
-#: The name of the port of a task that needs a coordinator of its own. The program finds the port
-#: only in JAX's variable.
+#: The name of the reserved port on which a task runs a JAX coordinator of its own. The program
+#: finds the port only in JAX's variable.
 COORDINATOR = "coordinator"
 
 
@@ -65,20 +66,21 @@ class Built(NamedTuple):
     """A program that is ready to be started."""
 
     launch: Launch
-    #: Descriptors of locks on the resources of the program, which stay open while the program
+    #: The descriptors of the locks on the program's resources. They stay open while the program
     #: lives. The caller of `build` closes its own copies.
     keep: tuple[int, ...]
     ports: dict[str, int]
-    #: The values of the job's secrets, by variable. The launch does not contain them.
+    #: The values of the job's secrets, by variable. They are not part of the launch.
     secrets: Mapping[str, SecretStr]
 
 
 class Listeners(NamedTuple):
     """The functions that receive texts for the user while an attempt is prepared."""
 
-    #: Receives each line for the log.
+    #: Receives each line that is written to the log.
     log: Callable[[str], object]
-    #: Receives the present step, for the status of the task; an empty text when a step has ended.
+    #: Receives the present step, which the status of the task shows; an empty text when the step
+    #: ends.
     status: Callable[[str], object]
 
 
@@ -89,7 +91,7 @@ class _Reserved(NamedTuple):
     gpus: tuple[str, ...] | None
     #: The port for JAX's coordinator, if the task needs a coordinator of its own.
     coordinator_port: int | None
-    #: The descriptors of the locks.
+    #: The descriptors of the locks on the ports and GPUs.
     keep: tuple[int, ...]
 
 
@@ -100,9 +102,9 @@ class _Fetched(NamedTuple):
     root: Path
     #: The directory in which the program starts.
     workdir: Path
-    #: The directory of the call, if the task runs a function.
+    #: The directory of the function call, if the task runs a function.
     call: Path | None
-    #: The task's row of the array's table: values by column.
+    #: The task's row of the job's parameter table: values by column.
     row: Mapping[str, str]
 
 

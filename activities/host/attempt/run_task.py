@@ -29,23 +29,22 @@ from iris.model.job.attempts import TaskOutcome
 
 logger = logging.getLogger(__name__)
 
-#: The type of the error of an agent that does not take an attempt that another agent of the host
-#: may take.
+#: The type of the error if an agent does not take an attempt, but another agent of the same host
+#: may take it.
 HOST_REFUSED = "HostRefused"
-#: The type of the error of an agent that does not take an attempt because the host's incarnation
-#: ends.
+#: The type of the error if an agent does not take an attempt, because the host's incarnation ends.
 HOST_LEAVES = "HostLeaves"
 #: The interval between two measurements of the resources that attempts use.
 MEASURE_INTERVAL = timedelta(seconds=2)
-#: How long a stopping agent waits, after the longest grace of its programs, for the server to
-#: accept their outcomes.
+#: How long a stopping agent waits until the server has accepted the outcomes of its programs. This
+#: time begins after the longest grace of the programs.
 REPORT_TIMEOUT = timedelta(seconds=10)
-#: How long a stopping agent waits for cancelled work to end, such as the pull of an image.
+#: How long a stopping agent waits until cancelled work has ended, such as the pull of an image.
 CANCEL_TIMEOUT = timedelta(seconds=5)
 
 
 class Tasks:
-    """The attempts in one incarnation of a host."""
+    """Runs the attempts in one incarnation of a host."""
 
     def __init__(self, context: HostContext) -> None:
         self._context = context
@@ -53,12 +52,13 @@ class Tasks:
         self._runs: dict[str, asyncio.Task[None]] = {}
         #: Attempts of an earlier incarnation of this host that are not reported yet.
         self._earlier: list[Attempt] = []
-        #: Attempts of earlier agents whose records cannot be read, and the reports about them.
+        #: The attempts of earlier agents whose records cannot be read.
         self._lost: list[LostAttempt] = []
+        #: The running reports about the attempts in `_lost`.
         self._reports: set[asyncio.Task[Event]] = set()
         #: The reason why this agent takes no new attempts; empty while it takes them.
         self._closed = ""
-        #: True if another agent continues with this incarnation.
+        #: True if another agent continues the programs of this incarnation.
         self._handed_over = False
 
     @activity.defn

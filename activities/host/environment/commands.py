@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-#: The PATH of a program whose environment has no PATH. It is that of most container images.
+#: The PATH of a program whose environment has no PATH. Most container images have this PATH.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

@@ -17,8 +17,8 @@ from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.threads import Stopped
 from iris.model.units import format_bytes
 
-#: The exit code of a set-up that fails before its first command: the code that uv uses for invalid
-#: input.
+#: The exit code of a set-up that fails before its first command. uv uses the same exit code for
+#: invalid input.
 INVALID_INPUT = 2
 
 

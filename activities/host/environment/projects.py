@@ -17,16 +17,17 @@ from iris.model.job import setup_files
 from iris.model.job.environments import EnvironmentSpec
 from iris.model.units import MIB
 
-#: The files of a project that `uv sync` reads, besides the sources of the packages that it builds.
+#: The files that `uv sync` reads from a project, besides the source code that it builds into
+#: packages.
 FILES = ("pyproject.toml", "uv.lock", "uv.toml", ".python-version")
 #: The requirements file that is installed for a program without a project.
 REQUIREMENTS = "requirements.txt"
-#: The size limits of a `pyproject.toml`, and of a lock or a requirements file, in bytes.
+#: The size limit of a `pyproject.toml`, and the size limit of a lock file or a requirements file,
+#: in bytes.
 MOST_PROJECT, MOST_LIST = 4 * MIB, 64 * MIB
-#: A line of a requirements file that includes another file.
+#: Matches a line of a requirements file that includes another file.
 _NESTED = re.compile(r"(?:-r|-c|--requirements?|--constraints?)(?:\s+|=)?(?P<path>\S.*)")
-#: A line of a requirements file that names a local file or directory to install, or to search for
-#: packages.
+#: Matches a line of a requirements file that names a local file or directory.
 _FILES = re.compile(r"(?:-e|-f|--editable|--find-links)\b")
 
 
@@ -37,8 +38,8 @@ class Project(NamedTuple):
     name: str
     #: True if the project has a `uv.lock`, so that uv does not resolve its packages again.
     locked: bool
-    #: True if the project, or one beside it, is built and installed. The environment then contains
-    #: a copy of its code.
+    #: True if uv builds and installs this project or another member of its workspace. The
+    #: environment then contains a copy of the code.
     built: bool
     #: How many directories above the project the root of its workspace is; 0 if the project is not
     #: a member of another project's workspace.

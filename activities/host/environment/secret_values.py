@@ -35,17 +35,17 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 #: The exit code of a job whose secret cannot be used.
 EXIT_CODE = 126
-#: The system's directories whose files are not secrets: they show processes, such as the agent
-#: with its environment.
+#: The system's directories whose files cannot be secrets, because they show the state of processes,
+#: such as the agent's environment.
 _OF_THE_SYSTEM = ("/proc/", "/sys/", "/dev/")
 
 
 class Unusable(Exception):
-    """The value of a secret cannot be used, on this or any other host. The text is the reason."""
+    """The error if the value of a secret cannot be used on any host. The text is the reason."""
 
 
 class SecretManager(Protocol):
-    """Google Secret Manager, with the credentials of this host. The methods block."""
+    """A client of Google Secret Manager with the credentials of this host. The methods block."""
 
     def project(self) -> str:
         """Returns the host's own project.
@@ -65,12 +65,12 @@ class SecretManager(Protocol):
 
 @dataclass(frozen=True)
 class SealedValues:
-    """The sealed values in the store of one cluster."""
+    """Opens the sealed values in the store of one cluster."""
 
     cluster: str = ""
     #: The cluster's store. If it is None, this host opens no sealed value.
     store: Store | None = None
-    #: The agent's environment, of which one variable names the file with the private keys.
+    #: The agent's environment. One of its variables names the file with the private keys.
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
 
     async def value(self, variable: str, path: str, job: str) -> bytes:
@@ -138,9 +138,9 @@ def _no_manager() -> SecretManager:
 
 @dataclass(frozen=True)
 class HostSecrets:
-    """The secrets that jobs may use on this host."""
+    """Reads the secrets that jobs may use on this host."""
 
-    #: The patterns of the configuration for the allowed sources, as in
+    #: The patterns that the configuration has for the allowed sources of secrets, as in
     #: `iris.model.job.secrets.why_not`.
     allowed: Sequence[str] = ()
     #: Returns the client of Secret Manager. Raises ImportError if the agent is installed without
@@ -150,7 +150,7 @@ class HostSecrets:
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     #: The agent's own directories and files. No job may use a file in them as a secret.
     own: Sequence[Path] = ()
-    #: The values that submitters have sealed.
+    #: Opens the values that submitters have sealed.
     sealed: SealedValues = field(default_factory=SealedValues, repr=False)
 
     async def values(self, secrets: Mapping[str, str], job: str) -> dict[str, SecretStr]:

@@ -37,44 +37,44 @@ from iris.model.host.faults import SETUP_TIMEOUT
 from iris.model.job.environments import EnvironmentSpec, requirements_file
 from iris.model.units import format_duration
 
-#: Delays before each retry of a step after a network failure, in seconds. uv itself has tried
-#: several times before each of them.
+#: The delays before each retry of a step after a network failure, in seconds. Before each retry, uv
+#: itself has already tried several times.
 PAUSES = (1.0, 5.0, 15.0)
-#: The names of the agent's variables for the package indexes and the proxies.
+#: Matches the agent's variables for package indexes and proxies.
 _SOURCES = re.compile(r"(?:UV|PIP)_.*|(?:HTTP|HTTPS|ALL|NO)_PROXY", re.IGNORECASE)
-#: Settings of uv that change how uv gets packages, but not which ones. An environment does not
-#: depend on them.
+#: Matches the settings of uv that change how uv gets packages, but not which packages. An
+#: environment does not depend on these settings.
 _WITHOUT_EFFECT = re.compile(
     r"UV_(?:CACHE_DIR|PYTHON_CACHE_DIR|PYTHON_INSTALL_DIR|PROJECT_ENVIRONMENT|LINK_MODE"
     r"|HTTP_.*|CONCURRENT_.*|LOCK_.*|NO_PROGRESS|.*(?:PASSWORD|USERNAME|TOKEN).*)"
 )
-#: A number to increase when environments are made in a different way. Environments with another
-#: number are not used any more.
+#: The version of the way in which environments are made. Raise it when the way changes:
+#: environments of another version are not used any more.
 _MADE_AS = 2
-#: The line for the user while another attempt makes the environment.
+#: The message to the user while another attempt makes the environment.
 _WAITING = "another task of this host makes the same environment: waiting for it"
 
 
 @dataclass(frozen=True)
 class ProgramFiles:
-    """The files of a program, on which its environment may depend."""
+    """The files of a program. The program's environment may depend on them."""
 
     #: The directory in which the program starts.
     workdir: Path
     #: The directory of all the program's files: `workdir` or a directory above it.
     root: Path
     #: An identifier of the content of `root`, such as the hash of the program's bundle. If it is
-    #: empty, the files are hashed when that is necessary.
+    #: empty, the files are hashed when a hash is needed.
     content: str = ""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the set-up of one attempt writes, besides the cache."""
+    """The paths to which the set-up of one attempt writes, besides the cache."""
 
-    #: The directory for an environment that only this attempt uses, and may change.
+    #: The directory for an environment that only this attempt uses and changes.
     own: Path
-    #: The file to which messages for the user and the output of all steps are appended.
+    #: The file that receives the messages for the user and the output of all steps.
     output: Path
 
 
@@ -176,17 +176,17 @@ def activated(env: Mapping[str, str], venv: Path, workdir: Path) -> dict[str, st
 
 @dataclass(frozen=True)
 class _SetUp:
-    """The set-up of one attempt."""
+    """Makes the environment for the program of one attempt."""
 
     steps: Steps
     runtime: Runtime
     files: ProgramFiles
-    #: The program's environment.
+    #: The environment variables of the program.
     env: Mapping[str, str]
-    #: The environment of the set-up's commands.
+    #: The environment variables of the set-up's commands.
     build: Mapping[str, str]
     cache: Cache
-    #: The directory for an environment that only this attempt uses.
+    #: The directory for an environment that only this attempt uses and changes.
     own: Path
     begun: float = field(default_factory=time.monotonic)
 

@@ -24,14 +24,15 @@ from iris.activities.host.runtimes.process.job_users import acting_as, end_user,
 from iris.activities.host.runtimes.threads import in_thread
 from iris.model.job.environments import EnvironmentSpec, requirements_file
 
-#: The size of the end of a step's output that is searched for the cause of a failure, in bytes.
+#: The number of bytes at the end of a step's output that are searched for the cause of a failure.
 _TAIL = 64 * 1024
-#: A step that fails after more seconds is not run again on this host: uv itself has tried several
-#: times, and other jobs wait for the host.
+#: The longest run of a failed step, in seconds, after which this host tries the step again. A
+#: longer step is not tried again, because uv itself has tried several times and other jobs wait for
+#: the host.
 _QUICK = 60.0
 #: The maximum length of a command in a message, in characters.
 _MOST = 80
-#: Settings that make uv or pip install into another place than the current environment.
+#: Variables that make uv or pip install into another place than the current environment.
 _ELSEWHERE = {
     "PIP_TARGET",
     "PIP_PREFIX",
@@ -40,12 +41,12 @@ _ELSEWHERE = {
     "PIP_BREAK_SYSTEM_PACKAGES",
     "UV_SYSTEM_PYTHON",
 }
-#: Settings that must be the same as when the lock was resolved. The project's own settings are in
-#: its files.
+#: Variables that change how uv resolves a lock. uv rejects a lock that was resolved with other
+#: values. The project's own values are in the project's files.
 _RESOLVED_BY = {"UV_RESOLUTION", "UV_PRERELEASE", "UV_FORK_STRATEGY", "UV_EXCLUDE_NEWER"}
-#: Settings that name the package indexes.
+#: Variables that name the package indexes.
 _INDEXES = {"UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"}
-#: A shell script that looks for the first Python of version `$1` on PATH, or else for the first
+#: A shell script that searches PATH for the first Python of version `$1`, or else for the first
 #: Python of any version. It writes the path of this Python into the file `$0`, with the package
 #: directories if the Python belongs to a virtual environment.
 _LOOK = """\
@@ -58,21 +59,22 @@ answer = [sys.executable, sorted(sites)]
 json.dump(answer, open(sys.argv[1], "w"))' "$0" "$version" 2>/dev/null && exit
 done; done
 exit 127"""
-#: A piece of a shell script that removes the option `--user`, which uv's pip does not support. The
-#: packages then go into the environment.
+#: A part of a shell script that removes the option `--user`, which uv's pip does not support. The
+#: packages are then installed into the environment.
 _WITHOUT_USER = 'for word; do shift; [ "$word" = --user ] || set -- "$@" "$word"; done'
 
 
 class _Python(NamedTuple):
-    """A Python interpreter that a program would find."""
+    """The Python interpreter that a program would find on its PATH."""
 
     executable: str
-    #: The package directories of its virtual environment; empty if it belongs to none.
+    #: The package directories of the interpreter's virtual environment; empty if it belongs to
+    #: none.
     sites: list[str]
 
 
 class Steps:
-    """The set-up steps of one attempt.
+    """Runs the set-up steps of one attempt.
 
     Args:
         env: the environment of every step, without the variables that only some steps need.

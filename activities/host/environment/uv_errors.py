@@ -7,30 +7,31 @@ too.
 
 import re
 
-#: The maximum length of the line, in characters; the rest is in the output.
+#: The maximum length of the line that explains a failure, in characters. The output contains the
+#: full text.
 _MOST = 300
 _ERROR = re.compile(r"^(?:error: | *× )(?P<text>.*)$", re.MULTILINE)
-#: A cause, which continues in indented lines up to the next cause.
+#: Matches one cause of an error in uv's output. A cause may have several indented lines.
 _CAUSE = re.compile(
     r"^ *(?:cause: |Caused by: |╰─▶ |├─▶ )(?P<text>.*(?:\n {3,}(?!cause: |Caused by: |╰─▶ |├─▶"
     r" )\S.*)*)$",
     re.MULTILINE,
 )
-#: The answer of an index to missing or wrong credentials. The error itself says that the package
-#: was not found.
+#: Matches uv's hint that an index refused missing or wrong credentials. The error itself says only
+#: that the package was not found.
 _DENIED = re.compile(r"^hint: (?P<text>An index .*\b40[137] .*)$", re.MULTILINE)
-#: The output of a build that pip prints in a frame.
+#: Matches the output of a build, around which pip prints a frame.
 _FRAMED = re.compile(
     r"^ *╰─> \[\d+ lines? of output\]\n(?P<text>.*?)^ *\[end of output\]", re.MULTILINE | re.DOTALL
 )
-#: The last line of a Python traceback. Some exceptions continue with paragraphs of advice.
+#: Matches the last line of a Python traceback. Some exceptions continue with paragraphs of advice.
 _EXCEPTION = re.compile(r"^ *(?P<text>(?:\w+\.)*\w*(?:Error|Exception|Exit): \S.*)$", re.MULTILINE)
-#: Lines after an error that do not explain it.
+#: Matches lines after an error that do not explain the error.
 _ADVICE = re.compile(r"\[notice\]|hint: |note: |WARNING: |warning: ", re.IGNORECASE)
 _STDERR = re.compile(r"^ *(?:--- stderr|\[stderr\])$", re.MULTILINE)
-#: Messages about a transport that failed, or a server that could not answer at that moment. A
-#: package that does not exist, or that needs a password, is not a failure of the network, because
-#: every other host would fail too.
+#: Matches messages about a failed connection, or a server that could not answer at that moment. A
+#: package that does not exist or needs a password is not a failure of the network, because every
+#: other host would fail too.
 _NETWORK = re.compile(
     r"error sending request for url"
     r"|client error \((?:Connect|SendRequest)\)"

@@ -24,7 +24,7 @@ from iris.activities.host.runtimes.threads import in_thread
 
 
 class UvPlaces(NamedTuple):
-    """The directories in which uv works, as variables for uv."""
+    """The directories in which uv works, and the variables that name them to uv."""
 
     env: dict[str, str]
     #: The directories to which uv writes.
@@ -46,7 +46,7 @@ class UvPlaces(NamedTuple):
 
 
 class Uv:
-    """The uv of this host, for the attempts of one runtime.
+    """Provides uv on this host to the attempts of one runtime.
 
     Args:
         cache: the cache of environments. It also contains uv, its downloads and its interpreters,
@@ -56,7 +56,7 @@ class Uv:
     def __init__(self, runtime: Runtime, cache: Cache) -> None:
         self._runtime = runtime
         self._cache = cache
-        #: The directory of the uv that environments have as a command.
+        #: The directory of the program uv, to which environments have a link.
         self.programs = cache.directory / "bin"
         self.program = self.programs / f"uv-{uv_version()}"
 

@@ -32,13 +32,13 @@ from iris.model.job.bundles import MAX_BUNDLE, Bundle
 from iris.model.units import format_bytes
 from iris.storage.object_store import Store
 
-#: Delays before each retry of the store, in seconds: about half a minute in total.
+#: The delays before each retry of a call to the store, in seconds: about half a minute in total.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-#: The fault of a bundle that is damaged in the store or in the cache.
+#: The name of the fault if a bundle is damaged in the store or in the cache.
 BUNDLE_FAULT = "bundle"
 #: The shell's exit code for a command that was found but cannot be executed.
 _CANNOT_EXECUTE = 126
-#: Errors about a path in the bundle, which every other host would report too.
+#: The system's errors about a path in the bundle. Every other host would report them too.
 _ERRORS_OF_PATHS = {
     errno.EEXIST,
     errno.EISDIR,
@@ -56,7 +56,7 @@ class _Damaged(Exception):
 
 
 class Bundles:
-    """The bundles of a host.
+    """Fetches and unpacks the bundles of programs on a host.
 
     Args:
         cache_dir: the directory of the cache, which other agents of this machine may share.

@@ -31,7 +31,7 @@ from iris.activities.host.runtimes.cleanup import trees
 from iris.activities.host.runtimes.threads import in_thread
 from iris.model.frozen import Frozen
 
-#: The fault of a host whose disk is full or cannot be used.
+#: The name of the fault if a host's disk is full or cannot be used.
 DISK_FAULT = "disk"
 #: The first and the longest delay between two tries to take a lock that another process holds, in
 #: seconds.
@@ -56,7 +56,7 @@ class Complete(Frozen):
 
 
 class CacheEntry:
-    """An entry of the cache, which is in use until it is released.
+    """An entry of the cache. The cache does not remove it until it is released.
 
     Args:
         lock: the file descriptor that holds the lock. A process that inherits the descriptor also
@@ -86,7 +86,7 @@ class CacheEntry:
 
 
 class _Kept(NamedTuple):
-    """The facts about a complete entry that `Cache.trim` needs."""
+    """A complete entry of the cache, which `Cache.trim` may remove."""
 
     used_at: float
     key: str

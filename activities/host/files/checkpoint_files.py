@@ -19,22 +19,22 @@ from iris.storage.output_names import object_name, path_of
 
 #: The name of the checkpoint directory among an attempt's files.
 FOLDER = "checkpoint"
-#: The bytes in one block of an upload.
+#: The number of bytes in one block of an upload.
 _BLOCK = 4 * 1024 * 1024
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TooLarge(Exception):
-    """The directory contains more than may be saved. The message names the limit."""
+    """The error if the directory contains more than may be saved. The message names the limit."""
 
 
 class Changed(Exception):
-    """A file is another version than the one that `scan` found."""
+    """The error if a file is no longer the version that `scan` found."""
 
 
 class Unreadable(Exception):
-    """The agent may not read a file; the message is its path."""
+    """The error if the agent may not read a file. The message is the file's path."""
 
 
 def is_empty(files: Path) -> bool:
@@ -126,7 +126,7 @@ def check(file: BinaryIO, item: Found, owner: int | None = None) -> None:
 
 
 class Reading:
-    """Yields the blocks of an open file, and computes their SHA-256 on the way.
+    """Yields the blocks of an open file, and computes the SHA-256 of all blocks.
 
     Args:
         progress: called with the number of further bytes read.
@@ -153,7 +153,7 @@ class Reading:
 
 
 class Writing:
-    """Writes a file of a save into the directory.
+    """Restores one file of a save in the checkpoint directory.
 
     Raises:
         OSError: the file exists already, or the disk is full.

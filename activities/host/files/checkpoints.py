@@ -50,27 +50,28 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 logger = logging.getLogger(__name__)
 
-#: The interval between two looks at the directory.
+#: The interval between two checks of the directory for changes.
 LOOK_INTERVAL = timedelta(seconds=1)
-#: The shortest pause after a save. The pause is longer if the save took longer.
+#: The shortest pause after a save. The pause is longer after a long save.
 SAVE_PAUSE = timedelta(seconds=10)
-#: An entry that has not changed for this long counts as whole, in nanoseconds.
+#: A file that has not changed for this long counts as complete, in nanoseconds.
 SETTLE_NS = 2 * 10**9
-#: The name of the file in the attempt's directory with the last save, for the agent that continues
-#: the attempt.
+#: The name of the file in the attempt's directory that records the last save. An agent that
+#: continues the attempt reads it.
 RECORD = "checkpoint.json"
-#: How often the directory is read in a row, if each time a file is replaced before it is opened.
+#: The most reads of the directory in a row, if a file is replaced each time before it is opened.
 _LOOKS = 5
-#: The most paths in a line of the log.
+#: The most paths that one line of the log names.
 _NAMED = 3
-#: The most files that are kept open to find out whether the program replaces them.
+#: The most files that are kept open, to find out whether the program replaces them.
 _HELD = 64
 
 
 class End(NamedTuple):
-    """The end of a program, as far as it decides which files are whole."""
+    """The end of a program, and whether its files are complete."""
 
-    #: Whether all files are whole: the program ended by itself, and its exit code says so.
+    #: True if all files are complete, because the program ended by itself with an exit code that
+    #: says so.
     by_itself: bool
     #: The time of the end, in nanoseconds since 1970; 0 if it is not known.
     at: int
@@ -127,29 +128,30 @@ class Saver:
         self._store, self._prefix, self._attempt, self._dir = store, prefix, attempt, directory
         self._gate, self._limit, self._say, self._pause = gate, limit, say, pause
         self._changes = Changes(0 if taken_over else time.time_ns() - TICK_NS)
-        #: The last save; None before this agent has read its record.
+        #: The last save; None before this agent has read the file `RECORD`.
         self._last: Save | None = None
-        #: The save before the last one, if it is of this attempt.
+        #: The save before the last one; None if it is not of this attempt.
         self._before: Save | None = None
-        #: The inodes and the open files of versions that the program has just written, by path.
+        #: The inode and the open file of each version that the program has just written, by path.
         self._held: dict[str, tuple[int, BinaryIO]] = {}
-        #: The objects of uploaded files that are not in a save yet.
+        #: The stored objects of uploaded files that no save contains yet.
         self._uploaded: dict[Found, SavedItem] = {}
         self._token, self._count = secrets.token_hex(6), 0
-        #: True if the store has no other objects of this attempt or an earlier one than those of
+        #: True if the store has no objects of this attempt, or of an earlier one, besides those of
         #: the last two saves.
         self._swept = False
         self._problem = ""
-        #: The most bytes that one try of the last save has read. A further try is progress only if
-        #: it reads more.
+        #: The most bytes that any try of the last save has read. The next try makes progress only
+        #: if it reads more.
         self.progress = 0
         self._reads, self._finishing = 0, False
-        #: Follows the directory from `watch` to the end.
+        #: Follows the changes of the directory, from the call of `watch` to the end.
         self._watch: Watch | None = None
-        #: The order of changes, if the program was ended or failed; None if it runs or ended by
-        #: itself.
+        #: The order of the last changes, if the program failed or was ended; None if it runs or
+        #: ended by itself.
         self._order: Order | None = None
-        #: Set while files that rest may be saved.
+        #: Set while changed files may be saved. It is cleared when the program fails, because a
+        #: file that was being written does not change any more but is not complete.
         self._may_save = asyncio.Event()
         self._may_save.set()
         #: The paths of the changes that are not in the last save.
@@ -458,11 +460,11 @@ class _Result(Enum):
 
 
 class _Look(NamedTuple):
-    """The decision what to save."""
+    """The files to save, as one read of the directory decides."""
 
     plan: Plan
     found: dict[str, Found]
-    #: The open files that the program may replace, by their paths.
+    #: The open files, by path. They are open because the program may replace them.
     files: dict[str, BinaryIO]
 
 

@@ -38,41 +38,42 @@ logger = logging.getLogger(__name__)
 
 #: A chunk is stored as soon as it has this many bytes.
 CHUNK = 64 * 1024
-#: A smaller chunk is stored this long after the previous chunk. So output after a pause is stored
-#: at once.
+#: A smaller chunk is stored when this time has passed since the previous chunk. So the first output
+#: after a pause is stored at once.
 FLUSH_EVERY = timedelta(seconds=1)
-#: The size limit of a stored chunk that is read again, in bytes. A job may be able to write to the
-#: store, so the chunk may be larger than Iris has stored it.
+#: The largest stored chunk that is read again, in bytes. A job may be able to write to the store,
+#: so a chunk may be larger than the chunk that Iris stored.
 MOST_CHUNK = 64 * 1024 * 1024
-#: The bytes that are read at once from a file. This limits the memory, and the time for which the
-#: event loop is blocked.
+#: The most bytes that are read from a file at once. The limit keeps the memory small, and the time
+#: for which the event loop is blocked.
 READ = 256 * 1024
 #: The most unread bytes of one file while the store is unreachable. Above this limit, the oldest
 #: bytes are dropped until half of the limit is left.
 MAX_BACKLOG = 1024 * MIB
-#: The disk space of stored bytes is freed in pieces of this size, in bytes.
+#: When output is stored, its disk space is freed in pieces of this size, in bytes.
 RELEASE = 8 * MIB
-#: The most lines and bytes of the output's end that the outcome contains.
+#: The most lines from the end of the output that the outcome contains.
 LAST_LINES = 10
+#: The most bytes from the end of the output that the outcome contains.
 LAST_BYTES = 1_000
 _GAP = re.compile(rb"\[iris\] gap: (\d+) bytes of std(out|err) are missing here")
 
 
 class _Position(BaseModel):
-    """A position in the log, from which a successor starts to search for the last stored chunk."""
+    """The place in the log from which another agent starts to search for the last stored chunk."""
 
     #: The number of stored chunks.
     stored: int = 0
-    #: The number of bytes of each file that the stored chunks contain.
+    #: The number of bytes of each file that are in the stored chunks.
     offsets: dict[Stream, int] = Field(default_factory=dict)
     #: The total size of the stored chunks, in bytes.
     size: int = 0
-    #: Whether the log has reached its size limit.
+    #: True if the log has reached its size limit.
     full: bool = False
 
 
 class _Tail:
-    """The unread part of one growing file."""
+    """Reads the new part of one growing file."""
 
     def __init__(self, path: Path, stream: Stream) -> None:
         self._path = path
@@ -119,7 +120,7 @@ class _Tail:
 
 
 class LogShipper:
-    """Ships some files as one log.
+    """Stores the content of several growing files as one log.
 
     If the store fails, the next `ship` tries again. `ship` raises an OSError only if the files
     cannot be read.
@@ -155,12 +156,12 @@ class LogShipper:
         #: The number of stored chunks.
         self.stored = 0
         self._buffer = bytearray()
-        #: The chunk to store next, which does not change after the first try.
+        #: The next chunk to store. It does not change after the first try to store it.
         self._chunk = b""
-        #: The offset in each file up to which the chunk goes.
+        #: For each file, the offset of the first byte after the chunk.
         self._chunk_upto: dict[Stream, int] = {}
         self._stored_at = float("-inf")
-        #: The time of the latest record.
+        #: The time of the latest log record, in milliseconds since 1970.
         self._at_ms = 0
         self._last: list[bytes] = []
         #: True if there is more to read now; False while the store is unreachable.

@@ -18,26 +18,26 @@ from iris.model.host.store_limits import MOST_STEPS, OutputFile, select
 from iris.storage.object_store import Store
 from iris.storage.output_names import object_name
 
-#: The number of files of one host that are uploaded at once. The upload of a large file needs the
-#: memory of several parts of 5 MiB each.
+#: The most files of one host that are uploaded at the same time. The upload of a large file needs
+#: the memory of several parts of 5 MiB each.
 AT_ONCE = 8
-#: The most links that a path may follow, as in Linux.
+#: The most links that a path may contain, the same as in Linux.
 MOST_LINKS = 40
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Kept(NamedTuple):
-    """How many output files were stored, and how many were not."""
+    """The numbers and sizes of output files that were stored or were not stored."""
 
-    #: The number of the stored files.
+    #: The number of stored files.
     files: int
     #: The total size of the stored files, in bytes.
     size: int
-    #: The number of the files that a limit left out.
+    #: The number of files that were not stored because of a limit.
     left_out: int = 0
-    #: The total size of the files that a limit left out, in bytes.
+    #: The total size of the files that were not stored because of a limit, in bytes.
     left_out_bytes: int = 0
-    #: The number of files that the agent may not read.
+    #: The number of files that were not stored because the agent may not read them.
     unreadable: int = 0
 
 
@@ -95,19 +95,19 @@ async def keep(
 
 
 class _Skipped(Enum):
-    """Why a file is not stored."""
+    """The reason why a file is not stored."""
 
-    #: The file is gone, is no regular file any more, or belongs to another user.
+    #: The file does not exist any more, is not a regular file any more, or belongs to another user.
     NOT_AN_OUTPUT = auto()
     #: The agent may not read the file.
     UNREADABLE = auto()
 
 
 class _Upload(NamedTuple):
-    """The upload of one directory."""
+    """The settings of the upload of one output directory."""
 
     store: Store
-    #: A descriptor of the open directory.
+    #: The descriptor of the directory, which is open during the upload.
     root: int
     directory: Path
     prefix: str

@@ -19,21 +19,21 @@ from iris.model.units import format_bytes, format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 from iris.storage.saves import latest_save
 
-#: How many files are fetched at once.
+#: The most files that are fetched at the same time.
 AT_ONCE = 8
 
 
 class _Gone(Exception):
-    """An object of a save does not exist, because a later save has replaced that save or somebody
-    has deleted the object.
+    """The error if an object of a save does not exist, because a later save has replaced the save
+    or somebody has deleted the object.
     """
 
 
 class _Found(NamedTuple):
-    """A save that is restored."""
+    """The save from which the directory is restored."""
 
     save: Save
-    #: The attempt or the task of the save, for the user.
+    #: The attempt or the task from which the save comes, as messages name it.
     origin: str
 
 

@@ -14,8 +14,8 @@ from typing import IO, Self
 from iris.activities.host.runtimes.threads import Stopped
 from iris.model.job.bundles import Entry, Kind, offence, parts_of
 
-#: The types of headers that carry a name which is too long for an entry's own header, and their
-#: maximum size in bytes.
+#: The types of tar headers for a name that is too long for an entry's own header, and the size
+#: limit of these headers in bytes.
 _LONG_NAMES, _LONGEST = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK), 8 * 1024
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 _ENTRIES = (
@@ -29,18 +29,18 @@ _ENTRIES = (
 )
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-#: The latest modification time that a file gets, in seconds since 1970, because file systems cannot
-#: store every number.
+#: The latest modification time that an unpacked file gets, in seconds since 1970. File systems
+#: cannot store every number.
 _LATEST = 2**32
 _BLOCK = 1024 * 1024
 
 
 class NoArchive(Exception):
-    """Data that is not a tar archive, or is a kind of tar archive that Iris does not use."""
+    """The error if the data is not a tar archive, or is of a kind that Iris does not accept."""
 
 
 class Unsafe(Exception):
-    """An entry that must not be unpacked; the message names it."""
+    """The error if an entry of an archive is not safe to unpack. The message names the entry."""
 
 
 def unpack(archive: IO[bytes], into: Path, stop: threading.Event) -> None:
@@ -66,8 +66,8 @@ def unpack(archive: IO[bytes], into: Path, stop: threading.Event) -> None:
 
 
 class _Header(tarfile.TarInfo):
-    """A header of the kinds that Iris accepts. Other kinds can make `tarfile` read without end, or
-    block the interpreter for minutes.
+    """A tar header of one of the kinds that Iris accepts. Other kinds can make `tarfile` read
+    without end, or block the interpreter for minutes.
     """
 
     @classmethod
@@ -127,14 +127,14 @@ def _kind(member: tarfile.TarInfo) -> Kind:
 
 
 class _Directory:
-    """A directory, and descriptors of its subdirectories. Opens a path one level at a time, so that
-    it follows no link.
+    """An open directory into which files are unpacked. It opens a path one level at a time, so that
+    no link is followed.
     """
 
     def __init__(self, path: Path) -> None:
         self._root = os.open(path, _DIRECTORY)
-        #: The path and the descriptor of the last entry's directory. The next entry is often in the
-        #: same directory.
+        #: The path and the descriptor of the last entry's directory. They are kept because the next
+        #: entry is often in the same directory.
         self._last: tuple[list[str], int] = ([], os.dup(self._root))
 
     def __enter__(self) -> Self:

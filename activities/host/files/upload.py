@@ -21,16 +21,17 @@ from iris.storage.object_store import Store
 
 logger = logging.getLogger(__name__)
 
-#: The time in which a hurried attempt, whose host's incarnation is over, must store its files. The
-#: report of its outcome has the same limit.
+#: The time limit for storing the files of an attempt whose host's incarnation is over. The report
+#: of its outcome has the same limit.
 HURRIED_TIMEOUT = timedelta(seconds=4)
-#: The first delay between two tries, which is doubled up to the last.
+#: The first delay between two tries. Each delay is twice the previous one.
 FIRST_RETRY_DELAY = timedelta(seconds=1)
+#: The longest delay between two tries.
 LAST_RETRY_DELAY = timedelta(seconds=30)
 
 
 class Delivery:
-    """The upload of the log, the checkpoint and the outputs of one attempt.
+    """Uploads the log, the checkpoint and the outputs of one attempt.
 
     Args:
         directory: the directory of the attempt.
@@ -60,10 +61,10 @@ class Delivery:
         self._gate = gate
         self._limit = limit
         self._outputs_stored = not prefix
-        #: The sentence about output files that are not stored; empty if all are stored, or are not
-        #: uploaded yet.
+        #: The sentence about output files that were not stored; empty if all were stored, or none
+        #: has been uploaded yet.
         self.left_out = ""
-        #: True if everything is in the store.
+        #: True if the log, the checkpoint and the outputs are in the store.
         self.complete = False
         self._hurried = asyncio.Event()
 

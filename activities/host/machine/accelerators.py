@@ -9,23 +9,25 @@ from iris.model.host.resources import Device
 
 
 class TpuHost(Frozen):
-    """The real TPU chips of a host, and their slice. A host with simulated chips has none."""
+    """The real TPU chips of a host, and the slice to which they belong. A host with simulated chips
+    has no `TpuHost`.
+    """
 
     #: The name of the slice.
     name: str
-    #: The type of the slice, as in `iris.model.host.accelerators`: `v5litepod-16`.
+    #: The type of the slice, such as `v5litepod-16`, as in `iris.model.host.accelerators`.
     variant: str
     worker_id: int = 0
-    #: The addresses of the slice's hosts, in the order of their worker ids. It is empty if the
-    #: addresses are not known.
+    #: The addresses of the slice's hosts, in the order of their worker ids; empty if they are not
+    #: known.
     addresses: tuple[str, ...] = ()
-    #: The number of the slice's hosts.
+    #: The number of hosts in the slice.
     hosts: int = 1
-    #: The number of this host's chips.
+    #: The number of chips on this host.
     chips: int
-    #: The layout of this host's chips: `2,2,1`.
+    #: The layout of the chips on this host, such as `2,2,1`.
     bounds: str
-    #: The layout of the whole slice's chips: `4x4`.
+    #: The layout of all chips in the slice, such as `4x4`.
     topology: str = ""
 
 
@@ -37,7 +39,7 @@ class Accelerators(Frozen):
     gpus: tuple[Gpu, ...] = ()
     #: The answer of the GPU driver; None if the machine has no driver.
     reading: Reading | None = None
-    #: The chips and their slice; None if the machine is not a host of a TPU slice.
+    #: The TPU chips and their slice; None if the machine is not a host of a TPU slice.
     tpu: TpuHost | None = None
     #: The attributes of the host, which include the machine's location.
     attributes: dict[str, constraints.Attribute] = Field(default_factory=dict)

@@ -25,43 +25,44 @@ from iris.activities.host.runtimes.process import job_users
 
 logger = logging.getLogger(__name__)
 
-#: How often the directories of an attempt are read before its processes are stopped. Most programs
-#: seldom change their directories.
+#: The most reads of an attempt's directories before its processes are stopped for a further read.
+#: Most programs seldom change their directories, so a read without a stop usually succeeds.
 TRIES = 2
-#: The longest time for which an attempt is stopped, in seconds. After more than this, other tasks
-#: of its job might count it as lost.
+#: The longest time for which the processes of an attempt are stopped, in seconds. After a longer
+#: time, other tasks of its job might count its task as lost.
 MOST_STOPPED = 30.0
-#: The delays before each further try to continue an attempt, in seconds. A try fails while the
-#: container engine restarts, or if the machine can start no process.
+#: The delays before each further try to continue the stopped processes, in seconds. A try fails
+#: while the container engine restarts, or if the machine can start no process.
 RESUME_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
-#: A change has the time of the system's last tick, so it may seem to be this much older than it is.
+#: The system records a change with the time of its last clock tick. So the recorded time may be too
+#: early by this much, in nanoseconds.
 TICK_NS = 10_000_000
 #: Directories in memory, which all users share. They are not on a disk.
 _IN_MEMORY = (Path("/dev"), Path("/run"))
 
 
 class Occupant(NamedTuple):
-    """An attempt that may use the disk."""
+    """An attempt whose files may use the disk."""
 
     #: The attempt's own directory on the host.
     directory: Path
-    #: The disk space that its job requested, in bytes.
+    #: The disk space that the attempt's job requested, in bytes.
     requested: int
     in_container: bool
-    #: True if the attempt ends anyway.
+    #: True if the attempt is ending already.
     ending: bool
-    #: Returns True once the program must end. From then on it is not stopped, because it could not
-    #: use its grace.
+    #: Returns True if the program has been told to end. The program is then no longer stopped for a
+    #: read of its directories, because a stopped program cannot use its grace period.
     told_to_end: Callable[[], bool]
 
 
 class Usage(NamedTuple):
     """The disk space that an attempt uses."""
 
-    #: The bytes by file system.
+    #: The used bytes, by file system.
     used: Counter[int]
-    #: False if the program changed its directories while they were read. The attempt may then use
-    #: more.
+    #: False if the program changed its directories during the read. The attempt may then use more
+    #: than `used`.
     complete: bool
 
 

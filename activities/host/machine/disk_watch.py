@@ -19,7 +19,7 @@ from iris.model.host.disk_limits import Disk, Holding, Measured, in_use, is_due,
 
 logger = logging.getLogger(__name__)
 
-#: The interval between two reads of the free space.
+#: The interval between two reads of the free disk space.
 LOOK_INTERVAL = timedelta(seconds=1)
 
 

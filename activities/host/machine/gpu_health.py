@@ -15,18 +15,18 @@ from iris.activities.host.machine.gpus import NVIDIA_PATIENCE, read_gpus
 from iris.model.host.gpus import Gpu, Reading, missing_fault, start_fault, xid_fault
 from iris.model.host.resources import Device
 
-#: The interval between two checks.
+#: The interval between two checks of the GPUs.
 CHECK_INTERVAL = timedelta(seconds=30)
 LEAST_INTERVAL = timedelta(seconds=1)
-#: The pause between two checks of a fault that may be a fault of `nvidia-smi` itself. The fault
-#: counts if both checks find it.
+#: The pause before the second check of a fault. `nvidia-smi` itself may have caused the fault, so
+#: it counts only if both checks find it.
 CONFIRM_DELAY = timedelta(seconds=2)
-#: The kernel's log; only root may read it, and only if the agent is not in a container.
+#: The kernel's log. Only root may read it, and only if the agent does not run in a container.
 KERNEL_LOG = Path("/dev/kmsg")
 
 
 class GpuHealth:
-    """The health of a host's GPUs during one incarnation.
+    """Checks the health of a host's GPUs during one incarnation of the host.
 
     Args:
         expected: the GPUs that the host had when its incarnation began; empty if there is
@@ -60,8 +60,8 @@ class GpuHealth:
         self._changed = asyncio.Event()
         #: The fault of the GPUs; empty if they have no fault.
         self.fault = incomplete[0] if incomplete is not None else lasting
-        #: True if the GPUs that were missing at the start are available now. A new incarnation can
-        #: offer them.
+        #: True if all GPUs that were missing at the start of the incarnation are available now. A
+        #: new incarnation can offer them.
         self.completed = False
 
     @property

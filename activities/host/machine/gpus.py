@@ -6,13 +6,13 @@ from datetime import timedelta
 
 from iris.model.host.gpus import NVIDIA_SMI, NVIDIA_SMI_LIST, Reading, read
 
-#: The time limit of one call. A driver that is not loaded yet needs time, but a driver that hangs
-#: must not keep the host from reporting.
+#: The time limit of one call of `nvidia-smi`. A driver that is not loaded yet needs time, but a
+#: driver that hangs must not stop the host from reporting.
 NVIDIA_PATIENCE = timedelta(seconds=30)
 
-#: The calls of the program that were killed and have not ended. A process that hangs in the kernel
-#: ends only when the driver answers, and until then keeps descriptors of this process. So no other
-#: process is started meanwhile.
+#: The calls of `nvidia-smi` that were killed and have not ended. A process that hangs in the kernel
+#: ends only when the driver answers, and keeps descriptors of this process open until then. So no
+#: other call is started before they have ended.
 _killed: set[asyncio.Task[tuple[bytes, bytes]]] = set()
 
 

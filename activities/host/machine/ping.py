@@ -20,18 +20,19 @@ from iris.autoscaling.liveness import PING_TIMEOUT, Silent
 from iris.model import names
 from iris.model.host.hosts import Host
 
-#: The time limit of one try. If an agent was cut off, the first try may go to its open poll and be
-#: lost.
+#: The time limit of one try. If the agent was cut off from the service, the first try may be lost
+#: because it goes to the agent's old poll.
 TRY = timedelta(seconds=1.5)
 TRIES = RetryPolicy(
     initial_interval=timedelta(milliseconds=100), backoff_coefficient=1, maximum_attempts=3
 )
-#: The most hosts pinged in one observation; the others are pinged in the next one, a second later.
+#: The most hosts that one observation pings. The next observation, a second later, pings the
+#: others.
 MAX_PINGED = 500
 
 
 class Ping:
-    """The activity `ping` of one incarnation of a host."""
+    """The activity `ping`: the answer of one incarnation of a host."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

@@ -17,19 +17,19 @@ from typing import NamedTuple, TypeVar
 
 from iris.activities.host.runtimes.base import HostFault
 
-#: The ports that attempts get. The thousand ports from 30000 on (`placement.FIRST_PORT`) are for
-#: the coordinators of gangs. Linux gives ports from 32768 on to outgoing connections, so these
-#: ports are used last.
+#: The ports that attempts get, and the ports that they get if all of the former are in use. Linux
+#: uses ports from 32768 on for outgoing connections. The thousand ports from 30000 on
+#: (`placement.FIRST_PORT`) are for the coordinators of gangs.
 PORTS, LAST_RESORT = range(31_000, 32_768), range(32_768, 40_000)
-#: The fault of a host on which the port of a gang's coordinator is in use.
+#: The name of the fault of a host on which the port for a gang's coordinator is in use.
 COORDINATOR_FAULT = "coordinator-port"
 
 Name = TypeVar("Name", int, str)
 
 
 class TakenPorts(NamedTuple):
-    """Ports by name, and the descriptors of their locks. The caller closes them after the program's
-    shim has inherited them.
+    """The reserved ports by name, and the descriptors of their locks. The caller closes the
+    descriptors after the program's shim has inherited them.
     """
 
     numbers: dict[str, int]
@@ -37,8 +37,8 @@ class TakenPorts(NamedTuple):
 
 
 class TakenGpus(NamedTuple):
-    """Names of GPUs, and the descriptors of their locks. The caller closes them after the program's
-    shim has inherited them.
+    """The names of the reserved GPUs, and the descriptors of their locks. The caller closes the
+    descriptors after the program's shim has inherited them.
     """
 
     names: tuple[str, ...]
@@ -46,7 +46,7 @@ class TakenGpus(NamedTuple):
 
 
 class Ports:
-    """The ports of this machine.
+    """Reserves ports of this machine for attempts.
 
     Args:
         directory: contains the lock files; all agents of this user share the default one.
@@ -96,7 +96,7 @@ class Ports:
 
 
 class Gpus:
-    """The GPUs of this machine.
+    """Reserves GPUs of this machine for attempts.
 
     Args:
         directory: contains the lock files, as in `Ports`.
@@ -120,8 +120,8 @@ class Gpus:
 
 
 class _Locks:
-    """Locks on resources that have one or several names. An attempt holds a resource until every
-    process with its descriptors has closed them.
+    """Locks resources that have one or several names. A resource is locked until every process with
+    the lock's descriptors has closed them.
     """
 
     def __init__(self, kind: str, directory: Path | None) -> None:

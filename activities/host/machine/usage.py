@@ -13,21 +13,23 @@ class Use(NamedTuple):
     """The current resource usage of a process tree."""
 
     #: The CPU usage since the previous sample, in percent of one core; 0 in the first sample. It is
-    #: limited to what the machine has, because the system counts in ticks of 10 ms, which can be
-    #: longer than the time between two samples.
+    #: at most the capacity of the machine. Without this limit it could be higher, because the
+    #: system counts in ticks of 10 ms, which can be longer than the time between two samples.
     cpu_percent: float = 0.0
-    #: The resident memory. Memory that several processes share counts for each of them.
+    #: The resident memory, in bytes. Memory that several processes share counts for each of them.
     memory_bytes: int = 0
     processes: int = 0
 
 
 class Meter:
-    """Samples process trees repeatedly. Their CPU usage is the difference between two samples."""
+    """Measures the resource usage of process trees repeatedly. The CPU usage is the difference
+    between two samples.
+    """
 
     def __init__(self) -> None:
         self._looked_at: float | None = None
-        #: The CPU seconds so far, by process id and creation time. The id alone is not enough,
-        #: because another process may have it at the next sample.
+        #: The CPU seconds that each process has used, by process id and creation time. The id alone
+        #: is not enough, because another process may have the same id at the next sample.
         self._computed: dict[tuple[int, float], float] = {}
         self._most = 100.0 * (psutil.cpu_count() or 1)
 

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from iris.model.frozen import Frozen
 
-#: The system's errors for a lack of resources or a broken disk. A job's files and commands do not
-#: cause them.
+#: The numbers of the system's errors for a lack of resources or a broken disk. A job's files and
+#: commands do not cause these errors.
 OF_THE_MACHINE = {
     errno.EAGAIN,
     errno.ENOMEM,
@@ -23,14 +23,15 @@ OF_THE_MACHINE = {
     errno.EIO,
     errno.EROFS,
 }
-#: The fault when something outside the cluster does not answer, such as a package index or Google.
+#: The name of the fault if a service outside the cluster does not answer, such as a package index
+#: or Google.
 NETWORK_FAULT = "network"
-#: The fault when the cluster's object store does not answer.
+#: The name of the fault if the cluster's object store does not answer.
 STORE_FAULT = "store"
 
 
 class JobFault(Exception):
-    """The job cannot be started on any host, because of a mistake in the job.
+    """The error if a mistake in the job prevents its start on every host.
 
     Args:
         exit_code: the exit code that a shell gives in this case.
@@ -42,8 +43,8 @@ class JobFault(Exception):
 
 
 class HostFault(Exception):
-    """This host cannot start the attempt, at least not now. The job is not the cause, so another
-    host may start the attempt.
+    """The error if this host cannot start the attempt, at least not now. The job is not the cause,
+    so another host may start the attempt.
 
     Args:
         fault: the name of the kind of fault, as in `iris.model.host.faults`.
@@ -55,7 +56,7 @@ class HostFault(Exception):
 
 
 class Launch(Frozen):
-    """The process or the prepared container that a shim starts."""
+    """The process that a shim starts, or the prepared container that it starts."""
 
     argv: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
@@ -64,21 +65,21 @@ class Launch(Frozen):
     cgroups: tuple[str, ...] = ()
     #: The umask of the process; -1 for the agent's umask.
     umask: int = -1
-    #: The uid and gid of the process, if it has a user of its own; -1 for the agent's user.
+    #: The uid and gid of a process that runs as a user of its own; -1 for the agent's user.
     uid: int = -1
-    #: The further groups of a process with a user of its own, for the host's devices.
+    #: The additional groups of a process that runs as a user of its own. They give access to the
+    #: host's devices.
     groups: tuple[int, ...] = ()
     #: The id of the container; empty if the program is a process.
     container: str = ""
-    #: The socket of the container engine.
+    #: The path of the container engine's socket.
     docker_socket: str = ""
-    #: The time that processes have to end after the program has ended by itself and left them, in
-    #: seconds.
+    #: If the program ends by itself and leaves processes, they have this time to end, in seconds.
     grace: float = 0.0
 
 
 class Runtime(Protocol):
-    """Runs the commands of one attempt.
+    """Runs the program and the commands of one attempt.
 
     Every command gets some of the host's files under the same paths as on the host: the working
     directory, the attempt's directory, and the parts of the cache of environments that the caller

@@ -13,7 +13,7 @@ Tell = Callable[[Frame], Awaitable[None]]
 
 
 class Command(Protocol):
-    """A command that runs where a task runs."""
+    """A command that runs on the host or in the container of a task."""
 
     async def start(self) -> None:
         """Starts the command.

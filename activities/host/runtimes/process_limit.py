@@ -4,10 +4,10 @@ import contextlib
 from pathlib import Path
 
 #: The most processes and threads of one task. JAX and data loaders start a few threads for each
-#: core, which makes some thousands on a machine with 200 cores.
+#: core, so they need some thousands on a machine with 200 cores.
 MOST = 32_768
-#: The divisor of the machine's own limits: a task gets at most a quarter of them. If the kernel has
-#: numbers for 32,768 processes, a task gets 8,192.
+#: A task gets at most the machine's own limits divided by this number. If the kernel's limit is
+#: 32,768 processes, a task gets 8,192.
 PART = 4
 #: The directory of the kernel's settings.
 _KERNEL = Path("/proc/sys/kernel")

@@ -35,16 +35,19 @@ from iris.model.frozen import Frozen
 
 logger = logging.getLogger(__name__)
 
-#: The interval between checks for the end of a program, where the system cannot wake the agent.
+#: The interval between checks whether a program has ended, on systems that cannot wake the agent at
+#: its end.
 POLL = timedelta(milliseconds=100)
-#: The time after which the agent itself kills a program that should be dead, in seconds.
+#: The agent itself kills a program that runs for this long after the time at which its shim should
+#: have killed it, in seconds.
 OVERDUE = 5.0
-#: The time in which a shim must record the end of its program, in seconds, by whether the program
-#: is a container. The shim of a container first asks the engine.
+#: The time limit within which a shim must record the end of its program, in seconds. The key is
+#: True if the program is a container: the shim of a container first asks the engine.
 LAST_WORD = {False: 1.0, True: 8.0}
-#: The interval between log messages about a program that cannot be killed, in seconds.
+#: The interval between two log messages about a program that cannot be killed, in seconds.
 STILL_THERE = 30.0
-#: The size limit of the launch file, in bytes. Arguments and an environment may be large.
+#: The size limit of the file that describes a launch, in bytes. Arguments and environment variables
+#: may be large.
 MOST_LAUNCH = 64 * 1024**2
 
 #: A time in seconds since 1970. It is limited to times that `datetime` supports, because a job may
@@ -58,8 +61,8 @@ class Exit(Frozen):
     #: The exit code of the program's first process, or the negative number of the signal that
     #: killed it. None if it is not known, because the shim itself was killed or failed.
     status: int | None = None
-    #: True if processes that the first process left were killed or ended by SIGTERM. They may have
-    #: been writing.
+    #: True if the first process left other processes, and they were killed or ended by SIGTERM.
+    #: They may have been writing.
     cut: bool = False
     #: The reason why the program could not be started; empty if it was started.
     error: str = ""
@@ -72,24 +75,25 @@ class Exit(Frozen):
     lost_output: int = 0
     #: The time at which the program's last process ended or was killed; 0 if it is not known.
     at: Moment = 0.0
-    #: The time at which the first process ended by itself and left others; 0 if it did not.
+    #: The time at which the first process ended by itself and other processes of the program were
+    #: left; 0 if this did not happen.
     first_ended_at: Moment = 0.0
 
 
 class FirstEnd(Frozen):
-    """The end of a program's first process by itself, while other processes of the program are
-    left.
+    """The end of a program's first process by itself, while other processes of the program still
+    run.
     """
 
     #: The exit code, or the negative number of the signal that killed the process.
     status: int
     at: Moment
-    #: The time at which the processes that are left are killed, on the clock of `shim.now`.
+    #: The time at which the remaining processes are killed, on the clock of `shim.now`.
     until: Moment
 
 
 class Started(Frozen):
-    """The processes of a started program."""
+    """The pids of a program that was started and of its shim."""
 
     #: The program's pid on the host; None if the container engine does not report it.
     pid: Annotated[int, Field(gt=1)] | None
@@ -102,7 +106,7 @@ class Started(Frozen):
 
 
 class Running(NamedTuple):
-    """The running program of an attempt, for commands and profilers that run beside it."""
+    """The running program of an attempt. Commands and profilers beside it use this object."""
 
     #: The key of the attempt.
     key: str
@@ -116,7 +120,7 @@ class Running(NamedTuple):
 
 
 class Root(NamedTuple):
-    """The root of a program's process tree."""
+    """The root process of a program's process tree."""
 
     pid: int
     #: True if the root is the program's first process; False if it is the shim.
@@ -124,22 +128,22 @@ class Root(NamedTuple):
 
 
 class Program:
-    """One program. Each program has its own directory, in which it is started at most once."""
+    """One program and its directory. It is started at most once."""
 
     def __init__(self, directory: Path) -> None:
         self._dir = directory
-        #: The pid of a shim that this agent started.
+        #: The pid of the shim, if this agent started it; 0 otherwise.
         self._shim = 0
         self._lease, self._grace = 0.0, -1.0
-        #: The time on the clock of `shim.now` at which the program should be dead, because of an
-        #: order to stop it.
+        #: The time at which the program must have ended after an order to stop it, on the clock of
+        #: `shim.now`.
         self._kill_at = math.inf
         #: The descriptor of the shim's lock file, open until `close` or the end of this object. The
         #: process that holds the lock is the shim, even if the file is replaced.
         self._lock: int | None = None
         self._close_lock: Callable[[], object] = lambda: None
         self._launch: Launch | None = None
-        #: Set when the shim ends, and when an order makes `_kill_at` earlier.
+        #: Set when the shim ends, or when an order makes `_kill_at` earlier.
         self._news = asyncio.Event()
         with suppress(OSError, ValueError):  # the orders of an earlier agent
             lease, grace = links.read(directory / shim.ORDERS).split()

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """Work in a thread was asked to stop, and stopped."""
+    """The error of work in a thread that stopped because it was told to stop."""
 
 
 async def in_thread(work: Callable[[threading.Event], T]) -> T:

@@ -13,8 +13,8 @@ from iris.model.host.hosts import Host
 from iris.model.host.resources import DeviceKind
 from iris.model.job.arrays import ENV_ARRAY_COUNT, ENV_ARRAY_INDEX, param_variable
 
-#: The only variables that a program gets from the agent's environment, because a program must not
-#: depend on how the agent was started.
+#: The only variables that a program gets from the agent's environment. A program must not depend on
+#: how the agent was started, so it gets no others.
 PASSED_ON = (
     "PATH",
     "HOME",
@@ -29,7 +29,7 @@ PASSED_ON = (
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 )
-#: The port of the libtpu coordinator of several slices, on the host of task 0.
+#: The port of libtpu's coordinator for several slices. It is on the host of task 0.
 MEGASCALE_PORT = 8081
 
 
@@ -45,7 +45,8 @@ def base_env(clean: Callable[[str], str] = str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the host has prepared for one program, and the program finds by its variables.
+    """The paths, ports and devices that the host has prepared for one program. The program finds
+    them through its environment variables.
 
     All paths are those under which the program sees the files.
     """
@@ -53,19 +54,20 @@ class Prepared:
     workdir: Path | None = None
     outputs: Path | None = None
     checkpoint: Path | None = None
-    #: The place in the store where the program can save checkpoints itself; empty if the program
-    #: cannot reach the store.
+    #: The address in the store at which the program itself can save checkpoints; empty if the
+    #: program cannot reach the store.
     checkpoint_url: str = ""
-    #: The directory of the call, if the task runs a function.
+    #: The directory of the function call, if the task runs a function.
     call: Path | None = None
-    #: The task's row of the array's table: values by column.
+    #: The task's row of the job's parameter table: values by column.
     params: Mapping[str, str] = field(default_factory=dict)
     #: The reserved ports, by the names that the job gave them.
     ports: Mapping[str, int] = field(default_factory=dict)
-    #: The host's real chips. If it is None, no variable may make a library look for chips.
+    #: The host's real TPU chips. If it is None, the program gets no variable that makes a library
+    #: search for chips.
     tpu: TpuHost | None = None
-    #: The UUIDs of the task's GPUs, or the numbers of simulated GPUs. If it is None, the task may
-    #: use all GPUs, or the host has none.
+    #: The UUIDs of the task's GPUs, or the numbers of simulated GPUs; None if the task may use all
+    #: GPUs, or the host has none.
     gpus: Sequence[str] | None = None
     #: The port for JAX's coordinator, if the task needs a coordinator of its own.
     coordinator_port: int | None = None

@@ -39,20 +39,20 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 logger = logging.getLogger(__name__)
 
-#: The delay between SIGHUP and SIGKILL, and the time that processes have to end after the command's
-#: first process has ended.
+#: The delay between SIGHUP and SIGKILL. It is also the time that other processes of a command have
+#: to end after its first process has ended.
 GRACE = timedelta(seconds=2)
 #: How long the activity waits for the end of a command after SIGKILL.
 KILL_PATIENCE = timedelta(seconds=15)
 
-#: The reason why a command was ended, and the exit code to report; None for the command's own exit
-#: code.
+#: The reason why a command was ended, and the exit code to report. If the exit code is None, the
+#: command's own exit code is reported.
 _Ended = tuple[str, int | None]
 _INPUTS = (FrameKind.INPUT, FrameKind.END_OF_INPUT)
 
 
 class Execs:
-    """The commands that run beside the tasks of one host.
+    """Runs commands beside the tasks of one host.
 
     Args:
         silence: a client that has sent nothing for this long is gone.
@@ -96,7 +96,7 @@ class Execs:
 
 
 class _Session:
-    """A command that has been started, and its client.
+    """One command that was started beside a task, and its connection to the client.
 
     Args:
         is_running: returns True while the attempt beside which the command runs has not ended.
@@ -118,7 +118,7 @@ class _Session:
         self._silence = silence
         self._grace = grace.total_seconds()
         self._abandoned = False
-        #: The received chunks: the number of each chunk and its input frames.
+        #: The received input, as chunks: the number of each chunk, and the input frames in it.
         self._inputs: asyncio.Queue[tuple[int, list[Frame]]] = asyncio.Queue()
 
     async def run(self) -> ExecEnd:

@@ -44,12 +44,12 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 logger = logging.getLogger(__name__)
 
-#: The time limit for writing the last chunks.
+#: The time limit for writing the last chunks of a session.
 LAST_CHUNKS = timedelta(seconds=10)
 
 
 class PortForwards:
-    """The connections from clients to the tasks of one host.
+    """Forwards connections from clients to the tasks of one host.
 
     Args:
         silence: a client that has sent nothing for this long is gone.

@@ -15,7 +15,7 @@ from iris.messages.port_forward import BLOCK, WINDOW, connection_frame, parse
 from iris.model.errors import first_line
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-#: The number of consumed bytes after which the other side gets new credit.
+#: After this many bytes have been consumed, the other side may send as many again.
 _CREDIT = WINDOW // 4
 
 
@@ -31,7 +31,7 @@ def this_machine() -> str:
 
 
 class Relay:
-    """The connections of one session.
+    """Forwards the connections of one session.
 
     Args:
         send: sends a frame, and waits while the other side is behind.
@@ -101,7 +101,7 @@ class _Connection:
         self._credit = WINDOW
         self._has_credit = asyncio.Event()
         self._has_credit.set()
-        #: The data that the other side has sent; an empty item is the end of its data.
+        #: The received data of a connection; an empty item means that no more data follows.
         self._arrived: asyncio.Queue[bytes] = asyncio.Queue()
         self._waiting = self._consumed = 0
         self.task = asyncio.create_task(self._run())

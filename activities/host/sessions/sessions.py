@@ -17,14 +17,15 @@ from iris.activities.host.sessions.store_stream import StoreStream
 from iris.messages.exec import NOT_RUNNING
 from iris.model import names
 
-#: A client that has sent nothing for this long is gone. A client sends something at least every ten
-#: seconds.
+#: A client that has sent nothing for this long counts as gone. A client sends something at least
+#: every ten seconds.
 SILENCE = timedelta(seconds=60)
-#: The delay between two checks of the attempt, the client and the timeout, and the interval of the
-#: activity's heartbeats.
+#: The delay between two checks of the attempt, the client and the timeout. It is also the interval
+#: of the activity's heartbeats.
 CANCEL_CHECK_INTERVAL = timedelta(milliseconds=500)
-#: The reasons for the end of a session.
+#: The reason for the end of a session if the client became silent.
 CLIENT_GONE = "the client sent nothing for too long"
+#: The reason for the end of a session if the client disconnected.
 HUNG_UP = "the client disconnected"
 
 

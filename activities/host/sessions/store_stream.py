@@ -19,18 +19,19 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 Direction = Literal["in", "out"]
 
-#: The shortest and the longest delay between two polls for the next chunk. The delay grows with the
-#: time since the last data: it is that time divided by `POLLS_PER_WAIT`.
+#: The shortest delay between two polls for the next chunk. The delay is the time since the last
+#: data divided by `POLLS_PER_WAIT`, but not shorter than this.
 POLL_INTERVAL_MIN = timedelta(milliseconds=10)
+#: The longest delay between two polls for the next chunk.
 POLL_INTERVAL_MAX = timedelta(milliseconds=500)
 POLLS_PER_WAIT = 50
-#: The most bytes that wait to be written. With more, the sender must wait.
+#: The most bytes that may wait to be written to the store. Above this limit, the sender must wait.
 MOST_WAITING = 512 * KIB
-#: The size limit of a chunk that is read, in bytes. No side writes larger chunks.
+#: The size limit of a chunk that is read, in bytes. Neither side writes larger chunks.
 MOST_CHUNK = 16 * MIB
-#: The most chunks that may be unacknowledged.
+#: The most chunks that a side may have sent without an acknowledgement.
 WINDOW = 32
-#: The number of chunks after which a side acknowledges them.
+#: A side sends an acknowledgement after it has read this many chunks.
 ACKNOWLEDGE_EVERY = 8
 #: How long the store may be unreachable before the exchange fails.
 STORE_TIMEOUT = timedelta(seconds=60)
@@ -38,7 +39,8 @@ RETRY_EVERY = timedelta(seconds=1)
 
 
 class StoreStream:
-    """One side of the exchange. `write` must run concurrently with the code that uses this object.
+    """One side of an exchange of data through the object store. `write` must run at the same time
+    as the code that uses this object.
 
     Args:
         writes: the direction in which this side writes. It reads the other direction.
@@ -64,7 +66,7 @@ class StoreStream:
             asyncio.Event(),
         )
         self._may_send.set()
-        #: The total number of chunks of the other side; None while it is not known.
+        #: The number of all chunks that the other side sends; None while it is not known.
         self._last: int | None = None
         self._active_at = time.monotonic()
         self._deleted = 0

@@ -23,23 +23,23 @@ from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.job.attempts import TaskOutcome
 
-#: The name of the record in an attempt's directory.
+#: The name of the record file in an attempt's directory.
 STATE = "state.json"
-#: The directory of attempts whose records cannot be read, beside the directory of the host's
-#: attempts (`remains`).
+#: The name of the directory for attempts whose records cannot be read. It is beside the directory
+#: of the host's attempts (`remains`).
 QUARANTINE = "quarantine"
-#: The time within which processes disappear after SIGKILL.
+#: The time limit within which processes must end after SIGKILL.
 KILL_WAIT = timedelta(seconds=10)
 
 
 class AttemptFile(BaseModel):
-    """The record in an attempt's directory. It has everything that another agent needs to continue
-    the attempt.
+    """The record file in an attempt's directory. It contains everything that another agent needs to
+    continue the attempt.
     """
 
     task: RunTask
-    #: The activity's task token, in base64. The token is a secret: it is enough to complete the
-    #: attempt.
+    #: The activity's task token, in base64. It is a secret, because anyone who has it can complete
+    #: the attempt.
     token: str
     taken_at: datetime
     #: The attempt's ports, by name.

@@ -9,14 +9,14 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-#: The system's errors for a link, a pipe, a socket or a directory in the place of a file.
+#: The numbers of the system's errors if a link, a pipe, a socket or a directory replaces a file.
 _OTHER_THINGS = {errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.EMLINK}
 #: The default size limit of a file that is read as a whole, in bytes.
 MOST = 64 * 1024
 
 
 class Replaced(OSError):
-    """Something else is in the place of a file that Iris keeps."""
+    """The error if a link or another kind of entry replaces a file that Iris wrote."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path.name} was replaced: it is not the file that Iris created there")

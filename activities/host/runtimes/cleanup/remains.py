@@ -41,7 +41,7 @@ MOST_KEPT = 5
 
 
 class LostAttempt(NamedTuple):
-    """An attempt in quarantine."""
+    """An attempt in quarantine, because its record cannot be read."""
 
     #: The activity's task token, with which the attempt is reported as lost.
     token: bytes
@@ -49,7 +49,7 @@ class LostAttempt(NamedTuple):
 
 
 class Remains(NamedTuple):
-    """The attempts of earlier agents."""
+    """The attempts that earlier agents of this host left."""
 
     attempts: list[tuple[Path, AttemptFile]]
     lost: list[LostAttempt]

@@ -20,7 +20,8 @@ class Visit(NamedTuple):
     it.
     """
 
-    #: The steps from the top to this directory. The list changes after the visit.
+    #: The names of the directories from the top to this directory. The list changes after the
+    #: visit.
     steps: Sequence[str]
     #: The sorted names of the directories in this directory.
     folders: list[str]
@@ -28,14 +29,14 @@ class Visit(NamedTuple):
     names: list[str]
     #: A descriptor of the directory, valid during this visit only.
     at: int
-    #: True in the second visit.
+    #: True in the second visit, after all directories in this directory.
     left: bool
 
 
 class _Level(NamedTuple):
     folders: list[str]
     names: list[str]
-    #: The directories that are not visited yet, the next one last.
+    #: The directories that are not visited yet; the last one is visited next.
     waiting: list[str]
     status: os.stat_result
 

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-#: The name of the fault when the engine fails.
+#: The name of the fault if the container engine fails.
 FAULT = "docker"
-#: The labels of every container of an attempt. They identify its owner for a later agent.
+#: The labels of every container of an attempt. They tell a later agent to which cluster, host and
+#: attempt the container belongs.
 LABEL_MANAGED, LABEL_CLUSTER, LABEL_HOST = "iris.managed", "iris.cluster", "iris.host"
 LABEL_JOB, LABEL_TASK, LABEL_KEY, LABEL_DIRECTORY = (
     "iris.job",
@@ -45,18 +46,20 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: The timeout of one answer of the engine, in seconds. An engine that is not busy creates a
 #: container in less than a second.
 REQUEST_TIMEOUT_S = 60.0
-#: The timeout of the check that an engine answers, in seconds.
+#: The time limit of the check whether an engine answers, in seconds.
 GREETING = 5.0
-#: The time that an engine may be away for a restart, in seconds.
+#: The time for which an engine may be unreachable during a restart, in seconds.
 AWAY = 60.0
 #: The interval between checks of a running command, in seconds.
 POLL_INTERVAL_S = 0.2
-#: The number of attempts to remove containers while the engine is away, and the seconds between
-#: attempts.
+#: The number of tries to remove containers while the engine is unreachable, and the seconds between
+#: two tries.
 CLEAR_TRIES, CLEAR_EVERY = 5, 1.0
-#: The size limit of a file in a container whose first line is read, in bytes. Scripts are smaller.
+#: The size limit of a file in a container whose first line is read, in bytes. Larger files are not
+#: scripts.
 MOST_SCRIPT = 1024**2
-#: Bits of a file's mode in the engine's answers, which are Go's bits.
+#: The bits for directories and links in the file modes that the engine reports. They are the bits
+#: of the Go language.
 _DIRECTORY, _LINK = 1 << 31, 1 << 27
 
 

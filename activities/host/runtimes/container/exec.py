@@ -19,7 +19,7 @@ from iris.activities.host.runtimes.commands import BLOCK, Tell, pump
 from iris.activities.host.runtimes.container.programs import fault_beside
 from iris.messages.exec import ExecRequest, Frame, FrameKind
 
-#: The name of the fault when the engine fails.
+#: The name of the fault if the container engine fails.
 FAULT = "docker"
 #: The time in which the engine must report the exit code after the command has closed its output,
 #: in seconds.

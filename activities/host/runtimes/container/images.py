@@ -12,19 +12,20 @@ if TYPE_CHECKING:
     from docker.models.images import Image
 
 #: A function that returns a new access token of the machine's own Google service account, or None
-#: if the machine has no such account. It blocks for seconds.
+#: if the machine has no such account. The function blocks for seconds.
 Token = Callable[[], str | None]
 
-#: The name of the fault when an image could not be fetched, as in `iris.model.host.faults`.
+#: The name of the fault if an image could not be fetched, as in `iris.model.host.faults`.
 FAULT = "image-pull"
-#: A pull without progress for this time, in seconds, is stuck.
+#: The time without progress after which a pull counts as stuck, in seconds.
 STALL = 300.0
-#: The shell's exit code for a command that never ran.
+#: The exit code of an attempt whose image cannot be used. Docker uses it for a command that never
+#: ran.
 EXIT_CODE = 125
 
-#: The errors of registries and engines for an image that does not exist. Registries do not reveal
-#: whether a private image exists: the answer is "requested access to the resource is denied" in
-#: both cases. A refusal that names a permission is another case.
+#: Matches the errors of registries and engines for an image that does not exist. Registries do not
+#: reveal whether a private image exists: in both cases the answer is "requested access to the
+#: resource is denied". An error that names a permission does not match.
 _ABSENT = re.compile(
     r"manifest unknown|manifest for \S+ not found|requested access to the resource is"
     r" denied|insufficient_scope"
@@ -33,17 +34,18 @@ _ABSENT = re.compile(
     r"|[^:]: not found$",
     re.IGNORECASE,
 )
-#: The errors of registries and engines for an image that this kind of machine cannot run.
+#: Matches the errors of registries and engines for an image that this kind of machine cannot run.
 _FOREIGN = re.compile(
     r"cannot be used on this platform|does not (match|provide) the specified"
     r" platform|unsupported os",
     re.IGNORECASE,
 )
-#: Google's registries. A machine logs in there with its token under this user name.
-#: Source: cloud.google.com/artifact-registry/docs/docker/authentication#token
+#: Matches the names of Google's registries.
 _GOOGLES = re.compile(r"([a-z0-9-]+-docker\.pkg\.dev|([a-z]+\.)?gcr\.io)/")
+#: The user name with which a machine logs in to Google's registries; the password is its access
+#: token. Source: cloud.google.com/artifact-registry/docs/docker/authentication#token
 _WITH_TOKEN = "oauth2accesstoken"  # noqa: S105 - a user name
-#: The progress lines of a pull that are shown.
+#: Matches the progress lines of a pull that the user sees.
 _SHOWN = re.compile(r"Pulling from|Pull complete|Already exists|Digest:|Status:|Retrying")
 
 

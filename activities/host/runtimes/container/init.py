@@ -24,22 +24,23 @@ from collections.abc import Sequence
 #: The shell in which the scripts run.
 SHELL = "/bin/sh"
 #: The script that becomes the program. It opens the output pipes, and reads the secrets from their
-#: pipe if there are any. It writes the program's process group into `LOOK`, for `SUPERVISE`, and an
-#: empty line into `CODE`, which says to the shim that signals reach the program from now on. Then
-#: it executes the program. The user's arguments are parameters of the script, so the shell does not
-#: parse them.
+#: pipe if there are any. It writes the program's process group into the pipe `LOOK`, for
+#: `SUPERVISE`. It writes an empty line into the pipe `CODE`, which tells the shim that signals
+#: reach the program from now on. Then it executes the program. The user's arguments are parameters
+#: of the script, so the shell does not parse them.
 BECOME = (
     'unset TINI_KILL_PROCESS_GROUP TINI_SUBREAPER; exec 2>>"$1"; [ ! -p "$2" ] || . "$2"; '
     '[ ! -p "$3" ] || echo $$ >"$3"; [ ! -p "$4" ] || echo >"$4"; shift 4; exec "$@" >>"$0"'
 )
 
-#: The variable with which the engine's init passes signals on to the whole process group of its
+#: The variable that tells the engine's init to pass signals on to the whole process group of its
 #: child.
 TO_ALL = {"TINI_KILL_PROCESS_GROUP": "1"}
 
 #: The script that runs `BECOME` and waits until no process of the program is left. $0 is the pipe
-#: `CODE`, and $1 is `BECOME`. The program would inherit changes of the job's own variables. So
-#: variables that are set before the program starts begin with IRIS_, as no variable of a job does.
+#: `CODE`, and $1 is `BECOME`. The names of its variables begin with IRIS_, if they are set before
+#: the program starts. Jobs have no such variables, so the script changes no variable that the
+#: program inherits from the job.
 SUPERVISE = r"""
 look() {
   all= strays=

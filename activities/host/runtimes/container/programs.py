@@ -13,12 +13,12 @@ from iris.activities.host.runtimes.shim import start_errors
 if TYPE_CHECKING:
     from docker import DockerClient
 
-#: Directories of the kernel, whose files the engine does not show.
+#: The directories whose files the kernel makes. The engine cannot show these files.
 _OF_THE_KERNEL = ("/dev", "/proc", "/sys")
 
 
 class Files(Protocol):
-    """The files of a container."""
+    """Reads the files of a container."""
 
     def at(self, path: Path) -> bool | None:
         """Returns whether the file is executable; None if it does not exist."""
@@ -28,7 +28,7 @@ class Files(Protocol):
 
 
 class EngineFiles:
-    """The files of a container, as the engine shows them."""
+    """Reads the files of a container through the engine."""
 
     def __init__(self, docker: "DockerClient", container: str) -> None:
         self._docker, self._container = docker, container

@@ -13,19 +13,20 @@ from iris.activities.host.runtimes.process_limit import most_processes
 from iris.model.host import mounts
 
 #: The capabilities of every container. Package managers and the entry points of images need them:
-#: they change owners, write to files of other users, and become another user. The others of
-#: Docker's default are missing: NET_RAW (raw sockets on the host's network), MKNOD (devices),
+#: they change owners, write to files of other users, and become another user. Docker's other
+#: default capabilities are not given: NET_RAW (raw sockets on the host's network), MKNOD (devices),
 #: NET_BIND_SERVICE (ports below 1024 of the host), SYS_CHROOT, AUDIT_WRITE, FSETID, SETFCAP,
 #: SETPCAP.
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
 #: The memory that libtpu may lock, in bytes.
 _MEMLOCK = 64 * 1024**3
-#: The capability and the limit that containers with TPUs get in addition. The capability allows
-#: libtpu to raise its limits.
+#: The additional capability of containers with TPUs. It allows libtpu to raise its limits.
 TPU_CAPABILITIES = ("SYS_RESOURCE",)
+#: The additional limit of containers with TPUs: the memory that libtpu may lock.
 TPU_ULIMITS = ({"Name": "memlock", "Soft": _MEMLOCK, "Hard": _MEMLOCK},)
-#: Ends of the sentences that say why a directory is not mounted.
+#: The end of the sentence that says why a directory of the agent is not mounted.
 _OWN = "where the agent has its files"
+#: The end of the sentence that says why the directory of the engine's socket is not mounted.
 _SOCKET = "which is the socket of the container engine"
 
 

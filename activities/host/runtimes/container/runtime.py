@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = ["DockerRuntime", "available", "clear_strays", "docker_socket"]
 
-#: The attempt's directories that a container can read and write, and the directory that it can only
-#: read. No container gets the other files of the attempt, because with them a program could run
-#: commands on the host with the agent's rights.
+#: The attempt's directories that a container can read and write, and the directory that a container
+#: can only read. No container gets the other files of the attempt, because with them a program
+#: could run commands on the host with the agent's rights.
 _FILES, _GIVEN = ("work", "call", "outputs", "checkpoint", "environment", "home"), "given"
-#: The engine's error text for a mount of a missing host directory; the path follows it.
+#: The beginning of the engine's error about a mount of a host directory that does not exist. The
+#: path of the directory follows.
 _NO_SOURCE = "bind source path does not exist: "
 _CERTIFICATES = "SSL_CERT_FILE"
 #: The variable that lists the task's GPUs by their UUIDs, or by their numbers on the host.
@@ -46,8 +47,8 @@ _CUDA = "CUDA_VISIBLE_DEVICES"
 
 #: The smallest memory limit that the engine accepts.
 _LEAST_MEMORY = 6 * 1024**2
-#: The size of /dev/shm, whose used part counts as memory of the task. The engine's default of 64
-#: MiB is too small for data loaders and libtpu.
+#: The size limit of /dev/shm. Its used part counts as memory of the task. The engine's default of
+#: 64 MiB is too small for data loaders and libtpu.
 _SHM = "100g"
 
 
@@ -101,12 +102,13 @@ class DockerRuntime:
             engine.LABEL_KEY: task.key,
             engine.LABEL_DIRECTORY: str(directory),
         }
-        #: The image's id and environment, which `prepare` sets.
+        #: The id of the image, which `prepare` sets.
         self._image_id = ""
+        #: The environment variables of the image, which `prepare` sets.
         self._image_env: dict[str, str] = {}
-        #: True if the engine has an init for its containers, which `prepare` finds out.
+        #: True if the engine can run an init process in its containers; `prepare` sets it.
         self._init = False
-        #: False after `prepare` has found no engine on the host.
+        #: False if `prepare` has found no engine on the host.
         self._engine = True
 
     @property
@@ -430,7 +432,7 @@ def _gpus(env: Mapping[str, str]) -> list[str]:
 
 
 class _Look:
-    """Examines the files of a container that has not been started.
+    """Examines the files of a container before it is started.
 
     Args:
         mounted: Iris's own directories in the container.

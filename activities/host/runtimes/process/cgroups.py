@@ -24,18 +24,18 @@ from iris.activities.host.runtimes.process_limit import most_processes
 from iris.model.host.resources import Resources
 
 SELF = Path("/proc/self")
-#: The time that killed processes have to leave a group.
+#: The time limit within which killed processes must leave a cgroup.
 EMPTY_TIMEOUT = timedelta(seconds=2)
-#: The smallest and largest values that the kernel accepts:
-#: docs.kernel.org/admin-guide/cgroup-v2.html and .../cgroup-v1.
+#: The smallest and largest CPU weight in cgroup v2, and the smallest and largest CPU share in
+#: cgroup v1, that the kernel accepts: docs.kernel.org/admin-guide/cgroup-v2.html and .../cgroup-v1.
 _WEIGHTS, _SHARES = (1, 10_000), (2, 262_144)
-#: The file with the largest number of processes and threads in a group and the groups below it.
+#: The file with the limit on processes and threads in a cgroup and the cgroups below it.
 _PIDS = "pids.max"
 
 
 class _NoCgroups(Exception):
-    """The reason why this process cannot create cgroups. The text follows "memory limits are not
-    enforced: ".
+    """The error if this process cannot create cgroups. The text is the reason; it follows "memory
+    limits are not enforced: ".
     """
 
 
@@ -177,8 +177,8 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
 
 
 class _Mounts:
-    """The directories in which the attempts' groups can be created, derived from this process's own
-    groups.
+    """The directories in which the cgroups of attempts can be created. They depend on the cgroups
+    of this process.
 
     Raises:
         OSError: the system does not list this process's groups.
@@ -186,12 +186,15 @@ class _Mounts:
 
     def __init__(self, proc: Path) -> None:
         own = dict(_own_groups((proc / "cgroup").read_text()))
-        #: In cgroup v1: this process's own groups, the parents of the attempts' groups.
+        #: In cgroup v1: this process's own cgroup for memory, in which the attempts' cgroups are
+        #: created.
         self.memory: Path | None = None
+        #: In cgroup v1: this process's own cgroup for CPU.
         self.cpu: Path | None = None
+        #: In cgroup v1: this process's own cgroup for the number of processes.
         self.pids: Path | None = None
-        #: In cgroup v2: the parent of the attempts' groups. It is the parent of this process's own
-        #: group, or that group itself if it is the root of the hierarchy.
+        #: In cgroup v2: the cgroup in which the attempts' cgroups are created. It is the parent of
+        #: this process's own cgroup, or that cgroup itself if it is the root of the hierarchy.
         self.unified: Path | None = None
         for kind, controllers, root, point in _hierarchies((proc / "mountinfo").read_text()):
             if kind == "cgroup2":

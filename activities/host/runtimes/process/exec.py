@@ -22,7 +22,7 @@ from iris.activities.host.runtimes.shim import shim
 from iris.messages.exec import ExecRequest, Frame, FrameKind
 from iris.model import names
 
-#: The name of the fault when the host cannot start any process.
+#: The name of the fault if the host cannot start any process.
 FAULT = "exec"
 
 
@@ -31,8 +31,8 @@ async def _drop(_: Frame) -> None:
 
 
 class ProcessCommand:
-    """Implements `Command` with a shim of its own, which ends all of the command's processes, even
-    if this agent is killed.
+    """Implements `Command` by a process on the host. The command has a shim of its own, which ends
+    all of its processes, even if this agent is killed.
 
     Args:
         grace: the time that processes have to end after the command's first process has ended.

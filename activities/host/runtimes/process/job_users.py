@@ -31,33 +31,34 @@ import psutil
 from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.cleanup import trees
 
-#: The name of the link in an attempt's directory.
+#: The name of the link in an attempt's directory that leads to the job's files.
 FILES = "files"
-#: The directories that belong to the job.
+#: The directories of an attempt that belong to the job's user.
 FOLDERS = ("work", "call", "outputs", "checkpoint", "environment", "home", "tmp")
-#: The name of the fault when a host has no uid left.
+#: The name of the fault if a host has no free uid for a job.
 USERS_FAULT = "users"
-#: The mode of a directory through which other users may pass, but which they may not list.
+#: The mode of a directory that other users may enter but not list.
 PASSABLE = 0o711
-#: The time in which the processes of a user disappear after SIGKILL, in seconds.
+#: The time limit within which the processes of a user must end after SIGKILL, in seconds.
 KILL_WAIT = 10.0
-#: The time in which dead processes are reaped, in seconds. Until then, the uid is in use.
+#: The time limit within which ended processes must disappear from the process table, in seconds.
+#: Until then, their uid is in use.
 REAP_WAIT = 1.0
-#: A uid that no user of a machine has, and that fits a C int.
+#: A uid that no user of a machine has, and that a C int can hold.
 NOBODYS = 2**31 - 2
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108
 _SHARED = (*_TEMPORARY, "/dev/mqueue", "/run/lock", tempfile.gettempdir())
-#: Directories in which every user of the machine may create files.
+#: The directories in which every user of the machine may create files.
 SHARED = tuple(Path(each) for each in dict.fromkeys(_SHARED))
 _PROTECTED_LINKS = Path("/proc/sys/fs/protected_hardlinks")
-#: The number of the system call `setgroups`, which changes one thread, linux/unistd.h. The C
-#: library's function changes all threads.
+#: The number of the system call `setgroups`, by architecture, from linux/unistd.h. The call changes
+#: only one thread; the C library's function changes all threads.
 _SETGROUPS = {"x86_64": 116, "aarch64": 159}
 
 
 class JobUsers(NamedTuple):
-    """The uids of this machine's process jobs, and the directory with their files. All agents of a
-    machine may share it.
+    """The uids of the jobs that run as processes on this machine, and the directory for the files
+    of these jobs. All agents of a machine may share it.
     """
 
     directory: Path

@@ -26,14 +26,14 @@ from iris.activities.host.runtimes.shim.starter import end_escaped
 from iris.model import names
 from iris.model.host.resources import Resources
 
-#: The name of the fault when this host cannot run a command.
+#: The name of the fault if this host cannot run a command.
 HOST_FAULT = "host"
-#: The name of the place of the commands, in messages.
+#: What messages call the place in which commands run.
 _HERE = "this host"
 
 
 class ProcessRuntime:
-    """The `Runtime` of attempts without an image.
+    """The `Runtime` of attempts that run as processes, without an image.
 
     Args:
         key: the attempt's key. Every process has it in its environment, so that an agent can find

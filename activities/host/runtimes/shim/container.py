@@ -22,21 +22,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: The timeouts of the engine's usual answers and of the start of a container, in seconds. The shim
-#: cannot check its orders while it waits.
+#: The timeouts of the engine's ordinary answers and of the start of a container, in seconds. The
+#: shim cannot check its orders while it waits.
 ANSWER, START = 5.0, 60.0
 #: The time between two calls of `over`, in seconds.
 LOOK = 1.0
-#: The same while processes are left whose end is not reported.
+#: The time between two calls of `over` while processes are left whose end the engine does not
+#: report, in seconds.
 LOOK_OFTEN = 0.1
-#: The time in which an engine that is away must report the end of a killed program, in seconds.
+#: The time limit within which an unreachable engine must report the end of a program that was
+#: killed, in seconds.
 LAST_WORD = 5.0
-#: The same for a program that was not killed.
+#: The time limit within which an unreachable engine must report the end of a program that was not
+#: killed, in seconds.
 AWAY = 600.0
 #: The error of a container that was removed while its program ran.
 REMOVED = "somebody has removed the container"
-#: Parts of the engine's errors for a container that no host can start, because of the image, or of
-#: the job's command, environment or working directory.
+#: Texts in the engine's errors about a container that no host can start, because of the image, or
+#: of the job's command, environment or working directory.
 _OF_THE_JOB = (
     *("argument list too long", "invalid argument", "exec format error", 'exec: "/bin/sh"'),
     *(
@@ -53,7 +56,8 @@ _OF_THE_JOB = (
         "/proc/self/fd: no such file",
     ),
 )
-#: Parts of errors about the host. An error with one of them is not a fault of the job.
+#: Texts in the engine's errors about the host. An error with one of these texts is not a fault of
+#: the job.
 _OF_THE_HOST = (
     *(
         "cgroup",
@@ -65,16 +69,17 @@ _OF_THE_HOST = (
     ),
     *("read-only file system", "creating overlay mount"),
 )
-#: The most bytes of a container's own output that are shown if it could not start the program.
+#: If a container could not start the program, the error shows at most this many bytes of the
+#: container's own output.
 _SAID = 300
 
 
 class Lost(Exception):
-    """The engine ended the program, or cannot report how it ended."""
+    """The error if the engine ended the program, or cannot report how the program ended."""
 
 
 class Container:
-    """The program as a container that the agent created. The shim starts it and waits for it
+    """The program in a container that the agent created. The shim starts it and waits for it
     through the engine's own API.
 
     The engine may hang or restart in between. The shim repeats a request without an answer, and it
@@ -99,9 +104,10 @@ class Container:
         secrets: dict[str, str],
     ) -> None:
         self._secrets_pipe, self._secrets = secrets_pipe, secrets
-        #: True once the program can get signals.
+        #: True once the program can receive signals.
         self._begun = False
-        #: The signal to send when the program can get signals; 0 if there is none.
+        #: The signal that the program must get as soon as it can receive signals; 0 if there is
+        #: none.
         self._pending = 0
         self._code, self._look = _pipe(code_pipe, 0o622), _pipe(look_pipe, 0o666)
         self.pid: int | None = None
@@ -110,7 +116,8 @@ class Container:
         #: True if other processes of the program were alive after its first process had ended, and
         #: were killed.
         self.cut = False
-        #: True if such processes got SIGTERM. The shim cannot see whether they had a handler.
+        #: True if processes of the program that were left after the first process had ended got
+        #: SIGTERM. The shim cannot see whether they had a handler.
         self.torn = False
         self.look_interval = LOOK
         #: The reason why the container ended before the program began; empty if the program began.
@@ -118,13 +125,16 @@ class Container:
         self._socket: str = launch["docker_socket"]
         self._id: str = launch["container"]
         self._path = f"/containers/{self._id}"
-        #: The connection on which the engine reports the end, and the bytes received on it so far.
+        #: The connection on which the engine reports the end of the program.
         self._waiting: socket.socket | None = None
+        #: The bytes that were received on the connection so far.
         self._buffer = b""
-        #: True if the engine went away after it last took a request. It may have ended the program.
+        #: True if the engine became unreachable after it received the last request. It may have
+        #: ended the program.
         self._away = False
         self._killed = False
-        #: The time at which the program's process was last seen; None if it cannot be seen.
+        #: The last time at which the program's process existed; None if the shim cannot see the
+        #: process.
         self._seen: float | None = None
         self._state: dict[str, Any] = {}
         self._cgroups: list[str] = []

@@ -29,12 +29,12 @@ from typing import Any
 from iris.activities.host.runtimes.shim import shim, start_errors
 from iris.activities.host.runtimes.shim import user as shim_user
 
-#: The name of the command's host in error messages.
+#: What error messages call the host of the command.
 HERE = "the host of the task"
 
 
 class CommandProcess(shim.Process):
-    """Runs the command as `shim.Process` runs a program, but with this process's standard input,
+    """Runs a command as `shim.Process` runs a program, but with this process's standard input,
     output and error, and with a terminal if the agent requests one.
     """
 
@@ -42,7 +42,8 @@ class CommandProcess(shim.Process):
         super().__init__(order)
         self._tty: bool = order["tty"]
         self._joins: list[str] = order["cgroups"]
-        #: The cgroups to sweep at the end: none, because the program runs in them.
+        #: The cgroups whose processes are killed at the end. There are none, because the task's
+        #: program runs in the same cgroups.
         self._cgroups = []
 
     def start(self) -> tuple[str, int] | None:

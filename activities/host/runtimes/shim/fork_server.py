@@ -25,14 +25,14 @@ import socket
 import sys
 from types import ModuleType
 
-#: The most bytes of a directory's path, and the most descriptors in a message.
+#: The most bytes of a directory's path in a message, and the most descriptors in a message.
 LONGEST, MOST = 4096, 64
-#: The end of a message with secrets, which no path can contain.
+#: The bytes at the end of a message that has secrets. No path can contain them.
 SECRETS = b"\0secrets"
-#: The message after which the fork server kills the processes of programs that killed their shims.
+#: The message that tells the fork server to kill the processes of programs that killed their shims.
 #: The answer is 1 if no such process is left, and 0 otherwise.
 SWEEP = b"\0sweep"
-#: The longest time for one such message, in seconds. The starts of other programs wait meanwhile.
+#: The time limit for one message `SWEEP`, in seconds. The starts of other programs wait meanwhile.
 SWEEP_S = 0.5
 
 

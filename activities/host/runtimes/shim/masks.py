@@ -12,15 +12,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-#: The text that replaces a value, or several values that overlap.
+#: The text that replaces a secret value, or several secret values that overlap.
 MASK = b"***"
-#: The length of the shortest values that are masked, in characters, because shorter texts occur by
-#: chance. It is the same as `iris.model.job.secrets.LEAST_MASKED`.
+#: The length of the shortest secret values that are masked, in characters. Shorter texts are not
+#: masked, because they also occur by chance. It is the same as
+#: `iris.model.job.secrets.LEAST_MASKED`.
 LEAST = 6
 
 
 class Masker:
-    """Replaces values in one stream, which is read in pieces of any size.
+    """Replaces secret values in one stream, which is read in pieces of any size.
 
     The end of a piece that may be the beginning of a value is kept until the next piece. A value of
     several lines is masked as a whole and line by line, because programs print such values indented
@@ -36,10 +37,11 @@ class Masker:
             for each in (part, part.strip())
         }
         self._values = [os.fsencode(part) for part in sorted(parts) if len(part) >= LEAST]
-        #: The last bytes of the stream so far, if they may begin a secret value. They are not
-        #: written yet.
+        #: The last bytes of the stream that are not written yet, because a secret value may begin
+        #: in them.
         self._kept = b""
-        #: The number of bytes at the beginning of `_kept` that a written mask already replaces.
+        #: The number of bytes at the beginning of `_kept` that belong to a value whose mask is
+        #: written already.
         self._covered = 0
 
     def feed(self, data: bytes) -> bytes:

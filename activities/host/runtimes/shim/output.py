@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from iris.activities.host.runtimes.shim.masks import Masker
 
-#: The bytes that are read at once from a pipe: as many as a pipe can hold.
+#: The most bytes that are read at once from a pipe: as many as a pipe can hold.
 PIPE = 64 * 1024
 
 
@@ -31,12 +31,12 @@ class Output:
     """
 
     def __init__(self, files: Sequence[int], secrets: Collection[str]) -> None:
-        #: The number of bytes for which the disk had no space.
+        #: The number of bytes of output that were lost, because the disk had no space.
         self.lost = 0
         self._files = files
-        #: The maskers by file; empty if there are no secrets.
+        #: The masker of each output file; empty if there are no secrets.
         self._maskers: dict[int, Masker] = {file: _masker(secrets) for file in files if secrets}
-        #: The files by the reading ends of their pipes.
+        #: The output file for each pipe, by the descriptor of the pipe's reading end.
         self._ways: dict[int, int] = {}
 
     def pipe(self, stream: int) -> int:

@@ -46,27 +46,28 @@ if TYPE_CHECKING:
     from iris.activities.host.runtimes.shim.output import Output
 
 LAUNCH, LOCK, ORDERS, STARTED, EXIT = "launch.json", "lock", "orders", "started.json", "exit.json"
-#: The record of the end of the first process, if it ended by itself and other processes of the
-#: program are left.
+#: The file that records the end of the first process, if it ended by itself and other processes of
+#: the program are left.
 FIRST_END = "first_end.json"
-#: The files with the program's output, and the pipes to them that a container uses.
+#: The files with the program's output, and the pipes through which the output of a container comes.
 STREAMS, PIPES = ("stdout", "stderr"), ("given/stdout.pipe", "given/stderr.pipe")
 #: The pipe from which a container reads its secrets.
 SECRETS = "given/secrets.pipe"
-#: The pipes of a container that is kept until its last process has ended: see `container/init.py`.
+#: The pipes between the shim and a container that is kept until its last process has ended: see
+#: `container/init.py`.
 CODE, LOOK = "given/code.pipe", "given/look.pipe"
-#: The interval between checks of the orders, in seconds. SIGUSR1 announces a new order.
+#: The interval between checks for new orders, in seconds. SIGUSR1 causes an earlier check.
 CHECK_INTERVAL_S = 1.0
-#: The time for which the shim tries to kill the processes that a program left, in seconds. The
-#: processes that are left after it hang in the kernel.
+#: The time for which the shim tries to kill the processes that a program left, in seconds.
+#: Processes that are still left then hang in the kernel.
 SWEEP = 10.0
-#: The time between SIGTERM and SIGKILL for processes that a program left when it ended by itself,
-#: and that still run after the grace, in seconds. If the grace is shorter, the grace is used.
+#: The time between SIGTERM and SIGKILL for processes that are left after a program ended by itself
+#: and that still run after the grace, in seconds. A shorter grace replaces it.
 LAST_NOTICE = 5.0
 #: Files that reserve disk space for later records. They are written early, because the program may
 #: fill the disk.
 ROOM_STARTED, ROOM_EXIT, ROOM = "room.started", "room.exit", 4096
-#: The function `prctl`, which the fork server loads once because every shim calls it.
+#: The C function `prctl`. The fork server loads it once, because every shim calls it.
 _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 
@@ -91,8 +92,8 @@ def open_file(name: str, flags: int = os.O_RDONLY) -> int:
 
 
 class Process:
-    """The program as a process, in a session and group of its own, and in cgroups if the system has
-    them.
+    """The program as a process, in a session and a process group of its own, and in cgroups if the
+    system has them.
     """
 
     def __init__(self, launch: dict[str, Any], output: Output | None = None) -> None:
@@ -103,12 +104,12 @@ class Process:
         #: True if other processes of the program were alive after its first process had ended, and
         #: were killed.
         self.cut = False
-        #: True if the shim's SIGTERM has ended another process than the first one.
+        #: True if the shim's SIGTERM ended a process other than the first one.
         self.torn = False
-        #: True if the shim has sent SIGTERM.
+        #: True if the shim has sent SIGTERM to the program.
         self._told = False
-        #: The reason why the program has not begun although `start` succeeded. Only containers have
-        #: such a reason.
+        #: The reason why the program did not begin although `start` succeeded. It is always empty
+        #: for a process: only a container has such a reason.
         self.failed = ""
         self.wakes_by: list[int] = []
         #: The longest time between two checks whether all processes of the program have ended, in
@@ -302,18 +303,18 @@ class StopPolicy:
 
     def __init__(self, lease: float, grace: float) -> None:
         self.fenced = False
-        #: The time at which the processes that are left are killed.
+        #: The time at which the shim kills the remaining processes of the program.
         self.kill_at = math.inf
-        #: The time at which processes were killed first, in seconds since 1970. A process that
+        #: The time at which the shim first killed processes, in seconds since 1970. A process that
         #: hangs in the kernel ends later, but does not write any more.
         self.killed_at = math.inf
-        #: The time at which the first process ended by itself and left others, in seconds since
-        #: 1970; 0 if it did not.
+        #: The time at which the first process ended by itself and other processes of the program
+        #: were left, in seconds since 1970; 0 if this did not happen.
         self.first_ended_at = 0.0
         self._lease = lease
         self._grace = grace
         self._stopped = False
-        #: The time at which the processes that the program left get SIGTERM.
+        #: The time at which processes that were left after the program ended get SIGTERM.
         self._notice_at = math.inf
 
     def look(self, program: Process | Container) -> float:

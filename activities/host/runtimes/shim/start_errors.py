@@ -17,17 +17,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-#: The most bytes of a file's beginning that are examined. The kernel reads 256 bytes of a script's
-#: first line.
+#: The most bytes that are read from the beginning of a file. The kernel reads 256 bytes of a
+#: script's first line.
 HEAD = 1024
-#: The exit codes of a shell for a program that does not exist, and for one that cannot be executed.
+#: The exit codes that a shell uses for a program that does not exist, and for a program that cannot
+#: be executed.
 MISSING, NOT_EXECUTABLE = 127, 126
 _REFUSED = (
     "is executable, but the system refuses it: its disk is mounted with noexec, or its interpreter "
     "or a directory above it is closed to the user of the program"
 )
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-#: Interpreters that refuse an argument that ends with a carriage return.
+#: The interpreters that refuse an argument with a carriage return at its end.
 _STRICT = ("sh", "bash", "dash", "ksh", "zsh", "python")
 
 

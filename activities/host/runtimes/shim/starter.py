@@ -16,18 +16,20 @@ from pathlib import Path
 
 from iris.activities.host.runtimes.shim import fork_server
 
-#: The time in which the fork server must answer, in seconds.
+#: The time limit for an answer of the fork server, in seconds.
 ANSWER = 5.0
-#: How often the agent sends SIGCONT to the fork server in that time.
+#: The most SIGCONT signals that the agent sends to the fork server while it waits for an answer.
 WAKES = 25
-#: The time in which processes that killed their shim disappear, in seconds.
+#: The time limit within which the processes of programs that killed their shims must end, in
+#: seconds.
 ESCAPED_WAIT = 10.0
-#: The command of the fork server: a minimal Python without site-packages and user settings.
+#: The command that starts the fork server: a minimal Python without site-packages and user
+#: settings.
 _FORK_SERVER = (sys.executable, "-I", "-S", fork_server.__file__)
 
 
 class _ForkServer:
-    """The fork server, which forks the shims."""
+    """The process that forks the shims, and the connection to it."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -88,7 +90,7 @@ class _ForkServer:
 
 
 _of_this_process: _ForkServer | None = None
-#: Held by the thread that asks the fork server.
+#: Only the thread that holds this lock may send a message to the fork server.
 _asking = threading.Lock()
 
 

@@ -22,15 +22,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-#: How many of the pids that the system gave out last are examined first.
+#: The number of the newest pids that are examined first.
 _NEWEST = 64
-#: The pause after a pass that found no new process, in seconds.
+#: The pause after a pass over all processes that found no new process, in seconds.
 _PAUSE = 0.005
-#: Stop after this many consecutive passes that find no process. One pass can miss a process that
-#: starts another one.
+#: The number of passes in a row without a found process after which the sweep stops. One pass can
+#: miss a process that starts another one.
 _PASSES = 3
 _PROC = "/proc"
-#: The flag of a process that is ending, in proc_pid_stat(5): PF_EXITING, linux/sched.h.
+#: The flag of a process that is ending, in proc_pid_stat(5). Its name in linux/sched.h is
+#: PF_EXITING.
 _EXITING = 4
 
 
