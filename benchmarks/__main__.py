@@ -93,9 +93,8 @@ def main() -> int:
     unknown = [name for name in arguments.names if name not in measurements]
     if unknown:
         parser.error(f"unknown measurement {unknown[0]!r}; use any of {', '.join(measurements)}")
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # like Ctrl-C, so that clusters are stopped on exit
+    # Like Ctrl-C, so that clusters are stopped on exit.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     rows: list[Row] = []
     for name in arguments.names or measurements:
         print(f"{name} …", file=sys.stderr, flush=True)

@@ -82,6 +82,7 @@ def _batch(times: int) -> Row:
     """Returns the CPU of a batch beyond that of the import."""
     taken = []
     for turn in range(times):
+        # The same lines again would submit nothing.
         command = [
             IRIS,
             "submit",
@@ -90,7 +91,7 @@ def _batch(times: int) -> Row:
             "-",
             "--batch-key",
             str(turn),
-        ]  # the same lines again would submit nothing
+        ]
         taken.append(_cpu_seconds(command, "-- true\n" * JOBS) - _cpu_seconds(FLOOR))
     note = f"{min(taken):.2f} to {max(taken):.2f}"
     return Row(

@@ -334,9 +334,8 @@ async def _adoption(
     await _until(lambda: len(_started()) == tasks, "20 tasks run")
     took = []
     for _ in range(rounds):
-        await asyncio.sleep(
-            12
-        )  # an agent that dies within ten seconds is restarted with a growing delay
+        # An agent that dies within ten seconds is restarted with a growing delay.
+        await asyncio.sleep(12)
         agent, killed = _agent(), datetime.now(UTC)
         os.kill(agent.pid, signal.SIGKILL)
         await asyncio.gather(

@@ -126,9 +126,8 @@ def _cpu_on_a_terminal(command: list[str], seconds: float) -> float:
     ends = threading.Timer(seconds, process.send_signal, [signal.SIGINT])
     with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
         while terminal.read(65536):
-            if (
-                "top" in command and ends.ident is None
-            ):  # its first screen, which may come late on a busy machine
+            # Its first screen, which may come late on a busy machine.
+            if "top" in command and ends.ident is None:
                 ends.start()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

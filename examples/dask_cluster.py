@@ -14,9 +14,8 @@ import sys
 
 from distributed import Client
 
-os.environ.setdefault(
-    "DASK_LOGGING__DISTRIBUTED", "warning"
-)  # otherwise each end of a worker is in the log with a traceback
+# Otherwise each end of a worker is in the log with a traceback.
+os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "warning")
 coordinator = os.environ["IRIS_COORDINATOR_ADDRESS"]
 address = f"tcp://{coordinator}"
 host = os.environ["IRIS_HOST_ADDRESS"]

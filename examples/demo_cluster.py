@@ -81,9 +81,8 @@ def stay(name: str, notebook: bool) -> None:
     )
     try:
         if notebook:
-            as_root = (
-                ["--allow-root"] if os.geteuid() == 0 else []
-            )  # as root, the cluster runs as root, too
+            # As root, the cluster runs as root, too.
+            as_root = ["--allow-root"] if os.geteuid() == 0 else []
             command = [sys.executable, "-m", "notebook", *as_root, TOUR]
             if code := subprocess.run(
                 command, env={**os.environ, "IRIS_CLUSTER": name}, check=False

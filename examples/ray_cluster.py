@@ -73,9 +73,8 @@ while not head_answers():  # Iris ends this task if task 0 fails
     time.sleep(0.5)
 with subprocess.Popen([*ray_start, "--address", coordinator]) as node:
     silent = 0
-    while (
-        node.poll() is None and silent < 10
-    ):  # Ray itself gives a lost head a minute, and reports a failure then
+    # Ray itself gives a lost head a minute, and reports a failure then.
+    while node.poll() is None and silent < 10:
         time.sleep(0.5)
         silent = 0 if head_answers() else silent + 1
     if silent:

@@ -163,9 +163,8 @@ def drawn(lines: list[Line]) -> str:
         clock += PAUSE if line.text.startswith(PROMPT) else min(PAUSE, line.at - before)
         before = line.at
         text = Text.from_ansi(line.text)
-        for row in text.divide(range(WIDTH, len(text), WIDTH)) or [
-            text
-        ]:  # a terminal breaks lines anywhere
+        # A terminal breaks lines anywhere.
+        for row in text.divide(range(WIDTH, len(text), WIDTH)) or [text]:
             selector = f'.{NAME}-matrix text[clip-path="url(#{NAME}-line-{len(delays)})"]'
             delays.append(f"{selector} {{ animation-delay: {clock:.2f}s }}")
             console.print(row, soft_wrap=True)

@@ -208,10 +208,11 @@ def _sha256(path: Path) -> str:
 
 
 def _run(*command: str) -> str:
+    # Of uv, which `make env` installs.
     env = {
         **os.environ,
         "PATH": f"{ROOT}/.tools/bin:{os.environ['PATH']}",
-    }  # of uv, which `make env` installs
+    }
     return subprocess.run(
         command, cwd=ROOT, env=env, check=True, capture_output=True, text=True
     ).stdout

@@ -155,11 +155,12 @@ def _write(image: tarfile.TarFile, small: bool) -> None:
             if not LEFT_OUT.search(str(each)) and not each.is_dir()
         }
         files[str(python)] = python
+        # Which brings its own program, not its libraries.
         binaries += [
             python,
             *library.glob("lib-dynload/*.so"),
             Path(find_uv_bin()),
-        ]  # which brings its own program, not its libraries
+        ]
         _entry(image, "usr/bin/python3", tarfile.SYMTYPE, to=str(python))
     files |= {each: Path(each) for each in _libraries(binaries)}
     for name, path in files.items():

@@ -79,9 +79,8 @@ def test_every_command_and_option_in_what_users_read_exists(name: str) -> None:
     one of any command.
     """
     text = (ROOT / name).read_text().replace("\\\n", " ")
-    if (
-        name == "docs/coming-from.md"
-    ):  # the left column has the commands and options of other systems
+    # The left column has the commands and options of other systems.
+    if name == "docs/coming-from.md":
         text = "\n".join(
             row.split(" | ", 1)[1] for row in text.splitlines() if row.startswith("| ")
         )

@@ -268,9 +268,8 @@ def _without_flow_span(text: str, spans: Sequence[tuple[int, int]], number: int)
     comma = _COMMA.match(text, end)
     line = max(text.rfind("\n", 0, start), text.rfind("\r", 0, start)) + 1
     after = comma.end() if comma else end
-    if not text[line:start].strip() and (
-        rest := _NO_VALUE.match(text, after)
-    ):  # the value has lines of its own
+    # The value has lines of its own.
+    if not text[line:start].strip() and (rest := _NO_VALUE.match(text, after)):
         return text[:line] + text[_match(_NEWLINE, text, rest.end()) :]
     if number + 1 < len(spans):
         return text[:start] + text[_match(_BLANKS, text, after) :]

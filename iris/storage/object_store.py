@@ -266,9 +266,8 @@ def _open_as(directory: Path, path: str) -> None:
     """Gives the object's file, and the directories above it, the mode of the store's directory."""
     mode = stat.S_IMODE(directory.stat().st_mode)
     made = directory / path
-    with contextlib.suppress(
-        FileNotFoundError, PermissionError
-    ):  # the file was deleted since, or another user owns it
+    # The file was deleted since, or another user owns it.
+    with contextlib.suppress(FileNotFoundError, PermissionError):
         made.chmod(mode & 0o666)
         while (made := made.parent) != directory and stat.S_IMODE(made.stat().st_mode) != mode:
             made.chmod(mode)

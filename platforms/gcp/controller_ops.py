@@ -342,9 +342,8 @@ class ControllerMachine:
                     lambda: self._operations.get(retry=None, timeout=DEADLINE, **named), zone
                 )
             except CallFailed as error:
-                if (
-                    error.api_error.is_absence
-                ):  # the operation is lost; the state of the machine shows its result
+                # The operation is lost; the state of the machine shows its result.
+                if error.api_error.is_absence:
                     return
                 raise platform_error(error.api_error, zone) from None
         api_error = api_error_of_operation(operation)

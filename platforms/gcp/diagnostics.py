@@ -61,9 +61,8 @@ def queued_state(queued: tpu_v2.QueuedResource) -> str:
 
 
 def _problems(node: tpu_v2.Node) -> Iterator[str]:
-    plain = tpu_v2.Node.pb(
-        node
-    )  # plain numbers, because later versions may have values that the enumerations lack
+    # Plain numbers, because later versions may have values that the enumerations lack.
+    plain = tpu_v2.Node.pb(node)
     if plain.state != tpu_v2.Node.State.READY:
         yield f"TPU node is {_name(tpu_v2.Node.State, plain.state)}"
     if plain.health not in (_HEALTH.HEALTHY, _HEALTH.HEALTH_UNSPECIFIED):

@@ -270,9 +270,8 @@ def platform_error(api_error: ApiError, zone: str, what: str = "") -> PlatformEr
     if api_error.is_rate_limit:
         return RateLimited(f"too many calls to Google Cloud: {message}")
     if api_error.is_quota:
-        named = (
-            f" {api_error.quota}" if api_error.quota else ""
-        )  # goes first, because callers shorten the message at its end
+        # The quota stands first, because callers cut the end of the message.
+        named = f" {api_error.quota}" if api_error.quota else ""
         return QuotaExceeded(
             f"quota{named} is used up in {zone}: {message}", api_error.quota_scope(zone)
         )

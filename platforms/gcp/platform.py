@@ -246,19 +246,19 @@ class GcpPlatform:
             raise problems[0]
         if problems:
             unreachable[ANYWHERE] = str(problems[0])
-        ours = {
-            each.observation.slice_id: each for each in seen if self._is_host(each)
-        }  # pages may overlap
+        # Pages may overlap.
+        ours = {each.observation.slice_id: each for each in seen if self._is_host(each)}
         for slice_id, each in ours.items():
             self._hints.setdefault(slice_id, Hint(each.kind))
         slices = []
         for slice_id in sorted(ours):
+            # Without the explanation the observation is still useful.
             try:
                 slices.append(await self._explained(ours[slice_id]))
             except (
                 CallFailed,
                 RateLimited,
-            ):  # without the explanation the observation is still useful
+            ):
                 slices.append(ours[slice_id].observation)
         return FleetListing(slices=tuple(slices), unreachable=unreachable)
 

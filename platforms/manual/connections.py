@@ -216,9 +216,8 @@ class Connections:
                         )
                     else:
                         process = await connection.create_process(command, encoding=None)
-                        with contextlib.suppress(
-                            BrokenPipeError
-                        ):  # it has ended already: its status and output say why
+                        # It has ended already: its status and output say why.
+                        with contextlib.suppress(BrokenPipeError):
                             process.stdin.write(source)
                             process.stdin.write_eof()
                     output, errors = await process.communicate()
@@ -271,9 +270,8 @@ class Connections:
                 kind = type(error) if isinstance(error, MachineFault) else MachineFault
                 raise kind(f"{host}: {which}{reason}") from None
             failed.pop_all()
-        connection.set_tunnel(
-            through
-        )  # asyncssh closes it with the connection; by itself, only one that it has opened
+        # asyncssh closes the agent with the connection; otherwise only an agent that it has opened.
+        connection.set_tunnel(through)
         return connection
 
     async def _open_one(
@@ -334,9 +332,8 @@ class Connections:
             if isinstance(key, str):
                 return {"client_keys": [asyncssh.import_private_key(await self._secret(host, key))]}
             await asyncio.to_thread(asyncssh.read_private_key, key)
-            return {
-                "client_keys": [str(key)]
-            }  # the name of the file: a certificate may lie beside it
+            # The path, and not the content: a certificate may lie beside the key.
+            return {"client_keys": [str(key)]}
         except asyncssh.KeyImportError as error:
             if "passphrase" not in str(error).lower():
                 raise UnusableMachine(

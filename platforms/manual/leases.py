@@ -167,9 +167,8 @@ def agent_command(
     attributes = group.host_attributes(slice_id, request.zone, worker=0)
     options += [f"--attribute={key}={written(value)}" for key, value in attributes.items()]
     device = group.resources.device
-    if (
-        device is not None and device.kind is DeviceKind.GPU
-    ):  # else the agent offers fewer without a word when some are missing
+    # Otherwise the agent would offer fewer GPUs without a message when some are missing.
+    if device is not None and device.kind is DeviceKind.GPU:
         options.append(f"--device={device}")
     if group.accept_cpu_jobs:
         options.append("--accept-cpu-jobs")

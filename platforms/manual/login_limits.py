@@ -46,9 +46,8 @@ class Logins:
             task = self._tasks.get(host)
             if task is None:
                 task = self._tasks[host] = asyncio.create_task(self._log_in(host))
-                task.add_done_callback(
-                    lambda done: done.cancelled() or done.exception()
-                )  # also if no caller asks any more
+                # The next login waits, also if no caller asks at the moment.
+                task.add_done_callback(lambda done: done.cancelled() or done.exception())
             connection = await asyncio.shield(task)
             if self._tasks.get(host) is task:
                 del self._tasks[host]

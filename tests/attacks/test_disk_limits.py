@@ -327,9 +327,8 @@ def test_a_program_that_is_told_to_end_is_not_kept_stopped(
             program.kill()
 
     assert (work / "stopped").exists() is (when != "before")
-    assert (told.count(True) > 100) is (
-        when == "never"
-    )  # asked at each of its directories, unless the look ends
+    # Asked at each of its directories, unless the look ends.
+    assert (told.count(True) > 100) is (when == "never")
 
 
 @pytest.mark.docker

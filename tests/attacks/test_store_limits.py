@@ -129,9 +129,8 @@ async def test_a_set_up_step_that_prints_without_end_fills_no_store(desk: Desk) 
     desk.write(Stream.BUILD, b"[iris] I am the host\n" * 10 * KIB)
     await all_shipped(shipper)
 
-    assert (
-        await desk.size() <= LIMIT + 2 * BEYOND_LIMIT
-    )  # the lines, and the time and the stream of each
+    # The lines, and the time and the stream of each.
+    assert await desk.size() <= LIMIT + 2 * BEYOND_LIMIT
     lines = hosts_lines(await desk.stored())
     assert [line for line in lines if line == FULL] == [FULL]
     assert lines[lines.index(FULL) + 1] == "[iris] what the host says later"

@@ -165,9 +165,10 @@ def test_a_full_zone_fails_the_operation_later(
 
     assert caught.value.details == []
     assert google.alive(project) == []
+    # Of another tier.
     tpus.create_node(parent=location(project), node_id="n1", node=a_node(), timeout=60).result(
         timeout=60
-    )  # of another tier
+    )
 
 
 def test_quota_is_refused_at_once_and_held_until_the_delete(

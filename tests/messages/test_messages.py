@@ -151,9 +151,8 @@ def anything(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(kind)
     if issubclass(kind, BaseModel):
         return MADE[kind] if kind in MADE else st.deferred(lambda: _fields_of(kind))
-    return st.builds(
-        kind, **{name: anything(each) for name, each in get_type_hints(kind).items()}
-    )  # a named tuple
+    # A named tuple.
+    return st.builds(kind, **{name: anything(each) for name, each in get_type_hints(kind).items()})
 
 
 def _fields_of(model: type[BaseModel]) -> st.SearchStrategy[Any]:
@@ -181,9 +180,8 @@ def warm(value: Any) -> None:
 def spelled(value: Any) -> Any:
     """The value with the kinds of all its parts, for comparing: to Python `True == 1 == 1.0`."""
     if isinstance(value, BaseModel):
-        sent = (
-            name for name, field in type(value).model_fields.items() if not field.exclude
-        )  # others stay with the client
+        # Others stay with the client.
+        sent = (name for name, field in type(value).model_fields.items() if not field.exclude)
         return type(value), {name: spelled(getattr(value, name)) for name in sent}
     if isinstance(value, dict):
         return dict, {key: spelled(each) for key, each in value.items()}

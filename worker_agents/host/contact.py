@@ -17,7 +17,6 @@ def contact_env(address: str, namespace: str, cluster: str) -> dict[str, str]:
         contact[names.ENV_NAMESPACE] = namespace
     record = read_record(cluster)
     if record is not None and record.supervisor is not None and record.address == address:
-        contact[names.ENV_STATE_DIR] = str(
-            state_dir()
-        )  # a cluster of this machine, also if its user has moved the directory
+        # The path finds a cluster of this machine, also if its user has moved the directory.
+        contact[names.ENV_STATE_DIR] = str(state_dir())
     return contact

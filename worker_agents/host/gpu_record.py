@@ -64,9 +64,8 @@ def health_of(directory: Path, record: GpuRecord, configured: Device | None) -> 
     """
 
     def keep(fault: str) -> None:
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk: another agent of the incarnation will not know the fault
+        # If the disk is full, the next agent of the incarnation will not know the fault.
+        with contextlib.suppress(OSError):
             _write(directory, record.model_copy(update={"lasting": fault}))
 
     return GpuHealth(

@@ -91,9 +91,8 @@ def start_detached(options: LocalClusterOptions) -> ClusterRecord:
         try:
             return asyncio.run(wait_until_ready(options, running=lambda: supervisor.poll() is None))
         except IrisError as error:
-            parts = _ends_of_logs(
-                log.parent, but=log
-            )  # now: the stop of an ephemeral cluster removes its directory
+            # The logs are read now, because the stop of an ephemeral cluster removes its directory.
+            parts = _ends_of_logs(log.parent, but=log)
             with contextlib.suppress(ProcessLookupError):
                 supervisor.terminate()
             supervisor.wait(STOP_TIMEOUT.total_seconds())

@@ -135,9 +135,8 @@ class MachineSupervisor:
         self._logs.mkdir(parents=True, exist_ok=True)
         for host in hosts:
             with contextlib.suppress(FileExistsError):
-                self._log(host.id).symlink_to(
-                    self._log(request.slice_id).name
-                )  # each host's log is found by its name
+                # Each host's log is found by its name.
+                self._log(host.id).symlink_to(self._log(request.slice_id).name)
         return [Child(request.slice_id, together, self._log(request.slice_id), umask=self._umask)]
 
     def _log(self, name: str) -> Path:

@@ -148,6 +148,7 @@ class IndependentTasks(SeparateTasks):
 
     def receive(self, message: JobMessage) -> None:
         """Records a signal. Messages about a gang are ignored."""
+        # A report may arrive after the end.
         match message:
             case Overrides():
                 self.gang = self.gang.model_copy(update={"overrides": message})
@@ -159,9 +160,7 @@ class IndependentTasks(SeparateTasks):
                     self._running[index].cancel(reason)
                 else:  # the task has not started, for instance because the job waits for others
                     self._set_task(self._cancelled(index))
-            case TaskStatus(index=index) if self._is_live(
-                index
-            ):  # a report may arrive after the end
+            case TaskStatus(index=index) if self._is_live(index):
                 self._set_task(message)
 
     def set_places(self, places: int) -> None:

@@ -20,6 +20,7 @@ from iris.scheduling.placement.refusals import Refusal, RefusalCode
 if TYPE_CHECKING:  # most commands do not need it
     from iris.scheduling.reasons.forecast import Fit, Forecast
 
+# Tasks may share a host.
 ATTEMPTS: Listing[AttemptRecord] = Listing(
     Column("ATTEMPT", "number"),
     Column(
@@ -34,7 +35,7 @@ ATTEMPTS: Listing[AttemptRecord] = Listing(
     Column(key="ended_at"),
     Column(
         "HOSTS", "hosts", text=lambda hosts: several(list(dict.fromkeys(hosts)), 1), shortens=True
-    ),  # tasks may share a host
+    ),
     Column(
         "COUNTED AS", "account", text=lambda account: None if account is Account.NONE else account
     ),

@@ -177,9 +177,8 @@ class ActorServer:
             with self._lock:
                 if len(self._unproved) >= MOST_UNPROVED:
                     with contextlib.suppress(OSError):
-                        next(iter(self._unproved)).shutdown(
-                            socket.SHUT_RDWR
-                        )  # its thread closes it
+                        # The thread of the call closes the connection.
+                        next(iter(self._unproved)).shutdown(socket.SHUT_RDWR)
                 self._unproved[caller] = None
             try:
                 threading.Thread(

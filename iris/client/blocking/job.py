@@ -82,9 +82,8 @@ class Job(JobMethods[T], Generic[T]):
             for entry in self._loop.iterate(self._asynchronous.logs(follow=True), end):
                 print_line(entry)
         except TimeoutError:
-            return self._loop.run(
-                self._asynchronous.wait(0)
-            )  # its error says that the job continues
+            # The error says that the job continues.
+            return self._loop.run(self._asynchronous.wait(0))
         return self._loop.run(self._asynchronous.wait(timeout))
 
     def __repr__(self) -> str:

@@ -78,9 +78,8 @@ async def importable_from(
     files = _files(workspace, draft_of(current_user(), (), **options).files)
     if within is not None and files.inherits(within):
         return within.root
-    chosen = await asyncio.to_thread(
-        choose_files, files, shares_files=False
-    )  # which only requirements files depend on
+    # Only requirements files depend on `shares_files`.
+    chosen = await asyncio.to_thread(choose_files, files, shares_files=False)
     return chosen.directory
 
 

@@ -57,7 +57,9 @@ def _says(python: str, version: str) -> bool:
 
 
 def _leave_mark() -> None:
-    """Tells the host that another attempt would end in the same way (`iris.model.job.bundles.FINAL`)."""
+    """Tells the host that another attempt would end in the same way
+    (`iris.model.job.bundles.FINAL`).
+    """
     folder = os.path.join(os.environ["IRIS_OUTPUT_DIR"], ".iris")
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "final"), "w"):

@@ -87,9 +87,8 @@ def commit_of(directory: Path) -> str:
         commit = next(
             (line.rpartition(" ")[2] for line in lines if line.startswith("# branch.oid ")), ""
         )
-        if (
-            repository is None or re.fullmatch("[0-9a-f]{7,64}", commit) is None
-        ):  # there is no commit yet
+        # There is no commit yet.
+        if repository is None or re.fullmatch("[0-9a-f]{7,64}", commit) is None:
             return ""
         changed = any(not line.startswith("#") for line in lines) or _has_changed_submodule(
             repository, directory

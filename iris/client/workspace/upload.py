@@ -107,9 +107,8 @@ def _refused(store: Store, error: BaseException) -> IrisError:
     if isinstance(error, TimeoutError):
         problem = f"it has not answered for {CHECK_PATIENCE.total_seconds():g} s"
     else:
-        problem = (str(error).splitlines() or [type(error).__name__])[
-            0
-        ]  # further lines are for the library's developers
+        # The first line is for users, the others for the library's developers.
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
     return IrisError(
         f"the store {store.url} does not accept the workspace: {problem}; check that this machine"
         " can reach and write to it, or submit with --no-workspace"

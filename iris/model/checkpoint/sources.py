@@ -76,9 +76,8 @@ class CheckpointSource(Frozen):
                 f"has checkpoints of tasks up to {max(tasks)}, and the job has {replicas}",
                 remedy,
             )
-        if (
-            array is None or array.size > replicas
-        ):  # a rerun of part of an array may include tasks without a checkpoint
+        # A rerun of part of an array may include tasks without a checkpoint.
+        if array is None or array.size > replicas:
             return
         indices = parse_indices(array.indices)
         if not {*tasks} & {*indices}:

@@ -45,9 +45,8 @@ class Reuse(Enum):
 
     ATTACH = auto()  # the job is this child: use it, and start nothing
     START = auto()  # the job has ended: replace it
-    RENAME = (
-        auto()
-    )  # the job is another child of the same attempt, and Iris chooses the names: try the next name
+    # The job is another child of the same attempt, and Iris chooses the names: try the next name.
+    RENAME = auto()
     REFUSE = auto()  # the job is another one, and has not ended: refuse the submission
 
 

@@ -104,9 +104,8 @@ async def test_secrets_of_jobs_and_schedules_that_are_gone_are_deleted_by_the_se
 
     await secrets.sweep("swept")
     await secrets.sweep("swept")
-    assert await left(store, "swept") == sorted(
-        [*kept, *gone]
-    )  # they are young: their jobs may be about to start
+    # They are young: their jobs may be about to start.
+    assert await left(store, "swept") == sorted([*kept, *gone])
     await secrets.sweep("swept", OLD)
     assert await left(store, "swept") == sorted([*kept, *gone])
     await secrets.sweep("swept", OLD)

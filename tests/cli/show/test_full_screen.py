@@ -29,11 +29,12 @@ def test_a_command_that_is_told_to_end_gives_the_terminal_back(
 ) -> None:
     """Else the shell goes on upon the other screen, on which nothing wraps or scrolls back."""
     leader, follower = os.openpty()
+    # Which has no part in what a user asked to watch.
     environment = {
         **os.environ,
         "TERM": "xterm",
         "CI": "true",
-    }  # which has no part in what a user asked to watch
+    }
     program = [sys.executable, "-c", WAITS.format(wait=wait)]
     with subprocess.Popen(
         program, stdout=follower, stderr=subprocess.PIPE, env=environment

@@ -202,9 +202,8 @@ async def test_a_long_log_is_read_several_chunks_at_once_and_in_order(store: Sto
     reader = LogReader(store, JOB, RUN)
     assert texts(await lines_of(reader)) == [str(at) for at in range(2001)]
 
-    await stored(
-        store, 0, [(at, str(at)) for at in range(2006)]
-    )  # its last chunk was half full; it is not read again
+    # Its last chunk was half full; it is not read again.
+    await stored(store, 0, [(at, str(at)) for at in range(2006)])
     assert texts(await lines_of(reader)) == ["2002", "2003", "2004", "2005"]
 
 

@@ -156,9 +156,8 @@ def test_jobs_do_not_notice_the_death_of_a_service(part: str) -> None:
         cluster.submit("waiting", "--replicas", "3", "--", "sh", "-c", once)
         first = cluster.kill(part)
         if part == "controller":
-            cluster.submit(
-                "meanwhile", "--", "sh", "-c", once
-            )  # a submission needs only the service
+            # A submission needs only the service.
+            cluster.submit("meanwhile", "--", "sh", "-c", once)
         eventually(lambda: cluster.pid(part) not in (None, first))
         cluster.file("go").touch()
         assert running.ends().out == "begin\nend\n"

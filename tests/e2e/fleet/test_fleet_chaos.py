@@ -50,9 +50,8 @@ class Chaos:
         """What the slices say, one of each group, once all of them are in this state."""
 
         def look() -> dict[str, dict[str, Any]]:
-            with suppress(
-                subprocess.CalledProcessError
-            ):  # nobody answers while the control plane is on its way
+            # Nobody answers while the control plane is on its way.
+            with suppress(subprocess.CalledProcessError):
                 slices = self.slices()
                 return (
                     slices

@@ -69,9 +69,8 @@ def test_fifty_deaths_of_agents_cost_no_task_anything(tmp_path: Path) -> None:
         deaths = 0
         while deaths < 50:
             time.sleep(dice.uniform(0, 3))  # a moment, whichever: that is what is tested
-            with suppress(
-                IndexError, psutil.NoSuchProcess
-            ):  # none is there, or it was gone before: another moment, then
+            # None is there, or it was gone before: another moment, then.
+            with suppress(IndexError, psutil.NoSuchProcess):
                 dice.choice(cluster.processes_with("agent")).kill()
                 deaths += 1
         cluster.iris("wait", *expected, code=None, within=300)

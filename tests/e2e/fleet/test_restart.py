@@ -38,9 +38,8 @@ def test_programs_survive_a_restart_of_the_control_plane() -> None:
         follower = cluster.begin("logs", "-f", "counts")
         starts = eventually(lambda: len(lines := cluster.lines("starts")) == TASKS and lines)
         cluster.submit("waits", "--", "echo", "waited")
-        eventually(
-            lambda: all(task["host"] for task in cluster.status("counts")["tasks"])
-        )  # it is told a moment after the start
+        # It is told a moment after the start.
+        eventually(lambda: all(task["host"] for task in cluster.status("counts")["tasks"]))
         before, control = state(cluster), cluster.pid("controller", "serve")
         assert len({task["host"] for task in before["tasks"]}) == 2
         printed = len(follower.out.splitlines())

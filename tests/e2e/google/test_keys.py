@@ -46,9 +46,8 @@ def test_the_disk_of_a_controller_has_no_word_of_a_command_and_no_machine_shows_
     run.
     """
     with FakeSecretManager({}).started() as secrets, a_home() as home:
-        monkeypatch.setenv(
-            "IRIS_SECRET_MANAGER", secrets.url
-        )  # for the machines, which are started by the fake Google
+        # For the machines, which are started by the fake Google.
+        monkeypatch.setenv("IRIS_SECRET_MANAGER", secrets.url)
         with (
             FakeGoogle(boot=True) as google,
             stopped_at_last(SealedCluster(home, google)) as cluster,

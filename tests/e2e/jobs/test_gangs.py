@@ -307,9 +307,8 @@ def test_gangs_that_wait_still_wait_in_order_when_the_control_plane_was_killed(
         )
     killed = tpus.kill("controller")
     eventually(lambda: tpus.pid("controller") not in (None, killed))
-    eventually(
-        lambda: tpus.iris("explain", "one", "--json", code=None).code == 0
-    )  # the new control plane answers
+    # The new control plane answers.
+    eventually(lambda: tpus.iris("explain", "one", "--json", code=None).code == 0)
     looks = [tpus.begin("explain", name, "--json") for name in ("one", "three")]
     for look, ahead in zip(looks, (0, 2), strict=True):
         why = look.ends().json

@@ -212,9 +212,8 @@ def test_who_follows_is_led_from_one_attempt_into_the_next(cluster: Cluster) -> 
     cluster.file("again.go").touch()
     ran = following.ends()
     assert ran.out == "attempt 1\nattempt 2\n"
-    assert (
-        "-- attempt 2 --" in ran.err.splitlines()
-    )  # and perhaps that the job is PENDING between them
+    # And perhaps that the job is PENDING between them.
+    assert "-- attempt 2 --" in ran.err.splitlines()
     assert cluster.logs("again", "--attempt", "1") == ["attempt 1"]
     assert "no output of attempt 3" in cluster.iris("logs", "again", "--attempt", "3", code=3).err
 

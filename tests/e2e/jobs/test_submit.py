@@ -129,9 +129,10 @@ def test_a_batch_that_was_interrupted_is_submitted_whole_by_the_same_command(
     cluster.file("other.txt").write_text("-n first -- echo other")
     cluster.iris("submit", "-q", "--batch", "other.txt", "--no-workspace")
     cluster.iris("wait", "first")
+    # Whoever has the name now.
     eventually(
         lambda: [job["before"] for job in cluster.iris(*command, "--json").json] == [True] * 3
-    )  # whoever has the name now
+    )
     another = cluster.iris(*command, "--batch-key", "2", "-q").out.splitlines()
     assert another[:2] == [f"{USER}/first", f"{USER}/batched"]
     assert another[2] != again.json[2]["id"]

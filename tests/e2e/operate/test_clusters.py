@@ -44,9 +44,8 @@ def test_clusters_of_different_names_run_side_by_side_until_they_are_stopped() -
                 0,
             )
             one.stop()
-            assert one.host_ids() == list(
-                two.hosts()
-            )  # whoever names none is answered by the only one
+            # Whoever names none is answered by the only one.
+            assert one.host_ids() == list(two.hosts())
             assert "does not run" in one.iris("--cluster", "one", "jobs", code=4).err
         finally:
             for each in (one, two):

@@ -91,9 +91,10 @@ def test_jobs_run_and_fail_with_their_logs_and_exit_codes(cluster: OwnCluster) -
     def listed() -> dict[str, str]:
         return {each["id"]: each["state"] for each in cluster.iris("jobs", "--all", "--json").json}
 
+    # Lists lag behind.
     eventually(
         lambda: listed() == {f"{USER}/tasks": "SUCCEEDED", f"{USER}/fails": "FAILED"}, every=0.5
-    )  # lists lag behind
+    )
 
 
 def test_a_gang_is_placed_together_and_cancelled_together(cluster: OwnCluster) -> None:
@@ -161,9 +162,8 @@ def test_jobs_do_not_notice_the_death_of_the_control_plane(cluster: OwnCluster) 
     cluster.there_is("running")
     cluster.submit("waiting", "--replicas", "3", "--cpu", "2", *shell(f"{until(go)}; {once}"))
     cluster.kill("controller")
-    cluster.submit(
-        "meanwhile", *shell(f"{until(go)}; {once}")
-    )  # a submission needs only the service
+    # A submission needs only the service.
+    cluster.submit("meanwhile", *shell(f"{until(go)}; {once}"))
     cluster.start()
     Path(go).touch()
     cluster.iris("wait", "running", "waiting", "meanwhile")

@@ -73,9 +73,8 @@ def test_only_the_files_of_ended_jobs_are_deleted() -> None:
         assert [
             path for path in left if "/source/" in path and not path.startswith("checkpoints/")
         ] == []
-        assert (
-            len([path for path in left if path.startswith("bundles/")]) == 2
-        )  # of files, and of rows
+        # Of files, and of rows.
+        assert len([path for path in left if path.startswith("bundles/")]) == 2
         assert "alive" in cluster.logs("alive")
         assert "is not in the store" in cluster.iris("rerun", "ended", code=3).err
         cluster.iris("cluster", "resume")

@@ -79,9 +79,8 @@ def test_a_pool_is_an_executor_of_the_standard_library(client: iris.IrisClient) 
         assert "in raises" in str(cause)
         with pytest.raises(FutureTimeout):
             list(pool.map(time.sleep, [1], timeout=0.1))
-        assert (
-            len(pool.submit(bytes, 3_000_000).result()) == 3_000_000
-        )  # larger than what Temporal takes
+        # Larger than what Temporal takes.
+        assert len(pool.submit(bytes, 3_000_000).result()) == 3_000_000
         assert pool.submit(len, bytes(3_000_000)).result() == 3_000_000
         with pytest.raises(iris.CallLost, match="exited with code 3"):
             pool.submit(os._exit, 3).result()
@@ -135,10 +134,11 @@ def test_a_pool_grows_shrinks_and_comes_back_after_it_was_idle(client: iris.Iris
         eventually(lambda: pool.jobs == [])
         assert pool.submit(abs, -2).result() == 2
         (again,) = pool.jobs
+        # On a slow machine, idle workers were replaced in between.
         assert again not in (
             "ada/resized",
             "ada/resized-2",
-        )  # on a slow machine, idle workers were replaced in between
+        )
 
 
 def test_a_pool_gets_its_workers_although_the_names_of_their_jobs_are_taken(

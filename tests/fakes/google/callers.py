@@ -19,9 +19,8 @@ RUNTIMES = {
 
 
 def tpu_client(google: FakeGoogle) -> tpu_v2.TpuClient:
-    anything = [
-        ("grpc.max_receive_message_length", -1)
-    ]  # as the client sets it for channels that it opens itself
+    # As the client sets it for channels that it opens itself.
+    anything = [("grpc.max_receive_message_length", -1)]
     channel = grpc.insecure_channel(google.tpu.removeprefix("grpc://"), anything)
     return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
 

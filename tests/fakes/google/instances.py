@@ -145,9 +145,8 @@ def delete(cloud: Cloud, instance: Resource) -> Operation:
         )
     cloud.power.off(instance)
     instance.doomed = not instance.fills()
-    begun = [
-        each for each in instance.due if each[1] == "instance gone" and each[2]
-    ]  # a delete that is said again goes on
+    # A delete that is said again goes on.
+    begun = [each for each in instance.due if each[1] == "instance gone" and each[2]]
     instance.state, instance.due, instance.making = "STOPPING", begun, ""
     cloud.schedule(
         instance, cloud.delay(cloud.knobs.delete_time, instance), "instance gone", operation.name

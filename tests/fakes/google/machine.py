@@ -139,9 +139,8 @@ def owner_check(pid: int) -> Any:
 def reap(engine: Engine) -> None:
     """Orphans that have ended: whatever has lost its parent here becomes a child of the machine."""
     children = psutil.Process().children()
-    ours = (
-        engine.pids() | SCRIPTS
-    )  # in this order: whoever is not in these now was none of them then
+    # In this order: whoever is not in these now was none of them then.
+    ours = engine.pids() | SCRIPTS
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
             if child.pid not in ours and child.status() == psutil.STATUS_ZOMBIE:

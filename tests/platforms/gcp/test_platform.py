@@ -146,9 +146,8 @@ async def test_a_slice_deleted_before_it_is_visible_is_not_gone(
     site.google.slow_to_show(0.5)
     platform, request = site.platform(), site.wanted(GROUPS[kind])
     assert (await platform.create_slice(request)).state is MachineState.CREATING
-    if (
-        forgotten and kind != "queued"
-    ):  # whose operation ends before there is anything to be waited for
+    # Whose operation ends before there is anything to be waited for.
+    if forgotten and kind != "queued":
         platform = site.platform()
     found = await platform.describe_slice(request.slice_id, ZONE)
 
@@ -223,9 +222,8 @@ async def test_an_operation_that_never_ends_has_a_timeout(site: Site) -> None:
     assert await platform.delete_slice(other.slice_id, ZONE) is DeleteResult.GOING
     clock.now += 2
     assert await platform.delete_slice(other.slice_id, ZONE) is DeleteResult.GONE
-    assert (
-        await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE
-    )  # it was there once
+    # It was there once.
+    assert await platform.delete_slice(request.slice_id, ZONE) is DeleteResult.GONE
 
 
 async def test_a_refused_slice_is_gone_after_one_read(site: Site) -> None:

@@ -248,9 +248,8 @@ async def test_a_jump_host_that_does_not_let_iris_through_is_the_one_that_is_nam
         == f"its jump host {gateway.address}: port {gateway.port} is not reached: Connection"
         " refused"
     )
-    with socket.create_server(
-        (gateway.address, gateway.port)
-    ):  # accepts connections, and never answers
+    # Accepts connections, and never answers.
+    with socket.create_server((gateway.address, gateway.port)):
         assert (
             await why()
             == f"its jump host {gateway.address}: port {gateway.port} did not answer SSH within 2 s"
@@ -286,9 +285,8 @@ async def test_no_connection_to_a_jump_host_outlives_the_one_through_it(
         )
     await until(lambda: not connected())
 
-    with socket.create_server(
-        (inner.address, inner.port)
-    ):  # accepts connections, and never answers
+    # Accepts connections, and never answers.
+    with socket.create_server((inner.address, inner.port)):
         connections = Connections(settings)
         login = asyncio.create_task(
             connections.run(behind, "true", b"", limit=timedelta(seconds=30), what="asking")

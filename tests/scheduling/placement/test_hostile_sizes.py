@@ -237,9 +237,8 @@ def test_no_valid_request_stops_others(seed: int, users: int, steps: int, batch:
         )
         scheduler.send([Ask(request=honest)])
         scheduler.settle_until_nothing_leaves()
-        kept = (
-            scheduler.ledger.explain(honest.key).code is RefusalCode.KEPT
-        )  # for gangs of higher bands ahead of it
+        # For gangs of higher bands ahead of it.
+        kept = scheduler.ledger.explain(honest.key).code is RefusalCode.KEPT
         if honest.key not in scheduler.ledger.live and not kept:
             index = scheduler.ledger.host_index
             hosts = [index.hosts[number] for number in index.candidates(honest).hosts]

@@ -271,6 +271,5 @@ def test_users_share_evenly_however_much_each_submits(random: Random, users: int
         for user in held:
             held[user] += sum(placement.user == f"u{user}" for placement in cluster.live.values())
 
-    assert (
-        min(held.values()) > 60
-    )  # of a share of three; each has to build it up, one end at a time
+    # Of a share of three; each has to build it up, one end at a time.
+    assert min(held.values()) > 60

@@ -157,9 +157,8 @@ async def test_after_a_scale_up_a_group_waits_before_the_next(fleet: FleetCluste
     await fleet.comes_true(lambda: len(fleet.platform.created) == 2)
 
     first, second = (event.at for event in fleet.platform.audit if event.what == "CREATED")
-    assert (
-        second - first >= 3 * MINUTE - SECOND
-    )  # the platform is asked a moment after the decision
+    # The platform is asked a moment after the decision.
+    assert second - first >= 3 * MINUTE - SECOND
     assert verdict.availability == "COOLDOWN"
 
 

@@ -146,9 +146,8 @@ async def test_a_job_that_is_evicted_by_a_drain_starts_again_elsewhere(
     """It pays a preemption, not a failure, and its first program is dead before the second
     begins.
     """
-    monkeypatch.setattr(
-        lifecycle, "DRAIN_CHECK", SECOND / 5
-    )  # the clock stands still while a program runs
+    # The clock stands still while a program runs.
+    monkeypatch.setattr(lifecycle, "DRAIN_CHECK", SECOND / 5)
     first = Held()
     fleet.programs["cpu"] = in_turn(first, succeeds)
     await fleet.ready(a_cpu_group())
@@ -283,9 +282,8 @@ async def test_a_slice_that_is_cancelled_gives_its_machines_back_before_it_ends(
             await fleet.tenant(wants=some(cpu=1))
         await fleet.drain()
     await fleet.becomes("s1", state)
-    await fleet.later(
-        timedelta(0)
-    )  # a cancellation that meets a task of the workflow stops the server's clock
+    # A cancellation that meets a task of the workflow stops the server's clock.
+    await fleet.later(timedelta(0))
     await handle.cancel()
     await fleet.later(5 * MINUTE)
     made = state is not S.REQUESTED

@@ -361,9 +361,8 @@ async def test_scenario_11_and_12_a_gang_whose_slice_is_taken_back_runs_again_on
     fleet: GoogleCluster, google: FakeGoogle, monkeypatch: pytest.MonkeyPatch, vanishes: bool
 ) -> None:
     """Whether the node says so or is just gone; and none of the user's own retries is used up."""
-    monkeypatch.setattr(
-        policies, "HEARTBEAT", 8 * SECOND
-    )  # so long a dead agent's attempt is waited for
+    # So long a dead agent's attempt is waited for.
+    monkeypatch.setattr(policies, "HEARTBEAT", 8 * SECOND)
     begun: set[int] = set()
 
     async def first(task: RunTask) -> TaskOutcome:

@@ -47,9 +47,8 @@ async def test_a_paused_autoscaler_neither_asks_nor_gives_back(fleet: FleetClust
     await fleet.later(HOUR / 3)
     assert not any(each.placement for each in waits)
     await fleet.leaves(tenant)
-    await fleet.comes_true(
-        lambda: waits[0].placement, within=MINUTE
-    )  # what is there is used all the same
+    # What is there is used all the same.
+    await fleet.comes_true(lambda: waits[0].placement, within=MINUTE)
     for each in waits:
         await fleet.leaves(each)
     await fleet.later(HOUR / 3)

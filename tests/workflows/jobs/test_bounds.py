@@ -187,9 +187,8 @@ async def test_a_full_ledger_is_measured_as_it_travels_and_refuses_until_it_is_s
     monkeypatch.setattr(ledger_size, "STEP", 500)
 
     async def refused(name: str) -> bool:
-        request = ask(
-            name, wants=some(cpu=8), owner=f"c/job/mallory/{name}"
-        )  # as of any job: the owner follows from the key
+        # As of any job: the owner follows from the key.
+        request = ask(name, wants=some(cpu=8), owner=f"c/job/mallory/{name}")
         answer = await cluster.outbox.exchange(Envelope(message=Ask(request=request)))
         assert answer.refusal is not None
         return answer.refusal.code is RefusalCode.LEDGER_FULL

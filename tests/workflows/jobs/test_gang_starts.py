@@ -199,9 +199,8 @@ async def test_a_host_whose_agent_was_killed_while_it_waited_waits_again(cluster
 
     assert await successor is True
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
-    assert (
-        await wait_for_gang(cluster.client, hosts[0].taken[0]) is False
-    )  # of a job that has ended
+    # Of a job that has ended.
+    assert await wait_for_gang(cluster.client, hosts[0].taken[0]) is False
 
 
 async def test_tasks_of_one_host_start_together_too(cluster: Cluster) -> None:

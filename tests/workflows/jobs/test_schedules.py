@@ -119,9 +119,8 @@ async def test_a_run_that_a_user_triggers_in_an_hour_that_comes_twice_starts_its
     left out.
     """
     host = await cluster.join()
-    known = {
-        names.SA_SCHEDULED_AT: IndexedValueType.INDEXED_VALUE_TYPE_DATETIME
-    }  # as a real server knows it
+    # As a real server knows it.
+    known = {names.SA_SCHEDULED_AT: IndexedValueType.INDEXED_VALUE_TYPE_DATETIME}
     await cluster.client.operator_service.add_search_attributes(
         AddSearchAttributesRequest(search_attributes=known)
     )

@@ -54,9 +54,8 @@ async def test_a_job_whose_first_placement_died_before_it_heard_of_it_runs_on_th
     down = SliceDown(incarnations=((host.host.id, host.host.incarnation),))
 
     cluster.outbox.asks.open()
-    await asyncio.create_task(
-        cluster.outbox.exchange(Envelope(message=down))
-    )  # behind the ask, in the same batch
+    # Behind the ask, in the same batch.
+    await asyncio.create_task(cluster.outbox.exchange(Envelope(message=down)))
 
     await cluster.waits(job)
     second = await cluster.join("h2")
@@ -159,9 +158,8 @@ async def test_exchanges_that_wait_for_the_scheduler_do_not_keep_the_fleet_from_
     async with time_skipping_cluster(_OneSlot) as cluster:
         cluster.outbox.asks.close()
         jobs = [await cluster.submit(name) for name in ("one", "two")]
-        await cluster.until(
-            lambda: cluster.outbox.asks.seen == 4
-        )  # each has given up its quick try
+        # Each has given up its quick try.
+        await cluster.until(lambda: cluster.outbox.asks.seen == 4)
 
         await cluster.start_autoscaler()
 

@@ -328,10 +328,11 @@ async def test_a_disk_that_jobs_have_filled_is_no_fault_of_its_host(
     one host after the other.
     """
     with small_disk(tmp_path / "small", 24_000) as disk:
+        # On other disks: uv is larger than this one, and the log has to be stored.
         for name in (
             "cache",
             "store",
-        ):  # on other disks: uv is larger than this one, and the log has to be stored
+        ):
             (tmp_path / name).mkdir()
             (disk / name).symlink_to(tmp_path / name)
         bench = Bench(disk)
@@ -390,10 +391,11 @@ async def test_what_runs_on_an_abandoned_host_is_dead_before_its_job_hears_of_it
     assert [(outcome.state, outcome.reason) for outcome in bench.server.told] == [
         (TaskState.WORKER_FAILED, f"host {bench.place.id}: its slice has ended")
     ] * 2
+    # When the first job hears, the other's program may still be dying.
     assert living in (
         [0, 0],
         [1, 0],
-    )  # when the first job hears, the other's program may still be dying
+    )
     _, left = psutil.wait_procs(
         [process for process in psutil.process_iter() if process.pid in pids], timeout=PATIENCE
     )

@@ -86,9 +86,8 @@ async def test_a_program_whose_record_has_another_schema_is_killed_and_its_job_h
     await successor.take_over()
 
     assert not alive(pid)
-    assert (
-        bench.server.told == []
-    )  # not before the host is registered: the job would be placed on the dead incarnation again
+    # Not before the host is registered: the job would be placed on the dead incarnation again.
+    assert bench.server.told == []
     successor.report_lost()
     await asyncio.wait_for(bench.server.tried.wait(), PATIENCE)
     (outcome,) = bench.server.told

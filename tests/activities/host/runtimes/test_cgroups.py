@@ -129,9 +129,8 @@ def test_controllers_that_are_not_passed_on_yet_are_asked_for(second: Machine) -
     group = made_before(second)
 
     assert second.make() == (str(group),)
-    assert (
-        control.read_text() == "+cpuory"
-    )  # +pids, +memory and +cpu: here they lie over each other
+    # +pids, +memory and +cpu: here they lie over each other.
+    assert control.read_text() == "+cpuory"
 
 
 def test_a_system_without_the_memory_controller_says_so(second: Machine) -> None:

@@ -210,10 +210,11 @@ class Engine:
 
     def start(self, *options: str) -> None:
         """Start it, also after it was stopped, and wait until it answers."""
+        # Of one that was killed, and not yet seen to by init.
         for stale in (
             "docker.pid",
             "run/containerd/containerd.pid",
-        ):  # of one that was killed, and not yet seen to by init
+        ):
             (self._home / stale).unlink(missing_ok=True)
         with (self._home / "log").open("ab") as log:
             self.process = subprocess.Popen(

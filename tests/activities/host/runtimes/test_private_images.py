@@ -78,10 +78,11 @@ class _Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    # Short: it is a socket.
     with (
         tempfile.TemporaryDirectory(prefix="iris-") as home,
         Engine(f"{home}/docker.sock") as engine,
-    ):  # short: it is a socket
+    ):
         threading.Thread(
             target=engine.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
         ).start()

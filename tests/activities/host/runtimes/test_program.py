@@ -399,9 +399,8 @@ async def test_a_program_in_a_wrapper_has_its_grace(tmp_path: Path, wrapper: Seq
 @pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
 async def test_a_wrapped_program_of_another_user_has_its_grace(tmp_path: Path) -> None:
     """Where jobs have users of their own, the agent signals and kills what it does not own."""
-    with (
-        tempfile.TemporaryDirectory() as made
-    ):  # the directories above `tmp_path` are closed to others
+    # The directories above `tmp_path` are closed to others.
+    with tempfile.TemporaryDirectory() as made:
         open_to_all, attempt = Path(made), tmp_path / "attempt"
         attempt.mkdir()
         open_to_all.chmod(0o777)

@@ -87,9 +87,8 @@ def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
 
 def test_an_agent_without_rights_removes_its_own_closed_directories() -> None:
     """Programs and package managers leave directories that may not be read or written to."""
-    with (
-        tempfile.TemporaryDirectory() as place
-    ):  # not below tmp_path, which other users cannot reach
+    # Not below tmp_path, which other users cannot reach.
+    with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o777)
         with unprivileged():
             closed = Path(place, "job", "closed", "below")
