@@ -49,12 +49,12 @@ from iris.model.slice.scale_groups import Pace, ScaleGroup
 from iris.model.slice.scaling import Drain
 from iris.model.slice.status import SliceState, SliceStatus
 from iris.platforms.base import Platform
-from iris.platforms.fake.machines import SECRET
-from iris.platforms.fake.platform import FakePlatform
 from iris.workflows.autoscaler.autoscaler import AutoscalerWorkflow
 from iris.workflows.search_attributes import keywords
 from iris.workflows.slices.slice import SliceWorkflow
 from tests.builders import a_gang, a_request
+from tests.fakes.platform.machines import SECRET
+from tests.fakes.platform.platform import FakePlatform
 from tests.fleet_played import Lister, Tenant, TenantNotifier
 from tests.harness import PATIENCE, Cluster, Notifier, Program, ask, succeeds
 

@@ -8,8 +8,8 @@ from temporalio.client import WorkflowHandle
 
 from iris.model.slice.status import SliceState
 from iris.platforms.base import StockOut
-from iris.platforms.fake.cloud import Verb
 from tests.builders import some
+from tests.fakes.platform.cloud import Verb
 from tests.fleet_harness import EAGER, FleetCluster
 from tests.scaling_world import a_cpu_group, a_group
 

@@ -46,7 +46,7 @@ class Logins:
             task = self._tasks.get(host)
             if task is None:
                 task = self._tasks[host] = asyncio.create_task(self._log_in(host))
-                # The next login waits, also if no caller asks at the moment.
+                # Reads the failure, so that asyncio logs none if no caller waits any more.
                 task.add_done_callback(lambda done: done.cancelled() or done.exception())
             connection = await asyncio.shield(task)
             if self._tasks.get(host) is task:

@@ -19,10 +19,10 @@ from iris.platforms.base import (
     StockOut,
     Unavailable,
 )
-from iris.platforms.fake.cloud import FOREVER, SettableClock, Verb
-from iris.platforms.fake.machines import EventKind, Shortage
-from iris.platforms.fake.platform import CloudAccount, FakePlatform
 from tests.builders import NOON, at
+from tests.fakes.platform.cloud import FOREVER, SettableClock, Verb
+from tests.fakes.platform.machines import EventKind, Shortage
+from tests.fakes.platform.platform import CloudAccount, FakePlatform
 from tests.platforms.worlds import a_group, wanted
 from tests.strategies import CHEAP
 

@@ -18,10 +18,10 @@ from iris.model.slice.provisioning import (
 )
 from iris.model.slice.scale_groups import is_gcp_zone
 from iris.platforms.base import BadConfig, PlatformError, RateLimited, Unavailable
-from iris.platforms.fake.cloud import SettableClock, Verb
-from iris.platforms.fake.platform import FakePlatform
 from iris.platforms.mixed import MixedPlatform, joined
 from tests.builders import NOON
+from tests.fakes.platform.cloud import SettableClock, Verb
+from tests.fakes.platform.platform import FakePlatform
 from tests.platforms.worlds import a_group, wanted
 from tests.strategies import CHEAP
 

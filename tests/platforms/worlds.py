@@ -18,8 +18,6 @@ from typing import Any, Protocol
 from iris.model.slice.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
 from iris.model.slice.scale_groups import ScaleGroup, SliceType
 from iris.platforms.base import Platform
-from iris.platforms.fake.cloud import FOREVER, SettableClock
-from iris.platforms.fake.platform import CloudAccount, FakePlatform
 from iris.platforms.gcp.platform import GcpPlatform
 from iris.platforms.gcp.settings import GcpSettings
 from iris.platforms.local import LocalPlatform
@@ -33,6 +31,8 @@ from iris.processes.children import Restarts
 from iris.worker_agents.local.local_machines import Command, MachineSupervisor
 from tests.builders import NOON, some
 from tests.fakes.google.client import FakeGoogle
+from tests.fakes.platform.cloud import FOREVER, SettableClock
+from tests.fakes.platform.platform import CloudAccount, FakePlatform
 from tests.sshd import Machine
 
 #: A machine with two slow cores that does other things too.

@@ -16,7 +16,6 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.config import ClusterConfig
 from iris.model.errors import InvalidValue
 from iris.platforms.base import Platform
-from iris.platforms.fake.platform import FakePlatform
 from iris.platforms.gcp.labels import CONFIG_KEY
 from iris.worker_agents.control_plane.config_watcher import ConfigFile, CurrentPlatform, platform_of
 from iris.worker_agents.control_plane.gce_controller import follow
@@ -24,6 +23,7 @@ from iris.worker_agents.control_plane.serve import ControlPlaneOptions, Planners
 from iris.worker_agents.host.metadata import Metadata
 from tests.builders import NOON
 from tests.fakes.metadata import FakeMetadata
+from tests.fakes.platform.platform import FakePlatform
 from tests.fleet_harness import FleetCluster
 from tests.fleet_played import TenantNotifier
 from tests.harness import dev_server_cluster

@@ -20,10 +20,10 @@ from iris.model.slice.provisioning import (
     SliceObservation,
     SliceRequest,
 )
-from iris.platforms.fake.machines import SECRET
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.platform import GcpPlatform
 from tests.fakes.google.client import FakeGoogle
+from tests.fakes.platform.machines import SECRET
 from tests.fleet_harness import FleetCluster, PlayedFleet
 from tests.harness import Notifier
 from tests.platforms.gcp.requests import gcp

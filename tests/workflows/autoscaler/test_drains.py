@@ -10,8 +10,8 @@ from temporalio.client import WorkflowFailureError
 from iris.model.slice import lifecycle
 from iris.model.slice.status import SliceState
 from iris.model.states import JobState
-from iris.platforms.fake.cloud import Verb
 from tests.builders import some
+from tests.fakes.platform.cloud import Verb
 from tests.fleet_harness import HOUR, MINUTE, SECOND, FleetCluster
 from tests.harness import Held, in_turn, succeeds
 from tests.scaling_world import a_cpu_group, a_group

@@ -29,13 +29,13 @@ from iris.model.slice.provisioning import SliceFault, SliceRequest
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.status import SliceState, SliceStatus
 from iris.model.states import JobState
-from iris.platforms.fake.machines import SECRET
 from iris.processes.process import free_ports
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.local.temporal_server import DATABASE, server_command
 from iris.workflows import policies
 from tests.builders import CHIPS
 from tests.fakes.google.client import FakeGoogle
+from tests.fakes.platform.machines import SECRET
 from tests.fleet_harness import EAGER, SECOND
 from tests.fleet_played import TenantNotifier
 from tests.harness import PATIENCE, dev_server_cluster, hangs, in_turn, succeeds

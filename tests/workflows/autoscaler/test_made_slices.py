@@ -14,8 +14,8 @@ from iris.model.slice.provisioning import TIME_TO_LEAVE, SliceFault
 from iris.model.slice.scale_groups import Pace
 from iris.model.slice.status import SliceState, SliceStatus
 from iris.platforms.base import BadConfig, StockOut
-from iris.platforms.fake.cloud import Verb
 from tests.builders import some
+from tests.fakes.platform.cloud import Verb
 from tests.fleet_harness import HOUR, MINUTE, SECOND, FleetCluster
 from tests.scaling_world import a_cpu_group, a_group
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel
 
 from iris.model.slice.scale_groups import Pace
 from iris.platforms.base import RateLimited, StockOut
-from iris.platforms.fake.cloud import Verb
-from iris.platforms.fake.machines import Shortage
 from tests.builders import some
+from tests.fakes.platform.cloud import Verb
+from tests.fakes.platform.machines import Shortage
 from tests.fleet_harness import MINUTE, SECOND, FleetCluster, Forgetful
 from tests.fleet_played import Tenant, TenantNotifier
 from tests.harness import time_skipping_cluster

@@ -14,8 +14,8 @@ from iris.model.host.hosts import ClosedBy, Closure
 from iris.model.slice.scale_groups import Pace
 from iris.model.slice.status import SliceState
 from iris.model.states import JobState
-from iris.platforms.fake.machines import Shortage
 from tests.builders import CHIPS, some
+from tests.fakes.platform.machines import Shortage
 from tests.fleet_harness import EAGER, HOUR, MINUTE, FleetCluster
 from tests.harness import PATIENCE
 from tests.scaling_world import A, B, C, a_cpu_group, a_group

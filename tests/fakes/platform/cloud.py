@@ -14,7 +14,7 @@ from typing import TypeVar
 from iris.model.slice.provisioning import ANYWHERE, MachineState, SliceRequest
 from iris.model.slice.scale_groups import region_of
 from iris.platforms.base import PlatformError, QuotaExceeded, RateLimited, StockOut, Unavailable
-from iris.platforms.fake.machines import AuditEvent, EventKind, FakeMachines, Shortage, kind_of
+from tests.fakes.platform.machines import AuditEvent, EventKind, FakeMachines, Shortage, kind_of
 
 T = TypeVar("T")
 Clock = Callable[[], Awaitable[datetime]]

@@ -10,8 +10,8 @@ fake.check()
 
 from iris.model.slice.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
 from iris.platforms.base import MAX_OUTPUT_BYTES, BadConfig, PlatformError, Unavailable
-from iris.platforms.fake.cloud import Clock, FakeCloud, Verb
-from iris.platforms.fake.machines import FakeMachines
+from tests.fakes.platform.cloud import Clock, FakeCloud, Verb
+from tests.fakes.platform.machines import FakeMachines
 
 
 class CloudAccount:
