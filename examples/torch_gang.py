@@ -6,8 +6,7 @@ iris submit --replicas 2 --gang-by zone --pip torch -- python3 examples/torch_ga
 
 With two processes per task:
 
-iris submit --replicas 2 --gang-by zone --pip torch -- torchrun --nproc_per_node 2
-examples/torch_gang.py
+iris submit --replicas 2 --gang-by zone --pip torch -- torchrun --nproc_per_node 2 examples/torch_gang.py
 """
 
 import os

@@ -312,7 +312,7 @@ class FleetCluster(Cluster):
     # The autoscaler.
 
     async def scale(
-        self, *groups: ScaleGroup, gather: bool = False, **settings: Any
+        self, *groups: ScaleGroup, query_slices: bool = False, **settings: Any
     ) -> WorkflowHandle[Any, Any]:
         """As a control plane does with a configuration: the scheduler knows what can be made, and
         the autoscaler begins.
@@ -324,7 +324,7 @@ class FleetCluster(Cluster):
             AutoscalerStart(
                 cluster=self.name,
                 settings=ScalingSettings(groups=groups, **settings),
-                query_slices=gather,
+                query_slices=query_slices,
             ),
             id=names.autoscaler_workflow(self.name),
             task_queue=names.planner_queue(self.name),

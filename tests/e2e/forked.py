@@ -39,9 +39,9 @@ def can_fork(arguments: Sequence[str], env: Mapping[str, str]) -> bool:
     def settings(env: Mapping[str, str]) -> dict[str, str]:
         return {key: value for key, value in env.items() if key.startswith(READ_AT_START)}
 
-    lasts = arguments[0] in LASTING or (
-        [*arguments[:2]] == ["cluster", "start"] and "-d" not in arguments
-    )
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    starts = "cluster" in own and "start" in own and "-d" not in own
+    lasts = starts or not set(LASTING).isdisjoint(own)
     return not lasts and settings(env) == settings(_env())
 
 
