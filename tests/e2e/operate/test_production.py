@@ -144,7 +144,7 @@ def test_jobs_do_not_notice_the_death_of_a_server(
     temporal.end(name, signal.SIGKILL)
     temporal.start_server(number)
     go.touch()
-    cluster.iris("wait", name)
+    eventually(lambda: cluster.iris("wait", name, code=None).code == 0)
     assert cluster.logs(name) == ["done"]
     # A server that takes over a task queue refuses questions until the control plane has polled it.
     eventually(lambda: cluster.iris("status", name, "--json", code=None).code == 0)

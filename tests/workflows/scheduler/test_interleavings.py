@@ -14,6 +14,7 @@ from tests.harness import (
     in_turn,
     is_not_taken,
     is_preempted,
+    on_a_sound_server,
     succeeds,
     time_skipping_cluster,
 )
@@ -56,6 +57,10 @@ async def test_every_order_of_submissions_hosts_losses_and_cancellations_leaves_
     """Two promises at once: each job ends and does not run after its end, and no core is kept
     without a job.
     """
+    await on_a_sound_server(lambda: _ends_and_leaves_nothing(events))
+
+
+async def _ends_and_leaves_nothing(events: list[Event]) -> None:
     async with time_skipping_cluster() as cluster:
         jobs = await _play(cluster, sorted(events, key=lambda event: event.tick))
         # At last there is room for all; who had no timeout runs now, who had one has used it up.
