@@ -34,7 +34,7 @@ COMMAND = '#!/bin/sh\nexec "$(dirname "$0")/python" -m iris.cli.main "$@"\n'
 
 
 class Runtime(NamedTuple):
-    """A file that contains the packages of this process, for other machines."""
+    """The packed Python packages with which another machine can run the agent, as one file."""
 
     file: Path
     #: The SHA-256 of the file.

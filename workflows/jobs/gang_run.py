@@ -3,7 +3,8 @@ task.
 
 The state of a gang alone decides what its workflow does. `iris.scheduling.jobs.gang_lifecycle`
 decides the states. This module has one method for each state, which waits, sends a request to the
-scheduler, runs the programs, or releases the hosts.
+scheduler, runs the programs, or releases the hosts. `_wait_for_hosts` has the timer after which a
+job is UNSCHEDULABLE.
 """
 
 import asyncio

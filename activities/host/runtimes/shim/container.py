@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: The timeouts of the engine's ordinary answers and of the start of a container, in seconds. The
 #: shim cannot check its orders while it waits.
 ANSWER, START = 5.0, 60.0
-#: The time between two calls of `over`, in seconds.
+#: The time between two checks whether the container's processes have ended, in seconds.
 LOOK = 1.0
 #: The time between two calls of `over` while processes are left whose end the engine does not
 #: report, in seconds.

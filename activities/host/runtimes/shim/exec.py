@@ -29,7 +29,7 @@ from typing import Any
 from iris.activities.host.runtimes.shim import shim, start_errors
 from iris.activities.host.runtimes.shim import user as shim_user
 
-#: What error messages call the host of the command.
+#: The words for the command's host in error messages.
 HERE = "the host of the task"
 
 
