@@ -68,8 +68,8 @@ class Coscheduling(Frozen):
     group_by: str
     #: The number of groups (slices) into which the tasks are split evenly.
     groups: int = 1
-    #: The number of tasks on each host; they have consecutive indices. On a slice, each task has a
-    #: host of its own.
+    #: The number of tasks on each host; they have consecutive indices. On the hosts of a slice, it
+    #: is always 1.
     tasks_per_host: int = 1
 
 
