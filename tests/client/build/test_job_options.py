@@ -104,6 +104,12 @@ def test_durations_may_be_timedeltas() -> None:
     assert (spec.timeout, spec.grace) == (timedelta(hours=1), timedelta(seconds=5))
 
 
+@pytest.mark.parametrize("grace", [0, "0s", timedelta(0)])
+def test_no_grace_is_a_grace(grace: float | str | timedelta) -> None:
+    """A program that is to be killed at once would otherwise run on for the default time."""
+    assert job_spec("ada", ["true"], grace=grace).grace == timedelta(0)
+
+
 def test_a_job_without_a_name_gets_one_that_says_what_it_runs() -> None:
     """A list of fifty jobs stays readable; two jobs never have the same name."""
     first, second = (job_spec("ada", ["tools.train:main"]).name for _ in range(2))
