@@ -159,17 +159,12 @@ class HostContext:
         if there is None or there.kind is not DeviceKind.GPU:
             return None
         count = wanted.count if wanted is not None and wants_gpu(task) else 0
-        names: list[tuple[str, ...]] = [(str(number),) for number in range(there.count)]
         # Simulated GPUs belong to one host, real ones to all hosts of the machine.
-        gpus = Gpus(self.directory / "gpus")
-        if real is not None:
-            gpus, names = (
-                self.gpus,
-                [
-                    (gpu.uuid,)
-                    for gpu in offered(self.accelerators.gpus, self.host.resources.device)
-                ],
-            )
+        if real is None:
+            gpus, names = Gpus(self.directory / "gpus"), [str(each) for each in range(there.count)]
+        else:
+            own = offered(self.accelerators.gpus, self.host.resources.device)
+            gpus, names = self.gpus, [gpu.uuid for gpu in own]
         everything = max(len(names), len(self.accelerators.gpus))
         # A MIG instance is always named, because a program without the names sees only the first
         # instance.

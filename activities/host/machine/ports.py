@@ -73,10 +73,8 @@ class Ports:
             if names
             else []
         )
-        taken = self._locks.take([(number,) for number in numbers], len(names), _is_free)
-        return TakenPorts(
-            dict(zip(names, (number for (number,) in taken), strict=True)), _all(taken.values())
-        )
+        taken = self._locks.take(numbers, len(names), _is_free)
+        return TakenPorts(dict(zip(names, taken, strict=True)), tuple(taken.values()))
 
     def hold(self, port: int) -> tuple[int, ...]:
         """Locks the port on which a gang's coordinator will listen. Returns the descriptors of the
@@ -87,7 +85,7 @@ class Ports:
                 attempt gets another port.
         """
         try:
-            return _all(self._locks.take([(port,)], 1, _is_free).values())
+            return tuple(self._locks.take([port], 1, _is_free).values())
         except HostFault as error:
             raise HostFault(
                 f"port {port} of the gang's coordinator is in use on this host: {error}",
@@ -105,23 +103,22 @@ class Gpus:
     def __init__(self, directory: Path | None = None) -> None:
         self._locks = _Locks("gpus", directory)
 
-    def take(self, count: int, of: Iterable[tuple[str, ...]]) -> TakenGpus:
+    def take(self, count: int, of: Iterable[str]) -> TakenGpus:
         """Allocates `count` of the machine's GPUs.
 
         Args:
-            of: the names of each GPU, of which the first is returned. A GPU is in use if any of its
-                names is locked.
+            of: the names of the GPUs.
 
         Raises:
             HostFault: other attempts, or processes that they left, hold too many GPUs.
         """
         taken = self._locks.take(of, count, lambda _: True)
-        return TakenGpus(tuple(names[0] for names in taken), _all(taken.values()))
+        return TakenGpus(tuple(taken), tuple(taken.values()))
 
 
 class _Locks:
-    """Locks resources that have one or several names. A resource is locked until every process with
-    the lock's descriptors has closed them.
+    """Locks resources by their names. A resource is locked until every process with the lock's
+    descriptor has closed it.
     """
 
     def __init__(self, kind: str, directory: Path | None) -> None:
@@ -129,28 +126,26 @@ class _Locks:
         self._dir = directory or _shared_directory()
 
     def take(
-        self, things: Iterable[tuple[Name, ...]], count: int, usable: Callable[[Name], bool]
-    ) -> dict[tuple[Name, ...], tuple[int, ...]]:
-        """Locks `count` of the resources that are free and usable, by all their names. Returns the
-        descriptors of each.
+        self, names: Iterable[Name], count: int, usable: Callable[[Name], bool]
+    ) -> dict[Name, int]:
+        """Locks `count` of the resources that are free and usable. Returns the descriptor of each.
 
         Raises:
             HostFault: too few resources are free, or the lock files cannot be used. No lock is held
                 then.
         """
-        taken: dict[tuple[Name, ...], tuple[int, ...]] = {}
+        taken: dict[Name, int] = {}
         with contextlib.ExitStack() as undo:
             try:
                 self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
                 if self._dir.stat().st_uid != os.getuid():
                     raise PermissionError("it belongs to another user")
-                for thing in things:
+                for name in names:
                     if len(taken) == count:
                         break
-                    if fds := self._lock_all(thing, usable):
-                        for fd in fds:
-                            undo.callback(os.close, fd)
-                        taken[thing] = fds
+                    if (fd := self._lock(name, usable)) is not None:
+                        undo.callback(os.close, fd)
+                        taken[name] = fd
             except OSError as error:
                 raise HostFault(
                     f"the locks in {self._dir} cannot be used: {error}", self._kind
@@ -163,20 +158,6 @@ class _Locks:
             undo.pop_all()
         return taken
 
-    def _lock_all(self, thing: tuple[Name, ...], usable: Callable[[Name], bool]) -> tuple[int, ...]:
-        """Returns the descriptors of the locks on all names of the resource; empty if it is in
-        use.
-        """
-        fds: list[int] = []
-        with contextlib.ExitStack() as undo:
-            for name in thing:
-                if (fd := self._lock(name, usable)) is None:
-                    return ()
-                undo.callback(os.close, fd)
-                fds.append(fd)
-            undo.pop_all()
-        return tuple(fds)
-
     def _lock(self, name: Name, usable: Callable[[Name], bool]) -> int | None:
         # Before driver 470, the names of MIG instances contain slashes.
         file = self._dir / f"{self._kind}-{name}".replace("/", "_")
@@ -187,10 +168,6 @@ class _Locks:
                 return fd
         os.close(fd)
         return None
-
-
-def _all(descriptors: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(fd for each in descriptors for fd in each)
 
 
 def _shared_directory() -> Path:

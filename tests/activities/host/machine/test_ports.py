@@ -126,14 +126,9 @@ def test_locks_that_cannot_be_used_are_a_fault_of_the_host(tmp_path: Path) -> No
     assert caught.value.fault == "ports"
 
 
-def gpus(*names: str) -> list[tuple[str, ...]]:
-    """GPUs by their UUID and, from 0, by their number."""
-    return [(name, str(number)) for number, name in enumerate(names)]
-
-
 def test_gpus_are_had_by_one_attempt_at_a_time(tmp_path: Path) -> None:
     """Two programs on one would run out of its memory."""
-    four = gpus("GPU-a", "GPU-b", "GPU-c", "GPU-d")
+    four = ["GPU-a", "GPU-b", "GPU-c", "GPU-d"]
     first, second = Gpus(tmp_path).take(2, four), Gpus(tmp_path).take(1, four)
     with pytest.raises(HostFault, match="2 gpus are requested and 1 are free") as caught:
         Gpus(tmp_path).take(2, four)
@@ -154,8 +149,8 @@ def test_a_gpu_is_known_after_the_numbers_of_the_gpus_have_changed(tmp_path: Pat
     """When a GPU is lost, those after it move up. A program that holds one keeps it under its new
     number.
     """
-    held = Gpus(tmp_path).take(2, gpus("GPU-a", "GPU-b", "GPU-c"))
-    left = gpus("GPU-b", "GPU-c")
+    held = Gpus(tmp_path).take(2, ["GPU-a", "GPU-b", "GPU-c"])
+    left = ["GPU-b", "GPU-c"]
     with pytest.raises(HostFault):
         Gpus(tmp_path).take(2, left)
     give_back(held)
