@@ -445,10 +445,12 @@ class Attempt:
         size = await asyncio.to_thread(
             lambda: sum(map(size_of, {self._dir, job_users.files_of(self._dir)}))
         )
-        filled = error.fault == DISK_FAULT and 2 * size > free
-        full = error.fault == DISK_FAULT and not filled
-        others = full and prepare.has_attempts(self._dir.parent, besides=self._dir)
-        return outcomes.of_a_host_fault(self._evidence(), error, filled=filled, has_others=others)
+        full = error.fault == DISK_FAULT
+        filled = full and 2 * size > free
+        others = full and not filled and prepare.has_attempts(self._dir.parent, besides=self._dir)
+        return outcomes.of_a_host_fault(
+            self._evidence(), error, filled=filled, others_filled=others
+        )
 
     async def _prepare(self, listeners: prepare.Listeners) -> prepare.Built:
         """Prepares the attempt, and waits for the other hosts of its gang."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from iris.activities.host.files.caches import DISK_FAULT, is_disk_full
+from iris.activities.host.files.caches import is_disk_full
 from iris.activities.host.machine.ports import COORDINATOR_FAULT
 from iris.activities.host.runtimes.base import HostFault
 from iris.activities.host.runtimes.cleanup.links import Replaced
@@ -118,7 +118,7 @@ def of_the_host(evidence: Evidence, reason: str, fault: str = "") -> TaskOutcome
 
 
 def of_a_host_fault(
-    evidence: Evidence, error: HostFault, *, filled: bool, has_others: bool
+    evidence: Evidence, error: HostFault, *, filled: bool, others_filled: bool
 ) -> TaskOutcome:
     """Returns the outcome of an attempt that its host could not prepare.
 
@@ -127,10 +127,9 @@ def of_a_host_fault(
 
     Args:
         filled: True if this attempt has filled the disk.
-        has_others: True if other attempts use the disk.
+        others_filled: True if other attempts may have filled the disk instead.
     """
     outcome = of_the_host(evidence, str(error), FILLED_FAULT if filled else error.fault)
-    others_filled = error.fault == DISK_FAULT and not filled and has_others
     refused = others_filled or error.fault in (USERS_FAULT, COORDINATOR_FAULT)
     return outcome.model_copy(update={"refused": refused})
 
