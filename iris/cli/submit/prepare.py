@@ -31,8 +31,7 @@ class Flags(NamedTuple):
 
 def print_warnings(specs: Iterable[JobSpec]) -> None:
     """Prints what may be wrong with valid jobs, each warning once."""
-    for warning in dict.fromkeys(each for spec in specs for each in job_warnings(spec)):
-        click.echo(f"warning: {warning}", err=True)
+    _print_once(each for spec in specs for each in job_warnings(spec))
 
 
 async def check_secrets(client: AsyncIrisClient, specs: Sequence[JobSpec]) -> None:
@@ -44,9 +43,12 @@ async def check_secrets(client: AsyncIrisClient, specs: Sequence[JobSpec]) -> No
         return
     from iris.client.secrets import sealing  # most jobs have no secrets
 
-    warnings = [
-        each for spec in asking for each in await sealing.check_secrets(client.record, spec)
-    ]
+    _print_once(
+        [each for spec in asking for each in await sealing.check_secrets(client.record, spec)]
+    )
+
+
+def _print_once(warnings: Iterable[str]) -> None:
     for warning in dict.fromkeys(warnings):
         click.echo(f"warning: {warning}", err=True)
 
