@@ -10,6 +10,7 @@ import graphlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -313,12 +314,18 @@ def module_of(path: str) -> str:
     return name if name.split(".")[0] == "iris" else f"iris.{name}"
 
 
+@cache
 def text_of(path: str) -> str:
     return (ROOT / path).read_text()
 
 
+@cache
+def tree_of(path: str) -> ast.Module:
+    return ast.parse(text_of(path))
+
+
 def functions_of(path: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(text_of(path))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -350,7 +357,7 @@ def test_other_files_use_no_flat_name() -> None:
     work.
     """
     wrong = {*ROLES, ""}
-    used = ((path, module) for path in OTHERS for module in imports(ast.parse(text_of(path))))
+    used = ((path, module) for path in OTHERS for module in imports(tree_of(path)))
     assert [each for each in used if each[1].partition(".")[0] in wrong] == []
 
 
@@ -361,7 +368,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     modules = {module_of(path): path for path in SOURCES}
     found: dict[str, set[str]] = {}
     for module, path in modules.items():
-        for name in imports(ast.parse(text_of(path))):
+        for name in imports(tree_of(path)):
             target = name if name in modules else name.rpartition(".")[0]
             if target in modules and target != module:
                 found.setdefault(module, set()).add(target)
