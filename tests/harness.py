@@ -145,21 +145,6 @@ class ServerBrokeDown(Exception):
     """
 
 
-#: The number of servers on which one example of a property is tried.
-SERVERS = 3
-
-
-async def on_a_sound_server(check: Callable[[], Awaitable[None]]) -> None:
-    """Checks one example of a property, on another server if the server broke down. Otherwise
-    hypothesis would take the breakdown for a failure of the example, and try to simplify it.
-    """
-    for _ in range(SERVERS - 1):
-        with contextlib.suppress(ServerBrokeDown):
-            await check()
-            return
-    await check()
-
-
 #: What a host makes of an attempt.
 Program = Callable[[RunTask], Awaitable[TaskOutcome]]
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Literal
 
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -11,10 +11,10 @@ from iris.model.states import JobState
 from tests.builders import some
 from tests.harness import (
     Cluster,
+    ServerBrokeDown,
     in_turn,
     is_not_taken,
     is_preempted,
-    on_a_sound_server,
     succeeds,
     time_skipping_cluster,
 )
@@ -57,7 +57,10 @@ async def test_every_order_of_submissions_hosts_losses_and_cancellations_leaves_
     """Two promises at once: each job ends and does not run after its end, and no core is kept
     without a job.
     """
-    await on_a_sound_server(lambda: _ends_and_leaves_nothing(events))
+    try:
+        await _ends_and_leaves_nothing(events)
+    except ServerBrokeDown:
+        reject()  # rule 4 of the harness: an attempt or a timer ended just when it was cancelled
 
 
 async def _ends_and_leaves_nothing(events: list[Event]) -> None:
@@ -76,7 +79,13 @@ async def _ends_and_leaves_nothing(events: list[Event]) -> None:
                 for task in host.taken
                 if task.job == job
             ]
-            assert len(attempts) == len(set(attempts)) == end.tasks[0].attempt
+            last = end.tasks[0].attempt
+            assert len(attempts) == len(set(attempts))
+            # Not equal: an attempt that is cancelled, or whose host is lost, on its way to the host
+            # is counted and never taken.
+            assert set(attempts) <= set(range(1, last + 1))
+            if end.state is JobState.SUCCEEDED:
+                assert last in attempts
             if end.state is JobState.UNSCHEDULABLE:
                 assert attempts == []
         await cluster.until(cluster.nothing_held)
@@ -87,6 +96,7 @@ async def _play(cluster: Cluster, events: list[Event]) -> list[str]:
     start = await cluster.now()
     jobs: dict[int, str] = {}
     lives: dict[int, int] = {}
+    there: set[int] = set()
     for tick in range(TICKS):
         for event in [event for event in events if event.tick == tick]:
             number = event.number
@@ -97,6 +107,7 @@ async def _play(cluster: Cluster, events: list[Event]) -> list[str]:
                 )
             elif event.kind == "join":
                 lives[number] = lives.get(number, 0) + 1
+                there.add(number)
                 program = in_turn(is_preempted, is_not_taken, succeeds)
                 await cluster.join(
                     f"h{number}",
@@ -104,7 +115,8 @@ async def _play(cluster: Cluster, events: list[Event]) -> list[str]:
                     program=program,
                     incarnation=f"life {lives[number]}",
                 )
-            elif event.kind == "lose" and number in lives:
+            elif event.kind == "lose" and number in there:
+                there.remove(number)
                 await cluster.lose(cluster.hosts[f"h{number}"].host)
             elif event.kind == "cancel" and number in jobs:
                 await cluster.cancel(jobs[number])
