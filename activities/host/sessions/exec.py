@@ -28,6 +28,7 @@ from iris.activities.host.sessions.sessions import (
     AttemptSource,
     beat,
     find,
+    is_abandoned,
     needed_no_more,
     runs_still,
     store_fails,
@@ -117,7 +118,7 @@ class _Session:
         self._is_running = is_running
         self._silence = silence
         self._grace = grace.total_seconds()
-        self._abandoned = False
+        self._client_gone = False
         #: The received input, as chunks: the number of each chunk, and the input frames in it.
         self._inputs: asyncio.Queue[tuple[int, list[Frame]]] = asyncio.Queue()
 
@@ -149,7 +150,7 @@ class _Session:
                 each.cancel()
             # The cancellation kills all processes of the command.
             await asyncio.gather(running, writing, *others, *enders, return_exceptions=True)
-            if self._abandoned:
+            if self._client_gone or is_abandoned():
                 await self._stream.remove()
 
     async def _stop(self, running: "asyncio.Task[int]") -> int:
@@ -215,7 +216,7 @@ class _Session:
                 reason = await needed_no_more(self._is_running, self._stream, self._silence)
         except TimeoutError:
             return f"it ran longer than {format_duration(timeout or timedelta())}", TIMED_OUT
-        self._abandoned = reason == CLIENT_GONE
+        self._client_gone = reason == CLIENT_GONE
         return reason, None
 
     async def _store_fails(self, writing: "asyncio.Task[None]") -> _Ended:

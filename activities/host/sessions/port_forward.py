@@ -25,6 +25,7 @@ from iris.activities.host.sessions.sessions import (
     AttemptSource,
     beat,
     find,
+    is_abandoned,
     needed_no_more,
     runs_still,
     store_fails,
@@ -119,7 +120,7 @@ class _Session:
             for each in (writing, beating, *enders):
                 each.cancel()
             await asyncio.gather(writing, beating, *enders, return_exceptions=True)
-            if reason == CLIENT_GONE:
+            if reason == CLIENT_GONE or is_abandoned():
                 await self._stream.remove()
 
     async def _listen(self) -> str:

@@ -91,6 +91,14 @@ async def needed_no_more(
     return "the task's attempt has ended"
 
 
+def is_abandoned() -> bool:
+    """Returns True if the client has cancelled the session's activity: it waits for the end no
+    more, and will not remove the session's chunks.
+    """
+    details = activity.cancellation_details()
+    return details is not None and details.cancel_requested
+
+
 async def beat() -> None:
     """Sends the activity's heartbeats to the server, whose answers bring cancellations."""
     while True:

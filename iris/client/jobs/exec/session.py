@@ -297,8 +297,7 @@ class Session(Generic[E]):
             each.cancel()
         await asyncio.gather(self._sending, self._ending, return_exceptions=True)
         if not ended:
-            # The agent notices that the client is gone, and removes the frames after `SILENCE`.
-            with suppress(RPCError):
+            with suppress(RPCError):  # the agent removes the chunks then
                 await self._handle.cancel(reason="the client disconnected")
 
     async def _end(self) -> E:

@@ -116,7 +116,8 @@ class Bench:
         request = ExecRequest(session=f"s{self._sessions}", job=JOB, index=0, argv=argv, **how)
         alive_every = timedelta(milliseconds=100) if alive else None
         side = Side(StoreStream(self.store, request.session, writes="in", alive_every=alive_every))
-        running = asyncio.create_task(ActivityEnvironment().run(self.execs.exec_task, request))
+        self.environment = ActivityEnvironment()
+        running = asyncio.create_task(self.environment.run(self.execs.exec_task, request))
         writing = asyncio.create_task(side.stream.write())
         side.listen()
         try:
@@ -450,6 +451,22 @@ async def test_a_client_that_does_not_read_holds_the_command_up_and_does_not_fil
 async def _later(look: Any) -> Any:
     await asyncio.sleep(0.5)  # long against the time in which a chunk is written
     return await look()
+
+
+async def test_a_client_that_does_not_wait_for_the_end_leaves_nothing_in_the_store(
+    bench: Bench, store: Store
+) -> None:
+    """It cancels the activity when a busy host takes too long to end the command."""
+    async with patient(bench).session("sh", "-c", "echo up; sleep 1000", alive=False) as (
+        side,
+        running,
+    ):
+        await side.has_heard(b"up")
+        bench.environment.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await store.objects("exec/s1/out") == await store.objects("exec/s1/in") == []
+    await nothing_is_left()
 
 
 async def test_a_session_can_be_removed_from_the_store_whole_and_twice(

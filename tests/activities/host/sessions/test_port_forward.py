@@ -19,7 +19,7 @@ from iris.messages.exec import Frame, FrameKind, chunks_prefix
 from iris.messages.port_forward import MAX_CONNECTIONS, ForwardEnd, ForwardRequest, connection_frame
 from iris.model import names
 from iris.storage.object_store import Store
-from tests.activities.host.sessions.test_exec import JOB, KEY, PATIENCE, Beside, Here
+from tests.activities.host.sessions.test_exec import JOB, KEY, PATIENCE, Beside, Here, becomes
 
 LARGE = bytes(range(256)) * 16_384  # 4 MiB: several windows
 
@@ -36,9 +36,8 @@ class Client:
         self.stream = StoreStream(store, "s1", writes="in")
         self.relay = Relay(self.stream.send_in_turn, self.stream.send, self.reasons.append)
         forwards = PortForwards(store, here, silence)
-        self.end = asyncio.create_task(
-            ActivityEnvironment().run(forwards.forward_ports, self.request)
-        )
+        self.environment = ActivityEnvironment()
+        self.end = asyncio.create_task(self.environment.run(forwards.forward_ports, self.request))
         self.tasks = [asyncio.create_task(self.stream.write()), asyncio.create_task(self._hear())]
 
     async def _hear(self) -> None:
@@ -67,6 +66,12 @@ class Client:
         for each in (self.end, *self.tasks):
             each.cancel()
         await asyncio.gather(self.end, *self.tasks, return_exceptions=True)
+
+
+async def chunks(store: Store) -> list[str]:
+    return [
+        path for side in ("in", "out") for path in await store.objects(chunks_prefix("s1", side))
+    ]
 
 
 @pytest.fixture
@@ -162,11 +167,28 @@ async def test_a_client_that_was_killed_leaves_neither_connections_nor_objects(
             _, writer = await client.connect(0)
             assert (await client.end).reason == "the client sent nothing for too long"
             await ended.wait()
-            assert not [
-                path
-                for side in ("in", "out")
-                for path in await store.objects(chunks_prefix("s1", side))
-            ]
+            assert not await chunks(store)
+            writer.close()
+        finally:
+            await client.close()
+
+
+async def test_a_client_that_does_not_wait_for_the_end_leaves_no_objects(
+    store: Store, here: Here
+) -> None:
+    """It cancels the activity when a busy host takes too long to end the session."""
+    async with (
+        asyncio.timeout(PATIENCE),
+        await asyncio.start_server(echo_at_the_end, "127.0.0.1", 0) as server,
+    ):
+        client = Client(store, here, server.sockets[0].getsockname()[1])
+        try:
+            _, writer = await client.connect(0)
+            await becomes(lambda: client.stream.received > 0)
+            client.environment.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await client.end
+            assert not await chunks(store)
             writer.close()
         finally:
             await client.close()
