@@ -146,7 +146,8 @@ class Served:
             OSError: the caller has gone away.
         """
         self._socket.sendall(_HEAD.pack(len(message)) + message[:_BLOCK])
-        self._socket.sendall(memoryview(message)[_BLOCK:])
+        if len(message) > _BLOCK:
+            self._socket.sendall(memoryview(message)[_BLOCK:])
 
     def shut_down(self, how: int) -> None:
         """Ends one or both directions, as `socket.shutdown` does. Any thread may call it."""
@@ -225,7 +226,6 @@ class Calling:
         for at in range(_BLOCK, len(request), _BLOCK):
             await self._writer.drain()
             self._writer.write(request[at : at + _BLOCK])
-        await self._writer.drain()
         return await self._receive()
 
     def close(self) -> None:
