@@ -185,11 +185,12 @@ class Calling:
             OSError: the actor does not answer, or an actor of another job has its address now.
         """
         host, _, port = address.rpartition(":")
+        context = caller_context(pem)
         unproved = f"what answers at {address} does not have the key of the job's actors"
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
                 reader, writer = await asyncio.open_connection(
-                    host.strip("[]"), int(port), ssl=caller_context(pem), server_hostname=address
+                    host.strip("[]"), int(port), ssl=context, server_hostname=address
                 )
                 connection = cls(reader, writer)
                 try:
