@@ -420,13 +420,13 @@ def is_job_uid(text: str, job: str) -> bool:
     return re.fullmatch(rf"{re.escape(job.replace('/', '-'))}-[0-9a-f-]{{1,13}}", text) is not None
 
 
-def actor_token(uid: str) -> str:
-    """Returns the path of the token of a job's actors.
+def actor_certificate(uid: str) -> str:
+    """Returns the path of the certificate of a job's actors, with its private key.
 
     Args:
         uid: the job's `job_uid`.
     """
-    return f"actors/{uid}/token"
+    return f"actors/{uid}/certificate.pem"
 
 
 def pool_files(queue: str) -> str:

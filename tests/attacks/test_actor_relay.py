@@ -1,18 +1,17 @@
-"""A program lets callers of an actor connect to itself, and passes the proof that they know the
-token on to the actor.
-"""
+"""A program lets callers of an actor connect to itself, and passes what they send on to the actor."""
 
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 
 import pytest
 
-from iris.client.actors.wire import Calling, Served
+from iris.client.actors.certificate import new_certificate
+from iris.client.actors.wire import Calling, Served, server_context
 from iris.model.errors import IrisError
 
-TOKEN = b"of the job's actors"
+CERTIFICATE = new_certificate()
 
 
 class Actor:
@@ -27,9 +26,9 @@ class Actor:
         stack.callback(self._thread.join)
 
     def _accept(self) -> None:
-        caller, _ = self._listening.accept()
-        with caller, suppress(OSError, EOFError):
-            Served(caller, TOKEN, self.address)
+        caller = Served(self._listening.accept()[0], server_context(CERTIFICATE, self.address))
+        with closing(caller), suppress(OSError, EOFError):
+            caller.handshake()
             self.callers += 1
 
     def done(self) -> int:
@@ -68,12 +67,12 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-async def test_the_proof_for_one_address_is_none_for_another(stack: ExitStack) -> None:
-    """An actor unpickles what a caller sends that has proved to know the token."""
+async def test_a_caller_of_one_address_is_refused_at_another(stack: ExitStack) -> None:
+    """An actor unpickles what a caller sends that has proved that it has the key."""
     actor = Actor(stack)
     between = relay(stack, actor.address)
     with pytest.raises((IrisError, OSError)):
-        (await Calling.connect(between, TOKEN)).close()
+        (await Calling.connect(between, CERTIFICATE)).close()
 
     assert actor.done() == 0
 
@@ -81,6 +80,6 @@ async def test_the_proof_for_one_address_is_none_for_another(stack: ExitStack) -
 async def test_a_caller_that_connects_to_the_actor_itself_is_accepted(stack: ExitStack) -> None:
     """The same test without the one between."""
     actor = Actor(stack)
-    (await Calling.connect(actor.address, TOKEN)).close()
+    (await Calling.connect(actor.address, CERTIFICATE)).close()
 
     assert actor.done() == 1

@@ -18,7 +18,7 @@ from tests.searches import command_lines, files_of, files_with
 pytestmark = pytest.mark.long
 
 PAGE = (Path(__file__).parents[2] / "docs/security.md").read_text()
-#: A task with an actor, so that its job has a token.
+#: A task with an actor, so that its job has a private key for actors.
 PROGRAM = """
 import iris
 with iris.ActorServer() as server:
@@ -92,6 +92,13 @@ def forms_of(line: str) -> list[bytes]:
     return [text.encode(), base64.b64decode(text), base64.b64decode(text).hex().encode()]
 
 
+def forms_of_pem(pem: bytes) -> list[bytes]:
+    """Returns the forms in which the private key of a PEM file could be somewhere."""
+    lines = pem.partition(b"-----END PRIVATE KEY")[0].splitlines()[1:]
+    key = base64.b64decode(b"".join(lines))
+    return [*lines, key, base64.b64encode(key), key.hex().encode()]
+
+
 def test_each_secret_is_where_the_page_says_and_nowhere_else() -> None:
     """A value that an operator believes to be in one place may not be in a log or a command line as
     well.
@@ -124,7 +131,7 @@ def test_each_secret_is_where_the_page_says_and_nowhere_else() -> None:
         (record,) = cluster.home.rglob("attempts/*/state.json")
         (keys,) = cluster.home.rglob("secret.keys")
         (slice_key,) = cluster.home.rglob("slice.key")
-        (token,) = eventually(lambda: list(cluster.home.rglob("actors/*/token")))
+        (certificate,) = eventually(lambda: list(cluster.home.rglob("actors/*/certificate.pem")))
         (sealed,) = cluster.home.rglob("sealed/local")
         assert sorted(each.relative_to(sealed).parts[0] for each in files_of(sealed)) == [
             "job",
@@ -141,11 +148,7 @@ def test_each_secret_is_where_the_page_says_and_nowhere_else() -> None:
             "address of `--notify`": [path.encode()],
             "private key of a slice": [slice_key.read_bytes().strip()],
             "token of an attempt": [attempt.encode(), base64.b64decode(attempt)],
-            "token of a job's actors": [
-                bare := token.read_bytes(),
-                base64.b64encode(bare),
-                bare.hex().encode(),
-            ],
+            "private key of a job's actors": forms_of_pem(certificate.read_bytes()),
         }
         kept = [
             each

@@ -45,7 +45,7 @@ def folders(*paths: str, needed: Needed = NOTHING, modified: datetime = OLD) -> 
         ),
         (names.bundle("ab" * 32), names.bundle("ab" * 32)),
         (f"{names.exec_files('session')}/in/1", names.exec_files("session")),
-        (names.actor_token("ada-train-0198c0de-aaaa"), "actors/ada-train-0198c0de-aaaa"),
+        (names.actor_certificate("ada-train-0198c0de-aaaa"), "actors/ada-train-0198c0de-aaaa"),
         (
             f"{names.agent_logs('euw4', 'host-1')}/20260101/0000000001.log",
             f"{names.agent_logs('euw4', 'host-1')}/20260101",
@@ -124,7 +124,7 @@ def test_nothing_of_a_live_job_its_parents_or_its_children_is_deleted(
         job: (
             f"{names.attempt_logs(job, RUN, 0, 1)}/1.log",
             f"{names.task_checkpoints(job, RUN, 0)}/1/1.json",
-            names.actor_token(names.job_uid(names.attempt_logs(job, RUN, 0, 1))),
+            names.actor_certificate(names.job_uid(names.attempt_logs(job, RUN, 0, 1))),
             f"{names.pool_files(names.pool_queue('c', job, 'a1b2'))}/calls/1",
         )
         for job in jobs

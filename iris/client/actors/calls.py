@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from iris.client.actors.wire import ActorUnavailable, Calling, CallInterrupted, token_of
+from iris.client.actors.wire import ActorUnavailable, Calling, CallInterrupted, certificate_of
 from iris.client.client import AsyncIrisClient
 from iris.client.functions.result import Raised, restore
 from iris.model.errors import IrisError, Unreachable
@@ -139,10 +139,10 @@ class Actors:
             if connection.is_open:
                 return connection
             connection.close()
-        token = await token_of(Store(self._client.record.store), endpoint)
+        pem = await certificate_of(Store(self._client.record.store), endpoint)
         try:
             async with self._connecting:
-                return await Calling.connect(endpoint.address, token)
+                return await Calling.connect(endpoint.address, pem)
         except OSError as error:
             raise _NoConnection(str(error) or type(error).__name__) from None
 

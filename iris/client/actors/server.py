@@ -5,13 +5,15 @@ import io
 import os
 import pickle
 import socket
+import ssl
 import threading
 from collections.abc import Mapping
 from typing import Any, Self
 
 import cloudpickle
 
-from iris.client.actors.wire import RUN, Served, make_token
+from iris.client.actors.certificate import make_certificate
+from iris.client.actors.wire import RUN, Served, server_context
 from iris.client.blocking.context import JobContext, context
 from iris.client.functions import run
 from iris.model import names
@@ -20,7 +22,7 @@ from iris.storage.object_store import Store
 
 #: The most new connections that wait until the server accepts them.
 _BACKLOG = 1024
-#: The most connections of callers that have not proved yet that they know the token. One more
+#: The most connections of callers that have not proved yet that they have the key. One more
 #: connection closes the oldest of them.
 MOST_UNPROVED = 256
 
@@ -53,15 +55,12 @@ class ActorServer:
         ] = {}
         self._listening: socket.socket | None = None
         self._stopped = threading.Event()
-        self._token = b""
-        self._address = ""
         self._lock = threading.Lock()
-        #: Connections of callers that have not proved yet that they know the token, the oldest
-        #: first.
-        self._unproved: dict[socket.socket, None] = {}
-        #: Connections of callers that have proved that they know the token. They stay open between
+        #: Connections of callers that have not proved yet that they have the key, the oldest first.
+        self._unproved: dict[Served, None] = {}
+        #: Connections of callers that have proved that they have the key. They stay open between
         #: calls.
-        self._callers: set[socket.socket] = set()
+        self._callers: set[Served] = set()
 
     def register(
         self,
@@ -115,15 +114,16 @@ class ActorServer:
         try:
             client, loop = self._context.client.parts
             uid = os.environ[names.ENV_JOB_UID]
-            self._token = loop.run(make_token(Store(client.record.store), uid))
-            self._address = (
-                f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
-            )
+            address = f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
+            pem = loop.run(make_certificate(Store(client.record.store), uid))
             threading.Thread(
-                target=self._accept, args=(self._listening,), name="iris-actors", daemon=True
+                target=self._accept,
+                args=(self._listening, server_context(pem, address)),
+                name="iris-actors",
+                daemon=True,
             ).start()
             for name, (_, _, metadata) in self._actors.items():
-                self._context.register_endpoint(name, self._address, {**metadata, RUN: uid})
+                self._context.register_endpoint(name, address, {**metadata, RUN: uid})
         except BaseException:
             self._listening.close()
             raise
@@ -148,8 +148,7 @@ class ActorServer:
         with self._lock:
             self._stopped.set()
             for caller in self._callers:
-                with contextlib.suppress(OSError):
-                    caller.shutdown(socket.SHUT_RD)  # its thread closes it, after a call that runs
+                caller.shut_down(socket.SHUT_RD)  # its thread closes it, after a call that runs
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -166,46 +165,48 @@ class ActorServer:
     # -- in threads
     # ----------------------------------------------------------------------------------------------
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _accept(self, listening: socket.socket, context: ssl.SSLContext) -> None:
         while not self._stopped.is_set():
             try:
-                caller, _ = listening.accept()
+                accepted, _ = listening.accept()
             except OSError:  # it was closed, or there are too many files
                 if self._stopped.wait(0.1):
                     return
                 continue
-            with self._lock:
-                if len(self._unproved) >= MOST_UNPROVED:
-                    with contextlib.suppress(OSError):
-                        # The thread of the call closes the connection.
-                        next(iter(self._unproved)).shutdown(socket.SHUT_RDWR)
-                self._unproved[caller] = None
-            try:
-                threading.Thread(
-                    target=self._serve, args=(caller,), name="iris-actor-calls", daemon=True
-                ).start()
-            except RuntimeError:  # the task has too many threads
-                self._proved(caller)
-                caller.close()
+            with contextlib.suppress(OSError):  # the caller has gone away
+                self._begin(Served(accepted, context))
 
-    def _serve(self, caller: socket.socket) -> None:
-        with caller, contextlib.suppress(OSError, EOFError):
+    def _begin(self, caller: Served) -> None:
+        with self._lock:
+            if len(self._unproved) >= MOST_UNPROVED:
+                next(iter(self._unproved)).shut_down(socket.SHUT_RDWR)
+            self._unproved[caller] = None
+        try:
+            threading.Thread(
+                target=self._serve, args=(caller,), name="iris-actor-calls", daemon=True
+            ).start()
+        except RuntimeError:  # the task has too many threads
+            self._proved(caller)
+            caller.close()
+
+    def _serve(self, caller: Served) -> None:
+        with contextlib.closing(caller), contextlib.suppress(OSError, EOFError):
             try:
-                connection = Served(caller, self._token, self._address)
+                caller.handshake()
             finally:
                 self._proved(caller)
             with self._lock:
                 self._callers.add(caller)
             try:
                 while not self._stopped.is_set():
-                    request = connection.receive()
+                    request = caller.receive()
                     if not self._stopped.is_set():
-                        connection.send(self._answer(request))
+                        caller.send(self._answer(request))
             finally:
                 with self._lock:
                     self._callers.discard(caller)
 
-    def _proved(self, caller: socket.socket) -> None:
+    def _proved(self, caller: Served) -> None:
         with self._lock:
             self._unproved.pop(caller, None)
 
@@ -213,7 +214,7 @@ class ActorServer:
         """Calls the method of a request, and returns its pickled value or error."""
         out = io.BytesIO()
         try:
-            call = pickle.loads(request)  # noqa: S301 the caller knows the token
+            call = pickle.loads(request)  # noqa: S301 the caller has the key
             name, method, args, kwargs = call
             actor, lock, _ = self._actors[name]
             if method.startswith("_"):
