@@ -123,7 +123,7 @@ async def serve_host(options: AgentOptions, stop_request: "StopRequest") -> None
                 # Removes the containers of a host that lost its directory. Known attempts take care
                 # of their own containers.
                 await clear_strays(options.cluster, options.host_id, ())
-            users = job_users(options.run_as, options.jobs_dir, simulated=options.simulated)
+            users = job_users(options.tasks.run_as, options.jobs_dir, simulated=options.simulated)
             async with contextlib.AsyncExitStack() as stack:
                 if metadata is not None:
                     await stack.enter_async_context(
@@ -263,11 +263,11 @@ class _Incarnation:
                 device_groups() if users is not None and accelerators.device is not None else ()
             ),
             image=options.image,
-            require_digests=options.require_digests,
-            mounts=options.mounts,
+            require_digests=options.tasks.require_digests,
+            mounts=options.tasks.mounts,
             own=own,
-            env_vars=options.env_vars,
-            limits=options.limits,
+            env_vars=options.tasks.env_vars,
+            limits=options.tasks.limits,
             faults=(*FAULTS, *options.faults),
             accelerators=accelerators,
             gpu_health=health,
@@ -413,8 +413,8 @@ def _secrets(options: AgentOptions, own: Sequence[Path], store: Store) -> HostSe
             GoogleSecrets,  # late: Google's libraries take time and memory
         )
 
-        return GoogleSecrets(options.secrets_project, options.secrets_endpoint)
+        return GoogleSecrets(options.tasks.secrets_project, options.tasks.secrets_endpoint)
 
     return HostSecrets(
-        options.secrets, manager, own=own, sealed=SealedValues(options.cluster, store)
+        options.tasks.secrets, manager, own=own, sealed=SealedValues(options.cluster, store)
     )
