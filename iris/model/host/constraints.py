@@ -36,37 +36,33 @@ def _as_it_is(value: Any) -> Any:
 #: Pydantic tries the lax serializers, and the lax serializer of `int` accepts a `bool`.
 Attribute = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, PlainSerializer(_as_it_is)]
 
+# The keys that Iris itself sets on hosts. Users may give their own hosts any other keys.
+#: The provider's region, such as us-west4.
 REGION = "region"
+#: The provider's zone, such as us-west4-a.
 ZONE = "zone"
+#: Whether the provider may take the host away at any time.
 PREEMPTIBLE = "preemptible"
+#: The kind of the host's accelerators: gpu, tpu, or cpu for none.
 DEVICE_TYPE = "device-type"
+#: The variant of the host's accelerators, such as h100 or v5litepod-16.
 DEVICE_VARIANT = "device-variant"
+#: The host's GPUs as the driver names them, such as NVIDIA H100 80GB HBM3.
 GPU_MODEL = "gpu-model"
+#: The memory of each of the host's GPUs, rounded to GiB.
 GPU_MEMORY = "gpu-memory-gib"
+#: The TPU slice to which the host belongs.
 TPU_NAME = "tpu-name"
+#: The host's number in the TPU slice, from 0.
 TPU_WORKER_ID = "tpu-worker-id"
+#: How the slice's chips are wired, such as 4x4.
 TPU_TOPOLOGY = "tpu-topology"
+#: How many hosts the TPU slice has.
 TPU_VM_COUNT = "tpu-vm-count"
+#: The scale group that created the host.
 SCALE_GROUP = "scale-group"
+#: The host's own id, such as host:0.
 HOST_ID = "host-id"
-
-#: The keys that Iris itself sets on hosts, with their meanings. Users may give their own hosts any
-#: other keys.
-WELL_KNOWN: Mapping[str, str] = {
-    REGION: "the provider's region, such as us-west4",
-    ZONE: "the provider's zone, such as us-west4-a",
-    PREEMPTIBLE: "whether the provider may take the host away at any time",
-    DEVICE_TYPE: "the kind of its accelerators: gpu, tpu, or cpu for none",
-    DEVICE_VARIANT: "the variant of its accelerators, such as h100 or v5litepod-16",
-    GPU_MODEL: "its GPUs as the driver names them, such as NVIDIA H100 80GB HBM3",
-    GPU_MEMORY: "the memory of each of its GPUs, rounded to GiB",
-    TPU_NAME: "the TPU slice it belongs to",
-    TPU_WORKER_ID: "its number in the TPU slice, from 0",
-    TPU_TOPOLOGY: "how the slice's chips are wired, such as 4x4",
-    TPU_VM_COUNT: "how many hosts the TPU slice has",
-    SCALE_GROUP: "the scale group that created it",
-    HOST_ID: "its own id, such as host:0",
-}
 
 
 class Operator(StrEnum):
