@@ -42,6 +42,10 @@ class Restarts(Frozen):
         return min(2 * before, self.max_delay)
 
 
+#: The delays before the restarts of the parts of a cluster.
+RESTARTS = Restarts()
+
+
 class Child:
     """One child process of a supervisor.
 
@@ -90,9 +94,9 @@ class Child:
     async def keep(
         self,
         stop: asyncio.Event,
-        restarts: Restarts,
-        started: Callable[["Child"], None],
+        started: Callable[["Child"], None] = lambda _: None,
         *,
+        restarts: Restarts = RESTARTS,
         tries: int | None = None,
     ) -> None:
         """Keeps the process running until `stop` is set: starts it, and starts it again after each

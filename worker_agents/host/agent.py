@@ -31,7 +31,7 @@ from iris.activities.host.environment.secret_values import HostSecrets, SealedVa
 from iris.activities.host.machine.accelerators import Accelerators
 from iris.activities.host.machine.gpu_health import GpuHealth
 from iris.activities.host.machine.ping import Ping
-from iris.activities.host.runtimes.container.engine import clear_strays
+from iris.activities.host.runtimes.container.engine import clear_host
 from iris.activities.host.runtimes.container.images import Token
 from iris.activities.host.runtimes.process import cgroups
 from iris.activities.host.runtimes.process.job_users import JobUsers
@@ -122,7 +122,7 @@ async def serve_host(options: AgentOptions, stop_request: "StopRequest") -> None
             if not options.simulated and incarnations.of(options.directory) is None:
                 # Removes the containers of a host that lost its directory. Known attempts take care
                 # of their own containers.
-                await clear_strays(options.cluster, options.host_id, ())
+                await clear_host(options.cluster, options.host_id)
             users = job_users(options.tasks.run_as, options.jobs_dir, simulated=options.simulated)
             async with contextlib.AsyncExitStack() as stack:
                 if metadata is not None:

@@ -37,7 +37,7 @@ from iris.model.frozen import Frozen
 from iris.model.host.hosts import Host
 from iris.model.slice.provisioning import SliceRequest
 from iris.platforms.local import agent_command, slice_command
-from iris.processes.children import Child, Restarts
+from iris.processes.children import Child
 from iris.processes.process import free_ports, locked, stop_event
 from iris.storage.files import make_private
 from iris.worker_agents.local.local_machines import MachineSupervisor
@@ -53,7 +53,6 @@ START_TIMEOUT = timedelta(minutes=2)
 #: The time that each host adds to `START_TIMEOUT`. An agent needs 0.7 s of CPU to start, and a
 #: laptop has few cores.
 START_PER_HOST = timedelta(seconds=3)
-RESTARTS = Restarts()
 CHILD_STOP_TIMEOUT = timedelta(seconds=10)
 #: If a slice has at most this many hosts, each agent is a process of its own, unless the options
 #: say otherwise. The agents of a larger slice share one process.
@@ -198,7 +197,7 @@ class _LocalCluster:
             )
         self._machines_run = asyncio.create_task(self._keep_machines())
         keepers = [
-            asyncio.create_task(self._control.keep(self._stop, RESTARTS, lambda _: self._write())),
+            asyncio.create_task(self._control.keep(self._stop, lambda _: self._write())),
             asyncio.create_task(self._keep_server()),
         ]
         if self._options.owner is not None:
@@ -252,7 +251,7 @@ class _LocalCluster:
             self._stop.set()
             return
         logger.warning("temporal ended with status %s and is started again", ended.result())
-        await self._server.keep(self._stop, RESTARTS, lambda _: self._write())
+        await self._server.keep(self._stop, lambda _: self._write())
 
     async def _stop_with(self, owner: ProcessRef) -> None:
         """Stops the cluster when its owner has ended."""

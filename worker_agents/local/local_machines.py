@@ -32,7 +32,7 @@ from iris.platforms.local import (
     reported,
     simulated_hosts,
 )
-from iris.processes.children import Child, Restarts
+from iris.processes.children import RESTARTS, Child, Restarts
 from iris.storage.files import write_whole
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class MachineSupervisor:
         command: Command,
         logs: Path,
         *,
-        restarts: Restarts | None = None,
+        restarts: Restarts = RESTARTS,
         patience: timedelta = AGENT_STOP_TIMEOUT,
         umask: int = -1,
         slice_command: SliceCommand = lambda _: None,
@@ -88,7 +88,7 @@ class MachineSupervisor:
         self._command = command
         self._slice_command = slice_command
         self._logs = logs
-        self._restarts = restarts or Restarts()
+        self._restarts = restarts
         self._patience = patience
         self._umask = umask
 
@@ -199,7 +199,7 @@ class _Slice:
         try:
             async with asyncio.TaskGroup() as keepers:
                 for agent in agents:
-                    keepers.create_task(agent.keep(self.end, self._restarts, self._write))
+                    keepers.create_task(agent.keep(self.end, self._write, restarts=self._restarts))
         finally:
             await asyncio.gather(*(agent.stop(self._patience) for agent in agents))
             # A program that left its process group must not outlive its machine either.

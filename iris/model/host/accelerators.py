@@ -153,19 +153,19 @@ def tpu(variant: str, field: str = "tpu") -> Tpu:
     return TPUS[name]
 
 
-def parse_tpu(text: str, field: str = "tpu") -> TpuRequest:
+def parse_tpu(text: str) -> TpuRequest:
     """Parses `v5litepod-16`, or alternatives such as `v5litepod-16,v6e-16`.
 
     Raises:
         InvalidValue: a variant does not exist, or the alternatives differ in the number of hosts or
             of chips per host.
     """
-    tpus = list(dict.fromkeys(tpu(part, field) for part in text.split(",")))
+    tpus = list(dict.fromkeys(tpu(part) for part in text.split(",")))
     first = tpus[0]
     for other in tpus[1:]:
         if (other.hosts, other.chips_per_host) != (first.hosts, first.chips_per_host):
             raise InvalidValue(
-                field,
+                "tpu",
                 text,
                 f"has alternatives of different shape: {_shape(first)}, {_shape(other)}",
                 "use only variants with the same number of hosts and of chips per host",

@@ -65,6 +65,10 @@ SCALE_GROUP = "scale-group"
 HOST_ID = "host-id"
 
 
+#: The name of the option `constraint` in error messages.
+FIELD = "constraint"
+
+
 class Operator(StrEnum):
     EQ = "EQ"
     NE = "NE"
@@ -203,7 +207,7 @@ def same_attributes(one: Mapping[str, Attribute], other: Mapping[str, Attribute]
     )
 
 
-def check_key(key: str, field: str = "constraint") -> str:
+def check_key(key: str, field: str) -> str:
     """Returns the key unchanged.
 
     Raises:
@@ -248,9 +252,7 @@ def parse_attribute(text: str) -> Attribute:
     return text
 
 
-def parse_constraint(
-    text: str, *, preferred: bool = False, field: str = "constraint"
-) -> Constraint:
+def parse_constraint(text: str, *, preferred: bool = False) -> Constraint:
     """Parses `region=us-west4`, `zone != x`, `tpu-vm-count >= 4`, `region in (a, b)`, `gpu exists`
     or `!spot`.
 
@@ -265,8 +267,8 @@ def parse_constraint(
     try:
         key, op, values = _read(raw)
     except ValueError:
-        raise InvalidValue(field, text, "is not a constraint", _remedy(raw)) from None
-    _check(key, op, values, field)
+        raise InvalidValue(FIELD, text, "is not a constraint", _remedy(raw)) from None
+    _check(key, op, values)
     return Constraint(key=key, op=op, values=values, preferred=preferred)
 
 
@@ -332,22 +334,20 @@ def contradiction(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
     return ()
 
 
-def _check(
-    key: str, op: Operator, values: tuple[Attribute, ...], field: str = "constraint"
-) -> None:
-    check_key(key, field)
+def _check(key: str, op: Operator, values: tuple[Attribute, ...]) -> None:
+    check_key(key, FIELD)
     if op in _WITHOUT_VALUE and values:
-        raise InvalidValue(field, key, f"has a value after {op}", f'write "{key} {_SHOWN[op]}"')
+        raise InvalidValue(FIELD, key, f"has a value after {op}", f'write "{key} {_SHOWN[op]}"')
     if op is Operator.IN and not values:
         raise InvalidValue(
-            field,
+            FIELD,
             key,
             "has an empty list of values",
             f'give at least one, such as "{key} in (a, b)"',
         )
     if op not in _WITHOUT_VALUE | {Operator.IN} and len(values) != 1:
         raise InvalidValue(
-            field,
+            FIELD,
             key,
             f"has {len(values)} values for {op}",
             f'give one, such as "{key} {_SHOWN[op]} 4", or use "{key} in (a, b)"',
@@ -356,13 +356,13 @@ def _check(
         if op in _NUMERIC and isinstance(value, str | bool):
             problem = f"compares by {_SHOWN[op]} with {written(value)}, which is not a number"
             raise InvalidValue(
-                field, key, problem, f'give a number, such as "{key} {_SHOWN[op]} 4"'
+                FIELD, key, problem, f'give a number, such as "{key} {_SHOWN[op]} 4"'
             )
         if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidValue(field, key, f"compares with {value}", "give a finite number")
+            raise InvalidValue(FIELD, key, f"compares with {value}", "give a finite number")
         if isinstance(value, int) and abs(value) >= 10**_MAX_DIGITS:
             raise InvalidValue(
-                field,
+                FIELD,
                 key,
                 f"compares with a number of more than {_MAX_DIGITS} digits",
                 "write it as text, in quotes",

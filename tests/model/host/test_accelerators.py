@@ -162,8 +162,8 @@ def test_alternatives_of_different_shape_are_refused_with_their_numbers(
 )
 def test_one_unknown_alternative_is_one_too_many(text: str) -> None:
     """Dropping it silently would make the user wait for less than was asked for."""
-    with pytest.raises(InvalidValue, match=r"^accelerator: "):
-        parse_tpu(text, field="accelerator")
+    with pytest.raises(InvalidValue, match=r"^tpu: "):
+        parse_tpu(text)
 
 
 @pytest.mark.parametrize(

@@ -250,8 +250,8 @@ def test_a_constraint_is_read_as_people_write_it(
 )
 def test_what_is_no_constraint_is_refused_with_an_example(text: str) -> None:
     """A demand that was read as another one would wait for ever, or run where it must not."""
-    with pytest.raises(InvalidValue, match=r'(?s)^where: .*; .*"'):
-        parse_constraint(text, field="where")
+    with pytest.raises(InvalidValue, match=r'(?s)^constraint: .*; .*"'):
+        parse_constraint(text)
 
 
 def test_a_list_behind_an_equals_sign_is_refused_with_what_to_write_instead() -> None:
