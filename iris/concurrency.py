@@ -1,7 +1,9 @@
-"""Runs an async function for many items at a time, outside workflows."""
+"""Runs an async function for many items at a time, and pauses until a stop, outside workflows."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -22,3 +24,9 @@ async def for_each(items: Iterable[T], do: Callable[[T], Awaitable[U]], *, at_on
             return await do(item)
 
     return await asyncio.gather(*(one(item) for item in items))
+
+
+async def pause(stop: asyncio.Event, time: timedelta) -> None:
+    """Waits for this time or until the stop, whichever is first."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), time.total_seconds())

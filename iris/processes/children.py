@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO
 
+from iris.concurrency import pause
 from iris.model.errors import IrisError
 from iris.model.frozen import Frozen
 
@@ -132,8 +133,7 @@ class Child:
             logger.warning(
                 "%s %s, and is started again in %g s", self.name, ending, delay.total_seconds()
             )
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), delay.total_seconds())
+            await pause(stop, delay)
 
     async def stop(self, patience: timedelta) -> None:
         """Ends the process: SIGTERM, and SIGKILL after `patience`."""

@@ -9,7 +9,6 @@ comes from the file that the process was started with.
 import asyncio
 import contextlib
 import logging
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.platforms.gcp.labels import CONFIG_KEY
 from iris.processes.children import Child
-from iris.processes.process import free_ports, locked, stop_event
+from iris.processes.process import IRIS, free_ports, locked, stop_event
 from iris.storage.files import write_whole
 from iris.worker_agents.control_plane.config_watcher import check_successor
 from iris.worker_agents.host.metadata import Metadata, of_this_machine
@@ -134,9 +133,7 @@ def _control(config: ClusterConfig, file: Path, address: str, advertise: str = "
     """Returns the control plane as a child process. If it dies, the server continues to run."""
     temporal = config.controller.temporal
     command = [
-        sys.executable,
-        "-m",
-        "iris.cli.main",
+        *IRIS,
         "controller",
         "serve",
         "--name",

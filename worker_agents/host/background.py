@@ -1,19 +1,12 @@
-"""Work that an agent does beside its tasks, and waits that its end cuts short."""
+"""Work that an agent does beside its tasks."""
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Coroutine
-from datetime import timedelta
 from typing import Any
 
 logger = logging.getLogger(__name__)
-
-
-async def pause(stop: asyncio.Event, time: timedelta) -> None:
-    """Waits for this time or until the stop, whichever is first."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), time.total_seconds())
 
 
 @contextlib.asynccontextmanager

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from iris.activities.host.runtimes.cleanup import leftover_processes, trees
 from iris.activities.host.runtimes.process import job_users
 from iris.client.connect.clusters import ProcessRef
+from iris.concurrency import pause
 from iris.model.host.hosts import Host
 from iris.model.slice.provisioning import MachineState, SliceRequest
 from iris.platforms.local import (
@@ -102,8 +103,7 @@ class MachineSupervisor:
             try:
                 while not stop.is_set():
                     self._reconcile(slices, runs)
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(stop.wait(), POLL_INTERVAL.total_seconds())
+                    await pause(stop, POLL_INTERVAL)
             finally:
                 for each in slices.values():
                     each.end.set()
