@@ -1,13 +1,18 @@
-"""Runs an async function for many items at a time, and pauses until a stop, outside workflows."""
+"""Runs an async function for many items at a time or beside other work, and pauses until a stop.
+Not for workflows.
+"""
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+logger = logging.getLogger(__name__)
 
 
 async def for_each(items: Iterable[T], do: Callable[[T], Awaitable[U]], *, at_once: int) -> list[U]:
@@ -30,3 +35,16 @@ async def pause(stop: asyncio.Event, time: timedelta) -> None:
     """Waits for this time or until the stop, whichever is first."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), time.total_seconds())
+
+
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Runs the coroutine for the duration of the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        for fault in await asyncio.gather(task, return_exceptions=True):
+            if isinstance(fault, Exception):
+                logger.error("a background task failed", exc_info=fault)

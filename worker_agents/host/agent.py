@@ -40,7 +40,7 @@ from iris.activities.host.sessions.port_forward import PortForwards
 from iris.activities.host.sessions.profile import Profiles
 from iris.client.connect.connection import connect
 from iris.client.connect.deployment import deployment
-from iris.concurrency import pause
+from iris.concurrency import beside, pause
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
 from iris.model.host.faults import FAULTS
@@ -53,7 +53,6 @@ from iris.worker_agents.host import gpu_record
 from iris.worker_agents.host import incarnation as incarnations
 from iris.worker_agents.host.agent_log import shipping_own_log
 from iris.worker_agents.host.agent_options import AgentOptions
-from iris.worker_agents.host.background import beside
 from iris.worker_agents.host.contact import contact_env
 from iris.worker_agents.host.job_access import device_groups, job_users
 from iris.worker_agents.host.membership import Membership
