@@ -37,6 +37,7 @@ lint: env
 types: env ## check the types, and what type checkers know of users' programs
 	$(BIN)/mypy
 	$(BIN)/mypy tests/typing
+	$(BIN)/mypy --follow-imports=silent benchmarks
 	$(BIN)/basedpyright
 
 files: env ## run the tests of documents, examples, scripts and Dockerfiles, without a cluster

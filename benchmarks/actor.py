@@ -58,7 +58,8 @@ def _row(
         answer: bytes = connection.recv()
         return answer
 
-    ours, theirs = [], []
+    ours: list[float] = []
+    theirs: list[float] = []
     for turn in range(rounds + 1):  # the first one warms both up
         for taken, call in ((ours, echo), (theirs, by_floor))[:: 1 if turn % 2 else -1]:
             taken.append(_p50(call, value, calls))
@@ -82,7 +83,7 @@ def _p50(call: Callable[[bytes], bytes], value: bytes, calls: int) -> float:
 
 def _serve_floor(started: "multiprocessing.Queue[tuple[str, int]]") -> None:
     with Listener(("127.0.0.1", 0), authkey=KEY) as listener:
-        started.put(listener.address)  # type: ignore[arg-type]
+        started.put(listener.address)
         with listener.accept() as connection, contextlib.suppress(EOFError):
             while True:
                 connection.send(connection.recv())

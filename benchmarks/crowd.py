@@ -13,10 +13,12 @@ import sys
 from pathlib import Path
 
 from iris.activities.host.machine.accelerators import Accelerators
+from iris.activities.host.machine.gpu_health import GpuHealth
 from iris.client.connect.connection import connect
 from iris.model import names
 from iris.storage.object_store import Store
-from iris.worker_agents.host import agent
+from iris.worker_agents.host.agent import StopRequest, _Incarnation
+from iris.worker_agents.host.agent_options import AgentOptions
 from iris.worker_agents.host.probe import describe_host, new_incarnation, probe
 
 #: The most agents that join at once: each join starts a workflow and calls the scheduler.
@@ -31,7 +33,7 @@ async def serve(
     resources = probe(directory)
 
     async def live(number: int) -> None:
-        options = agent.AgentOptions(
+        options = AgentOptions(
             address=address,
             namespace="default",
             cluster=cluster,
@@ -46,9 +48,17 @@ async def serve(
             client = await connect(
                 address, identity=names.worker_identity(host.id, host.incarnation)
             )
-        stop_request = agent.StopRequest(stop)
-        await agent._Incarnation(
-            client, Store(store), options, Accelerators(), None, lambda: None, host, stop_request
+        stop_request = StopRequest(stop)
+        await _Incarnation(
+            client,
+            Store(store),
+            options,
+            Accelerators(),
+            GpuHealth(),
+            None,
+            lambda: None,
+            host,
+            stop_request,
         ).run()
 
     hosts = [asyncio.create_task(live(number)) for number in range(first, first + count)]

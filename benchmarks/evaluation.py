@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks import paper
 from benchmarks.table import Row
@@ -259,7 +259,8 @@ def _demands(number: int) -> list[Demand]:
     dice = random.Random(8)
     made = []
     for index in range(number):
-        device, rest = None, {}
+        device: Device | None = None
+        rest: dict[str, Any] = {}
         if index % 4 == 1:
             rest = {"constraints": (parse_constraint(f"zone={ZONES[index % len(ZONES)]}"),)}
         elif index % 4 == 2:

@@ -18,8 +18,8 @@ from iris.model.job.spec import Band
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.size import LedgerSize
-from iris.workflows.scheduler.ledger_messages import serve
-from iris.workflows.scheduler.scheduler import MAX_PLACEMENTS, MAX_REPLAY
+from iris.workflows.scheduler.ledger_messages import MAX_PLACEMENTS, serve
+from iris.workflows.scheduler.scheduler import MAX_REPLAY
 
 #: A time after all requests were submitted.
 LATER = paper.NOON + timedelta(hours=5)

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -268,7 +268,7 @@ async def _measure(address: str, case: Case) -> list[Row]:
         task_timeout=policies.PLANNER_TASK,
     )
     absent = Absent(client, live)
-    activities = [
+    activities: list[Callable[..., Any]] = [
         absent.signal_placed,
         absent.signal_evicted,
         absent.signal_reasons,

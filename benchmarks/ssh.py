@@ -51,7 +51,7 @@ GROUP = ScaleGroup(
     type=SliceType.MANUAL_VM,
     hosts=1,
     zones=("lab",),
-    resources=Resources(cpu=1, memory=2**30),
+    resources=Resources(cpu_millis=1000, memory_bytes=2**30),
     max_slices=MACHINES,
 )
 CONFIGURATION = """
@@ -130,7 +130,7 @@ async def _lab(directory: Path, count: int, first: int, address: str) -> AsyncIt
         connections = Connections(settings, keep=True)
         keeper = HostKeeper(settings, connections, lambda: runtime, command=lambda *_: SLEEPING)
         platform = ManualPlatform(
-            settings, connections, attend=keeper.attend, failure_of=keeper.failure_of
+            settings, connections, attend=keeper.attend, fault_of=keeper.fault_of
         )
         async with keeper.serving():
             yield Lab(found, settings, platform, runtime)

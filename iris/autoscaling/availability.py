@@ -2,7 +2,8 @@
 
 Four independent conditions stop requests: a used-up quota, a zone without stock, slices that fail
 while they are provisioned, and short-lived slices. The end of one condition does not end another.
-`iris.autoscaling.past_failures` remembers the events that cause these conditions.
+This module only reads the memory of these conditions. `iris.autoscaling.past_failures` records a
+stock-out, a quota or a failure, and decides how long it stops requests.
 
 A quota that counts in a zone or region does not stop requests in the group's other zones
 (`iris.autoscaling.quotas`).

@@ -132,7 +132,9 @@ class LocalControllerConfig(Section):
 
 
 class Controller(Section):
-    """The control plane: at most one of gcp, manual and local; unset: the platform decides."""
+    """Where the control plane runs, and the store and keys that it uses. At most one of gcp, manual
+    and local may be set. If none is set, the platform determines where the control plane runs.
+    """
 
     image: Image = Field(
         "", description="Container image of the control plane; required by controller.gcp."

@@ -228,4 +228,4 @@ class GroupShape(Section):
 
 
 class ScaleGroupConfig(DeadlineSettings, PaceSettings, GroupShape):
-    """A kind of slice."""
+    """A scale group: slices of one kind, and how many of them the autoscaler may create."""

@@ -46,8 +46,8 @@ _STORE = StoreLimits()
 
 
 class GcpEndpoints(Section):
-    """Addresses of Google's APIs, if not the public ones. `http://` or `grpc://` means without TLS
-    and without credentials.
+    """Addresses of Google's APIs, for a cluster that does not use the public ones, such as a test.
+    To an address that begins with `http://` or `grpc://`, Iris sends neither TLS nor credentials.
     """
 
     tpu: str = Field("", description="Address of the Cloud TPU API; empty: tpu.googleapis.com.")

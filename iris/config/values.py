@@ -25,7 +25,7 @@ from iris.config.texts import check_lines
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.host.resources import parse_device
-from iris.model.job.secrets import SecretKind, parse_source
+from iris.model.job.secrets import SecretKind, parse_secret_source
 from iris.model.units import GIB, MIB, TIB, parse_bytes, parse_cpu, parse_duration
 
 #: The limit on durations in a configuration. A larger value is a mistake in the unit.
@@ -219,7 +219,7 @@ def _read_secret_source(value: object) -> str:
         if not value or _SECRET_FILE.fullmatch(value) is not None:
             return value
         with suppress(InvalidValue):
-            if parse_source("", value).kind is SecretKind.GCP:
+            if parse_secret_source("", value).kind is SecretKind.GCP:
                 return value
     remedy = (
         "write gcp:SECRET for one in Google Secret Manager or file:/PATH for a file of the machine,"

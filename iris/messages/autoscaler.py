@@ -41,7 +41,8 @@ class CloseDown(Frozen):
     """A request to delete all slices, and to create none until the next configuration."""
 
     reason: str
-    #: When tasks that still run on the slices are stopped.
+    #: The time until which the tasks that run on the slices may continue. The tasks that still run
+    #: then are stopped, and the slices are deleted.
     deadline: datetime
 
 

@@ -64,7 +64,7 @@ def parse_size(text: str | int, field: str = "memory") -> int:
     return size
 
 
-def parse_cpu(text: str | float, field: str = "cpu") -> int:
+def parse_cpu(text: str | float) -> int:
     """Parses `"0.5"`, `2` or `"1500m"` to millicores.
 
     Raises:
@@ -80,14 +80,14 @@ def parse_cpu(text: str | float, field: str = "cpu") -> int:
         try:
             cores = float(raw)
         except ValueError:
-            raise InvalidValue(field, text, "is not a number of cores", remedy) from None
+            raise InvalidValue("cpu", text, "is not a number of cores", remedy) from None
         if not 0 <= cores <= MAX_MILLICORES / 1000:
-            raise InvalidValue(field, text, "is out of range", remedy)
+            raise InvalidValue("cpu", text, "is out of range", remedy)
         millicores = round(cores * 1000)
         if cores > 0 and millicores == 0:
-            raise InvalidValue(field, text, "is less than a thousandth of a core", remedy)
+            raise InvalidValue("cpu", text, "is less than a thousandth of a core", remedy)
     if millicores > MAX_MILLICORES:
-        raise InvalidValue(field, text, "is more than any machine has", remedy)
+        raise InvalidValue("cpu", text, "is more than any machine has", remedy)
     return millicores
 
 

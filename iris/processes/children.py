@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO
 
+from iris.concurrency import pause
 from iris.model.errors import IrisError
 from iris.model.frozen import Frozen
 
@@ -40,6 +41,10 @@ class Restarts(Frozen):
         if lived >= self.soon or not before:
             return self.delay
         return min(2 * before, self.max_delay)
+
+
+#: The delays before the restarts of the parts of a cluster.
+RESTARTS = Restarts()
 
 
 class Child:
@@ -90,9 +95,9 @@ class Child:
     async def keep(
         self,
         stop: asyncio.Event,
-        restarts: Restarts,
-        started: Callable[["Child"], None],
+        started: Callable[["Child"], None] = lambda _: None,
         *,
+        restarts: Restarts = RESTARTS,
         tries: int | None = None,
     ) -> None:
         """Keeps the process running until `stop` is set: starts it, and starts it again after each
@@ -128,8 +133,7 @@ class Child:
             logger.warning(
                 "%s %s, and is started again in %g s", self.name, ending, delay.total_seconds()
             )
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), delay.total_seconds())
+            await pause(stop, delay)
 
     async def stop(self, patience: timedelta) -> None:
         """Ends the process: SIGTERM, and SIGKILL after `patience`."""

@@ -8,12 +8,16 @@ import os
 import random
 import signal
 import socket
+import sys
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 from iris.model.errors import Rejected
 from iris.storage.files import make_private, private_file
+
+#: The beginning of each command line of Iris, with the Python of this process.
+IRIS = (sys.executable, "-m", "iris.cli.main")
 
 
 def stop_event() -> asyncio.Event:

@@ -44,8 +44,8 @@ QUIET = 10.0
 FIRST_UNAVAILABLE_PAUSE = 0.5
 #: The longest pause while the service is unavailable, in seconds.
 MAX_UNAVAILABLE_PAUSE = 10.0
-#: Each pause is longer by a random share of itself, which is at most this share. Otherwise all
-#: processes would resume at the same time.
+#: Each pause is lengthened by a random part of itself, between nothing and this part (0.25 is a
+#: quarter), so that processes that were stopped together do not all resume together.
 JITTER = 0.25
 
 

@@ -5,7 +5,7 @@ from pydantic import Field
 from iris.config.schema import AGENT_SCOPES, ClusterConfig
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
-from iris.model.job.secrets import SecretKind, parse_source, resource_of
+from iris.model.job.secrets import SecretKind, parse_secret_source, resource_of
 from iris.model.slice.scale_groups import SliceType
 
 #: The beginning of the URL of an OAuth scope.
@@ -134,7 +134,7 @@ def _temporal_credentials(config: ClusterConfig, project: str) -> dict[str, str]
 def _complete(source: str, project: str) -> str:
     """Returns a reference with the project and the version of a secret in Secret Manager."""
     return (
-        str(resource_of(parse_source("", source), project))
+        str(resource_of(parse_secret_source("", source), project))
         if source.startswith(f"{SecretKind.GCP}:")
         else source
     )

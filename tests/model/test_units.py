@@ -133,8 +133,8 @@ def test_what_is_no_number_of_cores_is_refused_by_field_name(text: str) -> None:
     """`nan` compares false with everything and would fit every host; a rounded-away request would
     be a job for free.
     """
-    with pytest.raises(InvalidValue, match=r"^cores: "):
-        parse_cpu(text, field="cores")
+    with pytest.raises(InvalidValue, match=r"^cpu: "):
+        parse_cpu(text)
 
 
 @CHEAP

@@ -27,7 +27,7 @@ async def test_a_child_that_never_comes_up_is_given_up(tmp_path: Path) -> None:
     child = Child("server", [sys.executable, "-c", DIES, str(lives)], None)
 
     with pytest.raises(IrisError, match="server ended with status 7, as each time before"):
-        await child.keep(asyncio.Event(), QUICK, lambda _: None, tries=3)
+        await child.keep(asyncio.Event(), restarts=QUICK, tries=3)
     assert lives.read_text() == "xxx"
 
 
@@ -41,7 +41,7 @@ async def test_a_child_that_has_served_is_never_given_up(tmp_path: Path) -> None
 
     served = QUICK.model_copy(update={"soon": timedelta()})
     child = Child("server", [sys.executable, "-c", DIES, str(lives)], None)
-    await child.keep(stop, served, started, tries=3)
+    await child.keep(stop, started, restarts=served, tries=3)
     await child.stop(timedelta(seconds=5))
 
     assert len(lives.read_text()) >= 5

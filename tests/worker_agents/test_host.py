@@ -17,7 +17,7 @@ from iris.model.slice.status import SliceState, SliceStatus
 from iris.storage.object_store import Store
 from iris.worker_agents.host import incarnation as life_of_host
 from iris.worker_agents.host.agent import _own, _secrets
-from iris.worker_agents.host.agent_options import AgentOptions
+from iris.worker_agents.host.agent_options import AgentOptions, TaskSettings
 from iris.worker_agents.host.incarnation import KEY_FILE, machine_key
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.host.probe import default_address, describe_host
@@ -214,7 +214,7 @@ async def test_no_job_gets_a_file_of_its_agent_as_a_secret(tmp_path: Path) -> No
         "host_id": "h",
         **places,
     }
-    options = AgentOptions(secrets=ALL_OF_THE_USERS, **given)
+    options = AgentOptions(tasks=TaskSettings(secrets=ALL_OF_THE_USERS), **given)
     secrets = _secrets(options, _own(options), Store(tmp_path.as_uri()))
 
     for file in files:

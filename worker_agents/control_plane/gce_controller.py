@@ -9,7 +9,6 @@ comes from the file that the process was started with.
 import asyncio
 import contextlib
 import logging
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,8 +16,8 @@ from iris.config import ClusterConfig, InvalidConfig, load_config
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.platforms.gcp.labels import CONFIG_KEY
-from iris.processes.children import Child, Restarts
-from iris.processes.process import free_ports, locked, stop_event
+from iris.processes.children import Child
+from iris.processes.process import IRIS, free_ports, locked, stop_event
 from iris.storage.files import write_whole
 from iris.worker_agents.control_plane.config_watcher import check_successor
 from iris.worker_agents.host.metadata import Metadata, of_this_machine
@@ -34,7 +33,6 @@ START_TIMEOUT = timedelta(minutes=2)
 #: The time in which the control plane must stop. It is less than the 10 s that Docker gives a
 #: container.
 STOP = timedelta(seconds=4)
-RESTARTS = Restarts()
 #: The number of failed first starts of the control plane after which the container ends. It shows
 #: the control plane's last output to the user who waits for the machine.
 START_ATTEMPTS = 3
@@ -107,7 +105,7 @@ async def _with_server(
     await server.start()
     try:
         await keep_history(await started(server, address, START_TIMEOUT))
-        server_task = asyncio.create_task(server.keep(stop, RESTARTS, lambda _: None))
+        server_task = asyncio.create_task(server.keep(stop))
         try:
             async with contextlib.AsyncExitStack() as open_ports:
                 await open_ports.enter_async_context(publishing(options.port, ("127.0.0.1", port)))
@@ -126,7 +124,7 @@ async def _with_server(
 
 async def _keep(control: Child, stop: asyncio.Event) -> None:
     try:
-        await control.keep(stop, RESTARTS, lambda _: None, tries=START_ATTEMPTS)
+        await control.keep(stop, tries=START_ATTEMPTS)
     finally:
         await control.stop(STOP)
 
@@ -135,9 +133,7 @@ def _control(config: ClusterConfig, file: Path, address: str, advertise: str = "
     """Returns the control plane as a child process. If it dies, the server continues to run."""
     temporal = config.controller.temporal
     command = [
-        sys.executable,
-        "-m",
-        "iris.cli.main",
+        *IRIS,
         "controller",
         "serve",
         "--name",

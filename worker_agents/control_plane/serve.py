@@ -41,6 +41,7 @@ from iris.client.connect.plugin import IrisPlugin
 from iris.client.fleet.configure import configure_planners, scaling_settings
 from iris.client.fleet.store_marks import mark_store
 from iris.client.operate.platforms import secret_reader
+from iris.concurrency import pause
 from iris.config import ClusterConfig, rules_of
 from iris.messages.autoscaler import AutoscalerStart
 from iris.messages.scheduler import SchedulerStart
@@ -142,8 +143,7 @@ async def serve(options: ControlPlaneOptions) -> None:
         await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)
         while not stop.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), PLANNER_CHECK_INTERVAL.total_seconds())
+            await pause(stop, PLANNER_CHECK_INTERVAL)
             try:
                 await planners.check()
             except RPCError as error:

@@ -31,7 +31,7 @@ from iris.activities.host.environment.secret_values import HostSecrets, SealedVa
 from iris.activities.host.machine.accelerators import Accelerators
 from iris.activities.host.machine.gpu_health import GpuHealth
 from iris.activities.host.machine.ping import Ping
-from iris.activities.host.runtimes.container.engine import clear_strays
+from iris.activities.host.runtimes.container.engine import clear_host
 from iris.activities.host.runtimes.container.images import Token
 from iris.activities.host.runtimes.process import cgroups
 from iris.activities.host.runtimes.process.job_users import JobUsers
@@ -40,6 +40,7 @@ from iris.activities.host.sessions.port_forward import PortForwards
 from iris.activities.host.sessions.profile import Profiles
 from iris.client.connect.connection import connect
 from iris.client.connect.deployment import deployment
+from iris.concurrency import beside, pause
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
 from iris.model.host.faults import FAULTS
@@ -52,7 +53,6 @@ from iris.worker_agents.host import gpu_record
 from iris.worker_agents.host import incarnation as incarnations
 from iris.worker_agents.host.agent_log import shipping_own_log
 from iris.worker_agents.host.agent_options import AgentOptions
-from iris.worker_agents.host.background import beside, pause
 from iris.worker_agents.host.contact import contact_env
 from iris.worker_agents.host.job_access import device_groups, job_users
 from iris.worker_agents.host.membership import Membership
@@ -122,8 +122,8 @@ async def serve_host(options: AgentOptions, stop_request: "StopRequest") -> None
             if not options.simulated and incarnations.of(options.directory) is None:
                 # Removes the containers of a host that lost its directory. Known attempts take care
                 # of their own containers.
-                await clear_strays(options.cluster, options.host_id, ())
-            users = job_users(options.run_as, options.jobs_dir, simulated=options.simulated)
+                await clear_host(options.cluster, options.host_id)
+            users = job_users(options.tasks.run_as, options.jobs_dir, simulated=options.simulated)
             async with contextlib.AsyncExitStack() as stack:
                 if metadata is not None:
                     await stack.enter_async_context(
@@ -263,11 +263,11 @@ class _Incarnation:
                 device_groups() if users is not None and accelerators.device is not None else ()
             ),
             image=options.image,
-            require_digests=options.require_digests,
-            mounts=options.mounts,
+            require_digests=options.tasks.require_digests,
+            mounts=options.tasks.mounts,
             own=own,
-            env_vars=options.env_vars,
-            limits=options.limits,
+            env_vars=options.tasks.env_vars,
+            limits=options.tasks.limits,
             faults=(*FAULTS, *options.faults),
             accelerators=accelerators,
             gpu_health=health,
@@ -413,8 +413,8 @@ def _secrets(options: AgentOptions, own: Sequence[Path], store: Store) -> HostSe
             GoogleSecrets,  # late: Google's libraries take time and memory
         )
 
-        return GoogleSecrets(options.secrets_project, options.secrets_endpoint)
+        return GoogleSecrets(options.tasks.secrets_project, options.tasks.secrets_endpoint)
 
     return HostSecrets(
-        options.secrets, manager, own=own, sealed=SealedValues(options.cluster, store)
+        options.tasks.secrets, manager, own=own, sealed=SealedValues(options.cluster, store)
     )

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from iris.activities.host.files import logs
 from iris.activities.host.files.logs import LogShipper
+from iris.concurrency import pause
 from iris.model import names
 from iris.model.units import MIB
 from iris.storage.log_format import Stream
@@ -174,8 +175,7 @@ class _Files:
 async def _ship_until(stop: asyncio.Event, files: _Files) -> None:
     last = False
     while not last:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), SHIP_INTERVAL.total_seconds())
+        await pause(stop, SHIP_INTERVAL)
         last = stop.is_set()
         try:
             await files.ship(all_ended=last)

@@ -12,6 +12,30 @@ from iris.model.host.faults import Fault
 from iris.model.host.resources import Device
 from iris.model.host.store_limits import StoreLimits
 
+#: The default directory for the files of tasks with uids of their own.
+JOBS_DIR = Path("/var/lib/iris-jobs")
+
+
+class TaskSettings(Frozen):
+    """The settings of the tasks on a host, from the configuration of the cluster."""
+
+    #: The uids for tasks that run as processes, in the form that `iris.model.host.run_as` reads.
+    run_as: str = ""
+    #: True if tasks are refused whose image is not named by digest.
+    require_digests: bool = False
+    #: The directories of the host that are mounted into every task's container.
+    mounts: tuple[Path, ...] = ()
+    #: The default variables of every task's environment. A job may set them to other values.
+    env_vars: dict[str, str] = Field(default_factory=dict)
+    #: The limits on what one attempt may store.
+    limits: StoreLimits = StoreLimits()
+    #: The patterns of the secrets that jobs may use, as in `iris.model.job.secrets.why_not`.
+    secrets: tuple[str, ...] = ()
+    #: The Google Cloud project of secrets whose name contains no project.
+    secrets_project: str = ""
+    #: The address of Google Secret Manager; empty for Google's own.
+    secrets_endpoint: str = ""
+
 
 class AgentOptions(Frozen):
     """The options of an agent."""
@@ -37,28 +61,13 @@ class AgentOptions(Frozen):
     #: The directory of the caches of bundles and environments; None to put the caches into
     #: `directory`. Hosts on one machine may share it.
     cache_dir: Path | None = None
-    #: The uids for tasks that run as processes, in the form that `iris.model.host.run_as` reads.
-    run_as: str = ""
+    tasks: TaskSettings = TaskSettings()
     #: The directory for the files of tasks with uids of their own. All agents of a machine should
     #: share it.
-    jobs_dir: Path = Path("/var/lib/iris-jobs")
+    jobs_dir: Path = JOBS_DIR
     #: The container image of tasks that do not name an image. If it is None, such tasks run as
     #: processes.
     image: str | None = None
-    #: True if tasks are refused whose image is not named by digest.
-    require_digests: bool = False
-    #: The directories of the host that are mounted into every task's container.
-    mounts: tuple[Path, ...] = ()
-    #: The default variables of every task's environment. A job may set them to other values.
-    env_vars: dict[str, str] = Field(default_factory=dict)
-    #: The limits on what one attempt may store.
-    limits: StoreLimits = StoreLimits()
-    #: The patterns of the secrets that jobs may use, as in `iris.model.job.secrets.why_not`.
-    secrets: tuple[str, ...] = ()
-    #: The Google Cloud project of secrets whose name contains no project.
-    secrets_project: str = ""
-    #: The address of Google Secret Manager; empty for Google's own.
-    secrets_endpoint: str = ""
     #: The interval between two checks of the GPUs.
     gpu_check: timedelta = CHECK_INTERVAL
     #: True if the host is simulated. The hardware of the real machine does not belong to a

@@ -13,7 +13,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -31,14 +30,15 @@ from iris.client.connect.clusters import (
 )
 from iris.client.connect.paths import state_dir
 from iris.client.connect.secret_keys import ensure_keys
+from iris.concurrency import pause
 from iris.config import ClusterConfig, dump_config, load_config, local_config, scale_groups_of
 from iris.model import names
 from iris.model.frozen import Frozen
 from iris.model.host.hosts import Host
 from iris.model.slice.provisioning import SliceRequest
 from iris.platforms.local import agent_command, slice_command
-from iris.processes.children import Child, Restarts
-from iris.processes.process import free_ports, locked, stop_event
+from iris.processes.children import Child
+from iris.processes.process import IRIS, free_ports, locked, stop_event
 from iris.storage.files import make_private
 from iris.worker_agents.local.local_machines import MachineSupervisor
 from iris.worker_agents.local.temporal_server import DATABASE, keep_history, server_command, started
@@ -53,15 +53,14 @@ START_TIMEOUT = timedelta(minutes=2)
 #: The time that each host adds to `START_TIMEOUT`. An agent needs 0.7 s of CPU to start, and a
 #: laptop has few cores.
 START_PER_HOST = timedelta(seconds=3)
-RESTARTS = Restarts()
 CHILD_STOP_TIMEOUT = timedelta(seconds=10)
 #: If a slice has at most this many hosts, each agent is a process of its own, unless the options
 #: say otherwise. The agents of a larger slice share one process.
 SEPARATE_UP_TO = 4
 #: The name of the directory of the cluster's object store.
 STORE = "store"
-#: The pause between two checks that the cluster's owner is alive, in seconds.
-OWNER_INTERVAL = 1.0
+#: The pause between two checks that the cluster's owner is alive.
+OWNER_INTERVAL = timedelta(seconds=1)
 
 
 class Agents(StrEnum):
@@ -198,7 +197,7 @@ class _LocalCluster:
             )
         self._machines_run = asyncio.create_task(self._keep_machines())
         keepers = [
-            asyncio.create_task(self._control.keep(self._stop, RESTARTS, lambda _: self._write())),
+            asyncio.create_task(self._control.keep(self._stop, lambda _: self._write())),
             asyncio.create_task(self._keep_server()),
         ]
         if self._options.owner is not None:
@@ -252,7 +251,7 @@ class _LocalCluster:
             self._stop.set()
             return
         logger.warning("temporal ended with status %s and is started again", ended.result())
-        await self._server.keep(self._stop, RESTARTS, lambda _: self._write())
+        await self._server.keep(self._stop, lambda _: self._write())
 
     async def _stop_with(self, owner: ProcessRef) -> None:
         """Stops the cluster when its owner has ended."""
@@ -263,20 +262,11 @@ class _LocalCluster:
                     owner.pid,
                 )
                 self._stop.set()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), OWNER_INTERVAL)
+            await pause(self._stop, OWNER_INTERVAL)
 
     def _controller_command(self) -> list[str]:
         record = self._record
-        command = [
-            sys.executable,
-            "-m",
-            "iris.cli.main",
-            "controller",
-            "serve",
-            "--name",
-            record.name,
-        ]
+        command = [*IRIS, "controller", "serve", "--name", record.name]
         command += ["--address", record.address, "--store", record.store, "--ui", record.ui]
         return [
             *command,

@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from iris.client.connect.clusters import (
 )
 from iris.model.errors import IrisError, Rejected
 from iris.platforms.local import MACHINES, homes
+from iris.processes.process import IRIS
 from iris.retrying import poll
 from iris.storage.files import make_private, private_file
 from iris.worker_agents.local.cluster import (
@@ -69,9 +69,7 @@ def start_detached(options: LocalClusterOptions) -> ClusterRecord:
     log = make_cluster_dir(options.name) / "logs" / "supervisor.log"
     make_private(log.parent)
     command = [
-        sys.executable,
-        "-m",
-        "iris.cli.main",
+        *IRIS,
         "cluster",
         "start",
         "--local",

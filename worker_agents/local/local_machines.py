@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from iris.activities.host.runtimes.cleanup import leftover_processes, trees
 from iris.activities.host.runtimes.process import job_users
 from iris.client.connect.clusters import ProcessRef
+from iris.concurrency import pause
 from iris.model.host.hosts import Host
 from iris.model.slice.provisioning import MachineState, SliceRequest
 from iris.platforms.local import (
@@ -32,7 +33,7 @@ from iris.platforms.local import (
     reported,
     simulated_hosts,
 )
-from iris.processes.children import Child, Restarts
+from iris.processes.children import RESTARTS, Child, Restarts
 from iris.storage.files import write_whole
 
 logger = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class MachineSupervisor:
         command: Command,
         logs: Path,
         *,
-        restarts: Restarts | None = None,
+        restarts: Restarts = RESTARTS,
         patience: timedelta = AGENT_STOP_TIMEOUT,
         umask: int = -1,
         slice_command: SliceCommand = lambda _: None,
@@ -88,7 +89,7 @@ class MachineSupervisor:
         self._command = command
         self._slice_command = slice_command
         self._logs = logs
-        self._restarts = restarts or Restarts()
+        self._restarts = restarts
         self._patience = patience
         self._umask = umask
 
@@ -102,8 +103,7 @@ class MachineSupervisor:
             try:
                 while not stop.is_set():
                     self._reconcile(slices, runs)
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(stop.wait(), POLL_INTERVAL.total_seconds())
+                    await pause(stop, POLL_INTERVAL)
             finally:
                 for each in slices.values():
                     each.end.set()
@@ -199,7 +199,7 @@ class _Slice:
         try:
             async with asyncio.TaskGroup() as keepers:
                 for agent in agents:
-                    keepers.create_task(agent.keep(self.end, self._restarts, self._write))
+                    keepers.create_task(agent.keep(self.end, self._write, restarts=self._restarts))
         finally:
             await asyncio.gather(*(agent.stop(self._patience) for agent in agents))
             # A program that left its process group must not outlive its machine either.

@@ -13,17 +13,15 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from iris.concurrency import pause
 from iris.model.errors import IrisError
 from iris.platforms.local import agent_directory, read_request, simulated_hosts
-from iris.processes.children import Restarts
+from iris.processes.children import RESTARTS
 from iris.worker_agents.host.agent import StopRequest, prepare_process, serve_host
 from iris.worker_agents.host.agent_options import AgentOptions
-from iris.worker_agents.host.background import pause
 from iris.worker_agents.logging_setup import host_of_context
 
 logger = logging.getLogger(__name__)
-
-RESTARTS = Restarts()
 
 
 def agents_of_slice(home: Path, common: AgentOptions) -> Iterator[AgentOptions]:

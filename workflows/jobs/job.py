@@ -1,12 +1,13 @@
 """Defines the workflow of a job: it registers with other jobs, waits for its dependencies, runs the
 tasks, and reports the end.
 
-A job whose tasks form one gang runs that gang itself (`gang_run.py`), and so does a job of one
-task. A job of several independent tasks starts a workflow for each (`independent_tasks.py`), so
-that no history grows with the number of tasks and attempts. A large array starts a workflow for
-each of its parts, and these start workflows for their tasks (`array_parts.py`). A failed job is a
-failed workflow and a cancelled job is a cancelled workflow, so Temporal's lists, colours and
-buttons keep their usual meaning.
+A job whose tasks form one gang runs that gang itself, and so does a job of one task: `gang_run.py`
+waits for hosts, has the timer after which a job is UNSCHEDULABLE, and runs each attempt. A job of
+several independent tasks starts a workflow for each (`independent_tasks.py`), so that no history
+grows with the number of tasks and attempts. A large array starts a workflow for each of its parts,
+and these start workflows for their tasks (`array_parts.py`). A failed job is a failed workflow and
+a cancelled job is a cancelled workflow, so Temporal's lists, colours and buttons keep their usual
+meaning.
 """
 
 import asyncio

@@ -122,7 +122,8 @@ class Effect(StrEnum):
     which `step` returns them.
     """
 
-    #: Limits each upload and the report to one short try, also if it is in progress.
+    #: The cluster has given the host up, and the job waits for the outcome: each upload and the
+    #: report get one short try from now on, also those in progress.
     HURRY = "HURRY"
     #: Writes the decided outcome to the attempt's directory.
     RECORD_OUTCOME = "RECORD_OUTCOME"

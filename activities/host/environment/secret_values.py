@@ -22,7 +22,7 @@ from iris.model.job.secrets import (
     MAX_VALUE_BYTES,
     SecretKind,
     SecretSource,
-    parse_source,
+    parse_secret_source,
     resource_of,
     sealed_entry,
     shown_source,
@@ -171,7 +171,7 @@ class HostSecrets:
         }
 
     async def _value(self, name: str, text: str, job: str) -> str:
-        source = parse_source(name, text)
+        source = parse_secret_source(name, text)
         try:
             if source.kind is SecretKind.SEALED:
                 value = os.fsdecode(await self.sealed.value(name, source.name, job))

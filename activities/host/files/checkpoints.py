@@ -109,7 +109,6 @@ class Saver:
         limit: the most bytes to save.
         say: writes a line into the log of the attempt.
         taken_over: True if an earlier agent started the attempt.
-        pause: the pause after a save.
     """
 
     def __init__(
@@ -123,10 +122,9 @@ class Saver:
         say: Callable[[str], None],
         *,
         taken_over: bool = False,
-        pause: timedelta = SAVE_PAUSE,
     ) -> None:
         self._store, self._prefix, self._attempt, self._dir = store, prefix, attempt, directory
-        self._gate, self._limit, self._say, self._pause = gate, limit, say, pause
+        self._gate, self._limit, self._say = gate, limit, say
         self._changes = Changes(0 if taken_over else time.time_ns() - TICK_NS)
         #: The last save; None before this agent has read the file `RECORD`.
         self._last: Save | None = None
@@ -182,7 +180,7 @@ class Saver:
             took = time.monotonic() - begun
             saved = result is _Result.SAVED
             pause = (
-                max(self._pause.total_seconds(), took)
+                max(SAVE_PAUSE.total_seconds(), took)
                 if saved
                 else max(LOOK_INTERVAL.total_seconds(), 20 * took)
             )

@@ -21,8 +21,8 @@ from iris.storage.object_store import Store
 
 logger = logging.getLogger(__name__)
 
-#: The time limit for storing the files of an attempt whose host's incarnation is over. The report
-#: of its outcome has the same limit.
+#: The time that an attempt has to store its files when the cluster has given its host up, so that
+#: the job learns the outcome soon. The report of the outcome has the same limit.
 HURRIED_TIMEOUT = timedelta(seconds=4)
 #: The first delay between two tries. Each delay is twice the previous one.
 FIRST_RETRY_DELAY = timedelta(seconds=1)

@@ -119,11 +119,11 @@ def needs_own_coordinator(task: RunTask, tpu: TpuHost | None) -> bool:
     JAX starts a coordinator for a single process, too. Without a port of its own, JAX uses the same
     port in each task, and simulated hosts share the ports of the machine.
     """
-    return task.rank is None and tpu is None and _wants(task, DeviceKind.TPU)
+    return task.rank is None and tpu is None and _wants_tpu(task)
 
 
-def _wants(task: RunTask, kind: DeviceKind) -> bool:
-    return task.resources.device is not None and task.resources.device.kind is kind
+def _wants_tpu(task: RunTask) -> bool:
+    return task.resources.device is not None and task.resources.device.kind is DeviceKind.TPU
 
 
 def _identity(task: RunTask, cluster: str, host: Host) -> dict[str, str]:
@@ -172,7 +172,7 @@ def _prepared_variables(task: RunTask, prepared: Prepared) -> dict[str, str]:
 def _library_variables(task: RunTask, host: Host, prepared: Prepared) -> dict[str, str]:
     """Returns the variables for JAX, PyTorch, libtpu and CUDA."""
     variables = {} if task.rank is None else _meeting_variables(task, task.rank)
-    if _wants(task, DeviceKind.TPU):
+    if _wants_tpu(task):
         variables |= _libtpu_variables(task, host, prepared.tpu)
         if prepared.coordinator_port is not None:
             variables |= _of_a_single_task(prepared.coordinator_port)

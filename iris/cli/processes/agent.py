@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
+from iris.activities.host.machine.gpu_health import CHECK_INTERVAL
 from iris.cli.command import Command
 from iris.cli.parameters import (
     CPU,
-    DEVICE,
     DISK,
     DURATION,
     KEY_VALUE,
@@ -25,13 +25,13 @@ from iris.client.connect.paths import state_dir
 from iris.client.connect.secret_keys import use_keys_of
 from iris.model.host.constraints import parse_attribute
 from iris.model.host.faults import parse_fault
-from iris.model.host.resources import Device
+from iris.model.host.resources import parse_device
 from iris.model.host.run_as import choose_uids
 from iris.model.host.store_limits import StoreLimits
 from iris.model.names import check_name
 from iris.model.slice.keys import public_key
 from iris.processes.process import be_private
-from iris.worker_agents.host.agent_options import AgentOptions
+from iris.worker_agents.host.agent_options import JOBS_DIR, AgentOptions, TaskSettings
 from iris.worker_agents.host.probe import default_host_id
 from iris.worker_agents.logging_setup import log_to_stderr
 
@@ -61,7 +61,9 @@ FAULT = Parsed("name=regex", parse_fault)
     "--slice-size", type=click.IntRange(min=1), help="Number of hosts in the slice.  [default: 1]"
 )
 @click.option(
-    "--address", help="Address of this host for other hosts.  [default: from this machine's routes]"
+    "--address",
+    "host_address",
+    help="Address of this host for other hosts.  [default: from this machine's routes]",
 )
 @click.option(
     "--dir",
@@ -71,6 +73,7 @@ FAULT = Parsed("name=regex", parse_fault)
 )
 @click.option(
     "--cache",
+    "cache_dir",
     type=click.Path(path_type=Path),
     help=(
         "Directory for bundles, and for environments of tasks without uids of their own; agents may"
@@ -88,6 +91,8 @@ FAULT = Parsed("name=regex", parse_fault)
 @click.option(
     "--jobs-dir",
     type=click.Path(path_type=Path),
+    default=JOBS_DIR,
+    callback=lambda _ctx, _option, path: path.absolute(),
     help=(
         "Directory for working directories, outputs and environments of tasks with such uids. "
         " [default: /var/lib/iris-jobs]"
@@ -109,13 +114,20 @@ FAULT = Parsed("name=regex", parse_fault)
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     hidden=True,
 )
-@click.option("--cpu", type=CPU, help="Cores to offer.  [default: all]")
-@click.option("--memory", type=MEMORY, help="Memory to offer.  [default: all]")
-@click.option("--disk", type=DISK, help="Disk to offer.  [default: free space]")
+@click.option("--cpu", "cpu_millis", type=CPU, help="Cores to offer.  [default: all]")
+@click.option("--memory", "memory_bytes", type=MEMORY, help="Memory to offer.  [default: all]")
+@click.option("--disk", "disk_bytes", type=DISK, help="Disk to offer.  [default: free space]")
 @click.option(
-    "--device", type=DEVICE, help="Device to offer: KIND:VARIANT:COUNT, such as gpu:H100:8."
+    "--device",
+    type=Parsed("kind[:variant[:count]]", parse_device),
+    help="Device to offer: KIND:VARIANT:COUNT, such as gpu:H100:8.",
 )
-@click.option("--gpu-check", type=DURATION, help="How often the GPUs are checked.  [default: 30s]")
+@click.option(
+    "--gpu-check",
+    type=DURATION,
+    default=CHECK_INTERVAL,
+    help="How often the GPUs are checked.  [default: 30s]",
+)
 @click.option(
     "--attribute",
     type=KEY_VALUE,
@@ -130,6 +142,7 @@ FAULT = Parsed("name=regex", parse_fault)
 )
 @click.option(
     "--fault",
+    "faults",
     type=FAULT,
     multiple=True,
     metavar="NAME=REGEX",
@@ -148,7 +161,13 @@ def agent(
     slice_size: int | None,
     key_file: Path | None,
     home: Path | None,
-    **given: Any,
+    host_id: str | None,
+    directory: Path | None,
+    config: Path | None,
+    run_as: str | None,
+    simulated: bool,
+    attribute: tuple[tuple[str, str], ...],
+    **offered: Any,  # the options that have the name and the value of a field of AgentOptions
 ) -> None:
     """Run this machine as a host of the cluster until SIGTERM.
 
@@ -163,14 +182,23 @@ def agent(
     async def run() -> None:
         cluster = (await AsyncIrisClient.connect(selected(ctx))).record
         _use_keys_of(cluster)
-        options = _agent_options(
-            cluster,
-            given,
+        own_id = check_name("host-id", host_id or default_host_id())
+        options = AgentOptions(
+            address=cluster.address,
+            namespace=cluster.namespace,
+            cluster=cluster.name,
+            store=cluster.store,
+            host_id=own_id,
             slice_id=slice_id and check_name("slice", slice_id),
-            slice_size=slice_size or 1,
             slice_key=slice_key,
             key_file=key_file,
+            slice_size=slice_size or 1,
+            directory=directory or state_dir() / "hosts" / cluster.name / own_id,
+            tasks=_task_settings(config, run_as, simulated=simulated),
+            simulated=simulated,
             umask=umask,
+            attributes={key: parse_attribute(value) for key, value in attribute},
+            **offered,
         )
         await _serve(options, home)
 
@@ -198,44 +226,13 @@ def _use_keys_of(cluster: ClusterRecord) -> None:
         use_keys_of(cluster_dir(cluster.name))
 
 
-def _agent_options(cluster: ClusterRecord, given: dict[str, Any], **known: Any) -> AgentOptions:
-    """Returns the options of the agent.
+def _task_settings(config: Path | None, run_as: str | None, *, simulated: bool) -> TaskSettings:
+    """Returns the settings of tasks.
 
     Args:
-        given: the options of the command that describe the host and its tasks.
-        known: further options of the agent.
+        config: the file with the configuration of the cluster; None: the defaults hold.
+        run_as: overrides the setting of the configuration.
     """
-    name = check_name("host-id", given["host_id"] or default_host_id())
-    jobs_dir, device = given["jobs_dir"], given["device"]
-    chosen = {} if given["gpu_check"] is None else {"gpu_check": given["gpu_check"]}
-    if jobs_dir is not None:
-        chosen["jobs_dir"] = jobs_dir.absolute()
-    return AgentOptions(
-        address=cluster.address,
-        namespace=cluster.namespace,
-        cluster=cluster.name,
-        store=cluster.store,
-        host_id=name,
-        host_address=given["address"],
-        directory=given["directory"] or state_dir() / "hosts" / cluster.name / name,
-        cache_dir=given["cache"],
-        image=given["image"],
-        simulated=given["simulated"],
-        cpu_millis=given["cpu"],
-        memory_bytes=given["memory"],
-        disk_bytes=given["disk"],
-        device=device if isinstance(device, Device) else None,
-        attributes={key: parse_attribute(value) for key, value in given["attribute"]},
-        accept_cpu_jobs=given["accept_cpu_jobs"],
-        faults=given["fault"],
-        **_configured(given["config"], given["run_as"], simulated=given["simulated"]),
-        **chosen,
-        **known,
-    )
-
-
-def _configured(config: Path | None, run_as: str | None, *, simulated: bool) -> dict[str, Any]:
-    """Returns the options of the agent that the cluster's configuration determines."""
     from iris.config import load_config, secrets_of
     from iris.config.schema import Bootstrap
 
@@ -244,21 +241,21 @@ def _configured(config: Path | None, run_as: str | None, *, simulated: bool) -> 
     gcp = None if loaded is None else loaded.platform.gcp
     uids = bootstrap.run_as if run_as is None else run_as
     own_users = choose_uids(uids, root=os.geteuid() == 0, simulated=simulated) is not None
-    return {
-        "run_as": uids,
-        "require_digests": bootstrap.require_image_digests,
-        "env_vars": bootstrap.env_vars,
-        "mounts": tuple(map(Path, bootstrap.mounts)),
-        "limits": StoreLimits(
+    return TaskSettings(
+        run_as=uids,
+        require_digests=bootstrap.require_image_digests,
+        env_vars=bootstrap.env_vars,
+        mounts=tuple(map(Path, bootstrap.mounts)),
+        limits=StoreLimits(
             logs=bootstrap.max_logs,
             outputs=bootstrap.max_outputs,
             checkpoint=bootstrap.max_checkpoint,
             disk=bootstrap.max_disk,
         ),
-        "secrets": () if loaded is None else secrets_of(loaded, own_users=own_users),
-        "secrets_project": "" if gcp is None else gcp.project_id,
-        "secrets_endpoint": "" if gcp is None else gcp.endpoints.secret_manager,
-    }
+        secrets=() if loaded is None else secrets_of(loaded, own_users=own_users),
+        secrets_project="" if gcp is None else gcp.project_id,
+        secrets_endpoint="" if gcp is None else gcp.endpoints.secret_manager,
+    )
 
 
 async def _serve(options: AgentOptions, home: Path | None) -> None:

@@ -49,8 +49,8 @@ class Column(Generic[Row]):
     #: True if the table omits the column when no row has a value, or when the terminal is too
     #: narrow.
     optional: bool = False
-    #: The importance of an optional column. A narrow terminal omits the least important column
-    #: first, and the left one of two equally important columns.
+    #: The order in which optional columns disappear if the terminal is too narrow for all columns:
+    #: the column with the lowest number first, and the left one of two with the same number.
     importance: int = 0
     #: The minimum width of the column in characters, if the column wraps and a list cuts its cells.
     least: int = CUT_TO

@@ -112,17 +112,16 @@ def job_tree(rows: Sequence[JobRow]) -> str:
     ).table(ordered, cut=True)
 
 
-def children_text(rows: Sequence[JobRow], most: int = 5) -> str:
+def children_text(rows: Sequence[JobRow]) -> str:
     """Returns the number of child jobs, their number by state, and the ids of the first live ones.
 
     Args:
         rows: the child jobs.
-        most: the highest number of ids.
     """
     counts = Counter(state_text(row) for row in sorted(rows, key=lambda row: row.state.ended))
     live = [f"{row.id} {state_text(row)}" for row in rows if not row.state.ended]
     numbers = ", ".join(f"{count} {state}" for state, count in counts.items())
-    return f"{len(rows)}: {numbers}" + (f" ({several(live, most)})" if live else "")
+    return f"{len(rows)}: {numbers}" + (f" ({several(live, 5)})" if live else "")
 
 
 def status_json(status: JobStatus) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from iris.client.build.files import FileOptions
 from iris.client.build.names import word_of
 from iris.client.build.tasks import TaskOptions
 from iris.client.connect.identity import full_job_id, in_a_job
-from iris.model.checkpoint.sources import CheckpointSource, parse_source
+from iris.model.checkpoint.sources import CheckpointSource, parse_checkpoint_source
 from iris.model.errors import InvalidValue
 from iris.model.host import resources as model
 from iris.model.host.accelerators import parse_gpu, parse_tpu
@@ -293,7 +293,7 @@ def checkpoint_source(text: str | None) -> CheckpointSource | None:
     """
     if text is None:
         return None
-    source = parse_source(text)
+    source = parse_checkpoint_source(text)
     return source.model_copy(
         update={"job": full_job_id(source.job), "bare": in_a_job() and "/" not in source.job}
     )

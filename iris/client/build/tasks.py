@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from iris.client.build.conflicts import excludes, needs
 from iris.model.errors import InvalidValue
-from iris.model.host.accelerators import TpuRequest
+from iris.model.host.accelerators import TpuRequest, format_gpu
 from iris.model.host.constraints import TPU_NAME
 from iris.model.host.resources import Device
 from iris.model.job.arrays import Array
@@ -60,19 +60,13 @@ def tasks_of(options: TaskOptions) -> Tasks:
 
 
 def _device(options: TaskOptions) -> Device | None:
-    given = [
-        (name, device)
-        for name, device in (
-            ("tpu", options.tpu.device if options.tpu is not None else None),
-            ("gpu", options.gpu),
-            ("device", options.device),
-        )
-        if device is not None
-    ]
-    if len(given) > 1:
-        (first, device), (second, _) = given[:2]
-        raise excludes(first, device, second, "a task has devices of one kind")
-    return given[0][1] if given else None
+    tpu, gpu, device = options.tpu, options.gpu, options.device
+    why = "a task has devices of one kind"
+    if tpu is not None and (gpu or device) is not None:
+        raise excludes("tpu", tpu.device.variant, "gpu" if gpu is not None else "device", why)
+    if gpu is not None and device is not None:
+        raise excludes("gpu", format_gpu(gpu), "device", why)
+    return tpu.device if tpu is not None else gpu or device
 
 
 def _check_array(options: TaskOptions) -> None:

@@ -29,6 +29,7 @@ from iris.client.connect.clusters import (
     read_record,
     write_record,
 )
+from iris.concurrency import pause
 from iris.model.errors import IrisError, Rejected, Unreachable
 from iris.model.units import format_duration
 from iris.processes.children import Child, Restarts
@@ -234,8 +235,7 @@ async def serve_tunnel(name: str) -> None:
                     f"machine {end.machine} could not be reached for {format_duration(GIVE_UP)}"
                 )
             delay = RESTARTS.after(timedelta(seconds=time.monotonic() - began), delay)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), delay.total_seconds())
+            await pause(stop, delay)
 
 
 async def _connection(

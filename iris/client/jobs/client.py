@@ -22,7 +22,7 @@ from iris.model import names
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
 from iris.model.frozen import Frozen
 from iris.model.job.cancelling import grace_in
-from iris.model.job.spec import DEFAULT_GRACE, Band, JobSpec
+from iris.model.job.spec import Band, JobSpec
 from iris.model.job.status import JobStatus
 from iris.model.states import ENDED, JobState, TaskState
 from iris.model.units import format_duration
@@ -150,7 +150,7 @@ class JobsClient:
             NotFound: there is no such job.
         """
         described = await describe_job(self._connection, job, run_id)
-        grace = grace_in(await memo_of(described), DEFAULT_GRACE)
+        grace = grace_in(await memo_of(described))
         if described.status is not WorkflowExecutionStatus.RUNNING:
             return CancelAnswer(state_of(described), grace)
         with self._connection.rpc_errors():

@@ -1,7 +1,6 @@
 """Finds the job that a name means. In a job, a bare name means the job's own child first."""
 
 import os
-from collections.abc import Mapping
 
 from iris.client.connect.identity import full_job_id
 from iris.client.connect.rpc import UNREADABLE_MEMO, Connection, memo_of
@@ -10,7 +9,7 @@ from iris.model import names
 from iris.model.job.children import Parent, parent_in
 
 
-async def resolve_id(connection: Connection, text: str, env: Mapping[str, str] = os.environ) -> str:
+async def resolve_id(connection: Connection, text: str) -> str:
     """Returns the id of the job that a user names by `NAME`, `USER/NAME` or `USER/NAME/CHILD`. The
     text may end with the number of a run (`#2`) or of a task (`:3`).
 
@@ -25,11 +24,11 @@ async def resolve_id(connection: Connection, text: str, env: Mapping[str, str] =
     job, found = full_job_id(name), None
     if (
         "/" not in name
-        and names.ENV_JOB_ID in env
-        and env.get(names.ENV_CLUSTER) == connection.record.name
+        and names.ENV_JOB_ID in os.environ
+        and os.environ.get(names.ENV_CLUSTER) == connection.record.name
     ):
-        run = env.get(names.ENV_ATTEMPT_KEY, "").rpartition("/")[2]
-        found = await _child(connection, env[names.ENV_JOB_ID], run, name)
+        run = os.environ.get(names.ENV_ATTEMPT_KEY, "").rpartition("/")[2]
+        found = await _child(connection, os.environ[names.ENV_JOB_ID], run, name)
     return found or job
 
 

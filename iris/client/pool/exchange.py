@@ -107,7 +107,7 @@ class Exchange:
             message = await _trying(self._mail.send)(
                 call, [batch[0].function, *(each.arguments for each in batch)]
             )
-        reply = await self._execute(RUN_CALLS, f"{self._queue}/{number}", message)
+        reply = await self._execute(f"{self._queue}/{number}", message)
         try:
             with self._store_errors(f"{batch[0].name} was run, but its result cannot be read"):
                 head, *answers = await _trying(self._mail.read)(answer, reply)
@@ -176,8 +176,8 @@ class Exchange:
         self._sent += 1
         return self._sent
 
-    async def _execute(self, activity: str, id_: str, message: bytes) -> bytes:
-        handle = await self._start(activity, id_, [message])
+    async def _execute(self, id_: str, message: bytes) -> bytes:
+        handle = await self._start(RUN_CALLS, id_, [message])
         self._under_way[id_] = handle
 
         @retry(Unreachable, every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL)

@@ -27,7 +27,7 @@ from iris.model.job.secrets import (
     OF_SUBMITTER,
     SecretKind,
     SecretSource,
-    parse_source,
+    parse_secret_source,
 )
 from iris.model.job.spec import JobSpec
 
@@ -44,7 +44,7 @@ _STORED = "the secrets"
 
 def of_submitter(spec: JobSpec) -> dict[str, SecretSource]:
     """Returns the secrets of a job that only its submitter's client can look up."""
-    parsed = {name: parse_source(name, source) for name, source in spec.secrets.items()}
+    parsed = {name: parse_secret_source(name, source) for name, source in spec.secrets.items()}
     return {name: source for name, source in parsed.items() if source.kind in OF_SUBMITTER}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from iris.config.group_settings import ScaleGroupConfig
 from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue
-from iris.model.job.secrets import SecretKind, parse_source, resource_of
+from iris.model.job.secrets import SecretKind, parse_secret_source, resource_of
 from iris.model.slice.scale_groups import SliceType, is_gcp_zone
 
 #: The prefix of references to secrets in Secret Manager.
@@ -41,7 +41,7 @@ def ssh_secret(config: ClusterConfig, file: str) -> str:
     if not file.startswith(REFERENCE):
         return ""
     project = config.platform.gcp.project_id if config.platform.gcp is not None else ""
-    return resource_of(parse_source("ssh", file), project).name
+    return resource_of(parse_secret_source("ssh", file), project).name
 
 
 def ssh_file_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
@@ -60,7 +60,7 @@ def ssh_file_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
             )
             continue
         try:
-            parse_source("ssh", file)
+            parse_secret_source("ssh", file)
         except InvalidValue:
             remedy = "write gcp:SECRET or gcp:projects/PROJECT/secrets/SECRET"
             yield InvalidValue(path, file, "is not the name of a secret", remedy)

@@ -103,7 +103,7 @@ def _first(tasks: Sequence[int]) -> str:
     return ", ".join(map(str, tasks[:10])) + (", …" if len(tasks) > 10 else "")
 
 
-def parse_source(text: str) -> CheckpointSource:
+def parse_checkpoint_source(text: str) -> CheckpointSource:
     """Parses `train`, `ada/train`, an earlier run `train#2`, or one task `train:0`.
 
     Raises:

@@ -135,12 +135,8 @@ def _table() -> dict[str, Tpu]:
     }
 
 
-_TPUS = _table()
-
-
-def known_tpus() -> tuple[str, ...]:
-    """Returns all TPU variants, by family and then by size."""
-    return tuple(_TPUS)
+#: All TPU variants by name, ordered by family and then by size.
+TPUS = _table()
 
 
 def tpu(variant: str, field: str = "tpu") -> Tpu:
@@ -152,24 +148,24 @@ def tpu(variant: str, field: str = "tpu") -> Tpu:
     """
     family, dash, size = variant.strip().lower().partition("-")
     name = _FAMILY_ALIASES.get(family, family) + dash + size
-    if name not in _TPUS:
+    if name not in TPUS:
         raise InvalidValue(field, variant, "is not a TPU variant", _nearest_tpus(name))
-    return _TPUS[name]
+    return TPUS[name]
 
 
-def parse_tpu(text: str, field: str = "tpu") -> TpuRequest:
+def parse_tpu(text: str) -> TpuRequest:
     """Parses `v5litepod-16`, or alternatives such as `v5litepod-16,v6e-16`.
 
     Raises:
         InvalidValue: a variant does not exist, or the alternatives differ in the number of hosts or
             of chips per host.
     """
-    tpus = list(dict.fromkeys(tpu(part, field) for part in text.split(",")))
+    tpus = list(dict.fromkeys(tpu(part) for part in text.split(",")))
     first = tpus[0]
     for other in tpus[1:]:
         if (other.hosts, other.chips_per_host) != (first.hosts, first.chips_per_host):
             raise InvalidValue(
-                field,
+                "tpu",
                 text,
                 f"has alternatives of different shape: {_shape(first)}, {_shape(other)}",
                 "use only variants with the same number of hosts and of chips per host",
@@ -213,6 +209,12 @@ def parse_gpu(text: str, field: str = "gpu") -> Device:
     return Device(kind=DeviceKind.GPU, variant=variants, count=counts[0] if counts else 1)
 
 
+def format_gpu(device: Device) -> str:
+    """Formats GPUs as users write them for `parse_gpu`: `H100x8`, or `8` of any variant."""
+    any_variant = device.variant == ANY_VARIANT
+    return str(device.count) if any_variant else f"{device.variant}x{device.count}"
+
+
 def _nearest_tpus(name: str) -> str:
     """Suggests the next smaller and larger size of a known family, otherwise the names with the
     most similar spelling.
@@ -229,7 +231,7 @@ def _nearest_tpus(name: str) -> str:
         f"{each}-{sizes[0][0]} to {each}-{sizes[-1][0]}"
         for each, (sizes, _, _) in _FAMILIES.items()
     )
-    return _suggestion(name, _TPUS, families)
+    return _suggestion(name, TPUS, families)
 
 
 def _shape(of: Tpu) -> str:

@@ -36,37 +36,37 @@ def _as_it_is(value: Any) -> Any:
 #: Pydantic tries the lax serializers, and the lax serializer of `int` accepts a `bool`.
 Attribute = Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, PlainSerializer(_as_it_is)]
 
+# The keys that Iris itself sets on hosts. Users may give their own hosts any other keys.
+#: The provider's region, such as us-west4.
 REGION = "region"
+#: The provider's zone, such as us-west4-a.
 ZONE = "zone"
+#: Whether the provider may take the host away at any time.
 PREEMPTIBLE = "preemptible"
+#: The kind of the host's accelerators: gpu, tpu, or cpu for none.
 DEVICE_TYPE = "device-type"
+#: The variant of the host's accelerators, such as h100 or v5litepod-16.
 DEVICE_VARIANT = "device-variant"
+#: The host's GPUs as the driver names them, such as NVIDIA H100 80GB HBM3.
 GPU_MODEL = "gpu-model"
+#: The memory of each of the host's GPUs, rounded to GiB.
 GPU_MEMORY = "gpu-memory-gib"
+#: The TPU slice to which the host belongs.
 TPU_NAME = "tpu-name"
+#: The host's number in the TPU slice, from 0.
 TPU_WORKER_ID = "tpu-worker-id"
+#: How the slice's chips are wired, such as 4x4.
 TPU_TOPOLOGY = "tpu-topology"
+#: How many hosts the TPU slice has.
 TPU_VM_COUNT = "tpu-vm-count"
+#: The scale group that created the host.
 SCALE_GROUP = "scale-group"
+#: The host's own id, such as host:0.
 HOST_ID = "host-id"
 
-#: The keys that Iris itself sets on hosts, with their meanings. Users may give their own hosts any
-#: other keys.
-WELL_KNOWN: Mapping[str, str] = {
-    REGION: "the provider's region, such as us-west4",
-    ZONE: "the provider's zone, such as us-west4-a",
-    PREEMPTIBLE: "whether the provider may take the host away at any time",
-    DEVICE_TYPE: "the kind of its accelerators: gpu, tpu, or cpu for none",
-    DEVICE_VARIANT: "the variant of its accelerators, such as h100 or v5litepod-16",
-    GPU_MODEL: "its GPUs as the driver names them, such as NVIDIA H100 80GB HBM3",
-    GPU_MEMORY: "the memory of each of its GPUs, rounded to GiB",
-    TPU_NAME: "the TPU slice it belongs to",
-    TPU_WORKER_ID: "its number in the TPU slice, from 0",
-    TPU_TOPOLOGY: "how the slice's chips are wired, such as 4x4",
-    TPU_VM_COUNT: "how many hosts the TPU slice has",
-    SCALE_GROUP: "the scale group that created it",
-    HOST_ID: "its own id, such as host:0",
-}
+
+#: The name of the option `constraint` in error messages.
+FIELD = "constraint"
 
 
 class Operator(StrEnum):
@@ -207,7 +207,7 @@ def same_attributes(one: Mapping[str, Attribute], other: Mapping[str, Attribute]
     )
 
 
-def check_key(key: str, field: str = "constraint") -> str:
+def check_key(key: str, field: str) -> str:
     """Returns the key unchanged.
 
     Raises:
@@ -252,9 +252,7 @@ def parse_attribute(text: str) -> Attribute:
     return text
 
 
-def parse_constraint(
-    text: str, *, preferred: bool = False, field: str = "constraint"
-) -> Constraint:
+def parse_constraint(text: str, *, preferred: bool = False) -> Constraint:
     """Parses `region=us-west4`, `zone != x`, `tpu-vm-count >= 4`, `region in (a, b)`, `gpu exists`
     or `!spot`.
 
@@ -269,8 +267,8 @@ def parse_constraint(
     try:
         key, op, values = _read(raw)
     except ValueError:
-        raise InvalidValue(field, text, "is not a constraint", _remedy(raw)) from None
-    _check(key, op, values, field)
+        raise InvalidValue(FIELD, text, "is not a constraint", _remedy(raw)) from None
+    _check(key, op, values)
     return Constraint(key=key, op=op, values=values, preferred=preferred)
 
 
@@ -336,22 +334,20 @@ def contradiction(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
     return ()
 
 
-def _check(
-    key: str, op: Operator, values: tuple[Attribute, ...], field: str = "constraint"
-) -> None:
-    check_key(key, field)
+def _check(key: str, op: Operator, values: tuple[Attribute, ...]) -> None:
+    check_key(key, FIELD)
     if op in _WITHOUT_VALUE and values:
-        raise InvalidValue(field, key, f"has a value after {op}", f'write "{key} {_SHOWN[op]}"')
+        raise InvalidValue(FIELD, key, f"has a value after {op}", f'write "{key} {_SHOWN[op]}"')
     if op is Operator.IN and not values:
         raise InvalidValue(
-            field,
+            FIELD,
             key,
             "has an empty list of values",
             f'give at least one, such as "{key} in (a, b)"',
         )
     if op not in _WITHOUT_VALUE | {Operator.IN} and len(values) != 1:
         raise InvalidValue(
-            field,
+            FIELD,
             key,
             f"has {len(values)} values for {op}",
             f'give one, such as "{key} {_SHOWN[op]} 4", or use "{key} in (a, b)"',
@@ -360,13 +356,13 @@ def _check(
         if op in _NUMERIC and isinstance(value, str | bool):
             problem = f"compares by {_SHOWN[op]} with {written(value)}, which is not a number"
             raise InvalidValue(
-                field, key, problem, f'give a number, such as "{key} {_SHOWN[op]} 4"'
+                FIELD, key, problem, f'give a number, such as "{key} {_SHOWN[op]} 4"'
             )
         if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidValue(field, key, f"compares with {value}", "give a finite number")
+            raise InvalidValue(FIELD, key, f"compares with {value}", "give a finite number")
         if isinstance(value, int) and abs(value) >= 10**_MAX_DIGITS:
             raise InvalidValue(
-                field,
+                FIELD,
                 key,
                 f"compares with a number of more than {_MAX_DIGITS} digits",
                 "write it as text, in quotes",

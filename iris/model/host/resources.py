@@ -157,7 +157,7 @@ def format_amounts(amounts: dict[str, int], device: Device | None = None) -> str
     return ", ".join(shown) or "nothing"
 
 
-def parse_device(text: str, field: str = "device") -> Device | None:
+def parse_device(text: str) -> Device | None:
     """Parses `KIND[:VARIANT[:COUNT]]` to a device; `"cpu"` gives None.
 
     Raises:
@@ -169,7 +169,7 @@ def parse_device(text: str, field: str = "device") -> Device | None:
     if kind.lower() == "cpu":
         if rest:
             raise InvalidValue(
-                field,
+                "device",
                 text,
                 "gives a variant or count to the kind cpu",
                 "request cores with cpu instead",
@@ -178,7 +178,7 @@ def parse_device(text: str, field: str = "device") -> Device | None:
     try:
         parsed_kind = DeviceKind(kind.lower())
     except ValueError:
-        raise InvalidValue(field, text, f"has the unknown kind {kind!r}", remedy) from None
+        raise InvalidValue("device", text, f"has the unknown kind {kind!r}", remedy) from None
     if count and not (count.isdecimal() and int(count) > 0):
-        raise InvalidValue(field, text, f"has the count {count!r}", remedy)
+        raise InvalidValue("device", text, f"has the count {count!r}", remedy)
     return Device(kind=parsed_kind, variant=variant or ANY_VARIANT, count=int(count or 1))

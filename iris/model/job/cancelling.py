@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self
 from pydantic import ValidationError
 
 from iris.model.frozen import Frozen
+from iris.model.job.spec import DEFAULT_GRACE
 from iris.model.rules import HEARTBEAT_INTERVAL
 
 #: The text that lists show as the state of a job or task that is being cancelled. It is not a value
@@ -68,11 +69,11 @@ def cancelling_in(memo: Mapping[str, Any]) -> Cancelling | None:
         return None
 
 
-def grace_in(memo: Mapping[str, Any], default: timedelta) -> timedelta:
+def grace_in(memo: Mapping[str, Any]) -> timedelta:
     """Returns the grace period in a job's memo, or the default."""
     seconds = memo.get(MEMO_GRACE)
     return (
         timedelta(seconds=seconds)
         if isinstance(seconds, int | float) and 0 <= seconds < 10**9
-        else default
+        else DEFAULT_GRACE
     )

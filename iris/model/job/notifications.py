@@ -13,7 +13,6 @@ from iris.model.errors import InvalidValue
 
 #: The kind of a workflow that calls one webhook, for lists of workflows.
 KIND_NOTIFICATION = "notification"
-NOTIFICATION_TYPE = "NotificationWorkflow"
 #: The limit on webhooks of a job.
 MAX_NOTIFY = 5
 #: The limit on characters of a webhook's URL.

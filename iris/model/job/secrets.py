@@ -104,7 +104,7 @@ class SecretSource(NamedTuple):
         return f"{self.kind}:{self.name}"
 
 
-def parse_source(secret: str, text: str) -> SecretSource:
+def parse_secret_source(secret: str, text: str) -> SecretSource:
     """Parses a reference.
 
     Args:
@@ -147,7 +147,7 @@ def parse_secret(text: str) -> tuple[str, str]:
         raise InvalidValue(
             "secret", name, "is not a valid name of an environment variable", _REMEDY
         )
-    parsed = own_secret(name) if not given else parse_source(name, source)
+    parsed = own_secret(name) if not given else parse_secret_source(name, source)
     if parsed.kind is SecretKind.SEALED:
         raise InvalidValue("secret", name, "has a source that only Iris itself writes", _REMEDY)
     return name, str(parsed)

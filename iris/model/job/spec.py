@@ -27,7 +27,7 @@ from iris.model.job.children import Parent
 from iris.model.job.dependencies import MAX_DEPENDENCIES, Dependency
 from iris.model.job.environments import EnvironmentSpec, check_image, check_ports
 from iris.model.job.notifications import Webhooks
-from iris.model.job.secrets import is_variable, parse_source
+from iris.model.job.secrets import is_variable, parse_secret_source
 from iris.model.job.tags import Note, Tags
 from iris.model.units import MAX_DURATION
 
@@ -299,7 +299,7 @@ class JobSpec(Frozen):
             if name.startswith(names.RESERVED_PREFIX):
                 remedy = f"choose a name that does not begin with {names.RESERVED_PREFIX}"
                 raise InvalidValue("secret", name, "is set by Iris itself", remedy)
-        return {name: str(parse_source(name, source)) for name, source in secrets.items()}
+        return {name: str(parse_secret_source(name, source)) for name, source in secrets.items()}
 
     @model_validator(mode="after")
     def _has_one_value_for_each_variable(self) -> Self:

@@ -35,7 +35,8 @@ from iris.model.job.requests import (
 )
 from iris.model.job.spec import Band
 
-#: The sort key of a request within its line: the time of the request in microseconds, then its key.
+#: The place of a request among requests that are otherwise equal: when the job was submitted, in
+#: microseconds since `EPOCH`, and the request's key, which decides between equal times.
 _Order = tuple[int, str]
 #: The precedence of a user in a band, the lowest first: use, recent use, and the order of the
 #: user's oldest request.

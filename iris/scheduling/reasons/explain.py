@@ -27,8 +27,6 @@ MOST_CHECKS = 500_000
 #: The most comparisons of users for the positions of one answer, which take half a second. The
 #: first position is computed in any case.
 MOST_COMPARED = 100_000
-#: The most requests ahead that a position names.
-MOST_NAMED = 5
 #: The answer for requests beyond `MOST_REASONS` or `MOST_CHECKS`.
 _MANY = Refusal(
     code=RefusalCode.QUEUED,
@@ -123,9 +121,7 @@ class WaitReasons:
                 and refusal.code in IN_QUEUE
                 and self._waiting.lines <= MOST_COMPARED
             ):
-                first = first_ahead(
-                    self._waiting, self._usage, line[0], releases[shape, band], MOST_NAMED
-                )
+                first = first_ahead(self._waiting, self._usage, line[0], releases[shape, band])
                 answers[line[0].key] = oldest.model_copy(update={"ahead_first": first})
         return [answers[key] if key in answers else self._not_waiting(key) for key in keys]
 

@@ -24,6 +24,8 @@ from iris.scheduling.placement.host_index import HostIndex, covers
 from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.usage import Usage, use_by_band
 
+#: The most requests ahead that a position names.
+MOST_NAMED = 5
 _Weights = dict[str, int]
 #: The units of time, in seconds. A time is shown in the largest unit that gives at least 0.1.
 _TIMES = (("hour", 3600), ("minute", 60), ("second", 1))
@@ -175,17 +177,17 @@ def position(waiting: Queue, usage: Usage, request: Request, releases: Releases)
 
 
 def first_ahead(
-    waiting: Queue, usage: Usage, request: Request, releases: Releases, most: int
+    waiting: Queue, usage: Usage, request: Request, releases: Releases
 ) -> tuple[str, ...]:
-    """Returns the tasks of the first `most` requests that are served before the request if all
-    fit.
+    """Returns the tasks of the first `MOST_NAMED` requests that are served before the request if
+    all fit.
     """
     held, recent = _after(usage, request, releases, late=True)
     found: list[str] = []
     for band in sorted(Band, key=lambda band: band.rank):
         turns = waiting.turns(band, held, recent)
         for each in turns:
-            if each.key == request.key or len(found) == most:
+            if each.key == request.key or len(found) == MOST_NAMED:
                 return tuple(found)
             found.append(each.task)
             held[each.user] = held.get(each.user, 0) + each.weight

@@ -10,7 +10,10 @@ from click.testing import CliRunner
 from iris.cli.submit.job_from_options import plan_job
 from iris.cli.submit.options import spec_options
 from iris.client.build.options import Resources, job_spec
+from iris.client.build.tasks import TaskOptions, tasks_of
 from iris.model.errors import InvalidJob, InvalidValue
+from iris.model.host.accelerators import parse_gpu
+from iris.model.host.resources import parse_device
 from iris.model.job.environments import EnvironmentSpec
 from iris.model.job.spec import JobSpec
 
@@ -128,7 +131,7 @@ def test_a_job_without_a_name_gets_one_that_says_what_it_runs() -> None:
         ({"resources": Resources(cpu="many")}, "cpu: 'many'"),
         (
             {"resources": Resources(tpu="v5litepod-16", gpu="H100")},
-            "tpu: 'tpu:v5litepod-16:4' does not go with gpu",
+            "tpu: 'v5litepod-16' does not go with gpu",
         ),
         (
             {"resources": Resources(slices=2)},
@@ -199,3 +202,11 @@ def test_a_wrong_option_is_refused_with_its_name_value_and_remedy(
     """Before anything is uploaded."""
     with pytest.raises((InvalidValue, InvalidJob), match=message):
         job_spec("ada", ["true"], **options)
+
+
+@pytest.mark.parametrize(("gpu", "shown"), [("H100:8", "H100x8"), ("8", "8")])
+def test_an_error_shows_gpus_in_the_form_of_the_option(gpu: str, shown: str) -> None:
+    """A user does not know the form that Iris has of a device."""
+    options = TaskOptions(gpu=parse_gpu(gpu), device=parse_device("tpu"))
+    with pytest.raises(InvalidValue, match=f"gpu: '{shown}' does not go with device"):
+        tasks_of(options)

@@ -2,7 +2,7 @@
 
 import re
 
-from iris.model.host.accelerators import known_tpus, tpu
+from iris.model.host.accelerators import TPUS, tpu
 
 ZONES = frozenset(
     f"{region}-{letter}"
@@ -34,7 +34,7 @@ RUNTIMES = {
     "v6e": {"v2-alpha-tpuv6e"},
 }
 
-ACCELERATORS = frozenset(known_tpus())
+ACCELERATORS = frozenset(TPUS)
 
 IMAGES = re.compile(
     r"(?:https://www\.googleapis\.com/compute/v1/)?projects/"
@@ -97,9 +97,5 @@ def runs(runtime: str, variant: str) -> bool:
 def variant_of(kind: str, topology: str) -> str | None:
     """The accelerator type of a configuration; None: there is none."""
     family = {"V4": "v4", "V5LITE_POD": "v5litepod", "V5P": "v5p", "V6E": "v6e"}.get(kind)
-    found = (
-        each
-        for each in known_tpus()
-        if tpu_family(each) == family and tpu(each).topology == topology
-    )
+    found = (each for each in TPUS if tpu_family(each) == family and tpu(each).topology == topology)
     return next(found, None)

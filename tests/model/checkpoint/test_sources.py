@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.model.checkpoint.sources import CheckpointSource, parse_source
+from iris.model.checkpoint.sources import CheckpointSource, parse_checkpoint_source
 from iris.model.errors import InvalidValue
 from iris.model.job.arrays import Array
 
@@ -23,7 +23,7 @@ def test_a_source_is_a_job_a_run_of_it_or_one_of_its_tasks(
     text: str, run: int | None, task: int | None
 ) -> None:
     """As the other commands name them."""
-    source = parse_source(text)
+    source = parse_checkpoint_source(text)
     assert (source.run, source.task) == (run, task)
     assert str(source) == text
 
@@ -35,7 +35,7 @@ def test_another_text_is_refused(text: str) -> None:
         InvalidValue,
         match="does not name a job; write NAME or USER/NAME; NAME#2 for an earlier run, NAME:0 for",
     ):
-        parse_source(text)
+        parse_checkpoint_source(text)
 
 
 def test_each_task_starts_from_the_task_of_its_number_or_all_from_one() -> None:

@@ -9,10 +9,18 @@ from pydantic import ValidationError
 
 from iris.model.errors import InvalidValue
 from iris.model.host.constraints import (
+    DEVICE_TYPE,
+    DEVICE_VARIANT,
+    GPU_MEMORY,
+    GPU_MODEL,
+    HOST_ID,
     PREEMPTIBLE,
     REGION,
+    SCALE_GROUP,
+    TPU_NAME,
+    TPU_TOPOLOGY,
     TPU_VM_COUNT,
-    WELL_KNOWN,
+    TPU_WORKER_ID,
     ZONE,
     Attribute,
     Constraint,
@@ -242,8 +250,8 @@ def test_a_constraint_is_read_as_people_write_it(
 )
 def test_what_is_no_constraint_is_refused_with_an_example(text: str) -> None:
     """A demand that was read as another one would wait for ever, or run where it must not."""
-    with pytest.raises(InvalidValue, match=r'(?s)^where: .*; .*"'):
-        parse_constraint(text, field="where")
+    with pytest.raises(InvalidValue, match=r'(?s)^constraint: .*; .*"'):
+        parse_constraint(text)
 
 
 def test_a_list_behind_an_equals_sign_is_refused_with_what_to_write_instead() -> None:
@@ -443,15 +451,13 @@ def test_zone_and_preemptibility_have_the_keys_that_hosts_have() -> None:
         zone_constraint("")
 
 
-@pytest.mark.parametrize("key", WELL_KNOWN)
-def test_every_well_known_key_can_be_demanded(key: str) -> None:
-    """A key that its own notation refused could be set but never asked for."""
-    assert parse_constraint(key) == Constraint(key=key, op=Operator.EXISTS)
-
-
-def test_the_keys_of_a_slice_are_known_by_their_old_names() -> None:
-    """Hosts in the field carry these; renaming a constant must not rename them."""
-    assert TPU_VM_COUNT == "tpu-vm-count"
-    assert {"region", "zone", "preemptible", "device-type", "device-variant", "scale-group"} <= set(
-        WELL_KNOWN
+def test_the_keys_of_a_slice_keep_their_names() -> None:
+    """Hosts in the field carry these, and jobs name them; renaming a constant must not rename
+    them.
+    """
+    keys = (REGION, ZONE, PREEMPTIBLE, DEVICE_TYPE, DEVICE_VARIANT, GPU_MODEL, GPU_MEMORY)
+    of_slices = (TPU_NAME, TPU_WORKER_ID, TPU_TOPOLOGY, TPU_VM_COUNT, SCALE_GROUP, HOST_ID)
+    assert " ".join(parse_constraint(key).key for key in keys + of_slices) == (
+        "region zone preemptible device-type device-variant gpu-model gpu-memory-gib tpu-name"
+        " tpu-worker-id tpu-topology tpu-vm-count scale-group host-id"
     )

@@ -66,8 +66,8 @@ def test_a_device_is_read_as_kind_variant_count(text: str, device: Device | None
 )
 def test_what_is_no_device_is_refused_by_field_name(text: str) -> None:
     """ "cpu:8" in particular reads like eight cores and would silently be none."""
-    with pytest.raises(InvalidValue, match=r"^accelerator: "):
-        parse_device(text, field="accelerator")
+    with pytest.raises(InvalidValue, match=r"^device: "):
+        parse_device(text)
 
 
 @pytest.mark.parametrize("text", ["gpu:H100:8", "tpu:v5litepod-16:4", "gpu:A100,H100:1"])

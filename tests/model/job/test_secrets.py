@@ -10,7 +10,7 @@ from iris.model.job.secrets import (
     check_pattern,
     looks_secret,
     parse_secret,
-    parse_source,
+    parse_secret_source,
     resource_of,
     why_not,
     why_not_sealed,
@@ -123,7 +123,7 @@ def test_jobs_may_use_what_the_configuration_lists_and_nothing_of_the_agents_own
     """An agent has credentials of the cluster, its store and its cloud. They are refused even if a
     pattern covers them.
     """
-    assert (why_not(resource_of(parse_source("A", source), "home"), allowed) == "") is may
+    assert (why_not(resource_of(parse_secret_source("A", source), "home"), allowed) == "") is may
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.reason_changes import reason_changes
 from iris.scheduling.placement.recent_use import HALF_LIFE, MOST_ACCOUNTS
 from iris.scheduling.placement.refusals import Refusal
-from iris.scheduling.reasons.explain import MOST_NAMED
+from iris.scheduling.reasons.queue_position import MOST_NAMED
 from tests.builders import CHIPS, a_gang, a_host, a_request, a_slice, at, some
 from tests.oracle import could_serve, fits, held_on
 from tests.strategies import CHEAP, examples

@@ -12,7 +12,7 @@ import socket
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -233,40 +233,22 @@ def sweep(
                 remove(found, each["Id"])
 
 
-async def clear(
-    labels: Sequence[str], matches: Callable[[dict[str, str]], bool] = lambda _: True
-) -> None:
+async def clear(labels: Sequence[str]) -> None:
     """Does the same as `sweep`, with retries. Raises nothing."""
     try:
         await retry(HostFault, every=CLEAR_EVERY, tries=CLEAR_TRIES)(in_thread)(
-            lambda _: sweep(labels, matches)
+            lambda _: sweep(labels)
         )
     except HostFault as error:
         logger.warning("the containers with %s could not be removed: %s", " ".join(labels), error)
 
 
-async def clear_strays(
-    cluster: str, host_id: str, keep: Collection[str], attempts: Path | None = None
-) -> None:
-    """Kills and removes all containers of this host except those of the attempts with these keys.
-    Raises nothing.
-
-    Args:
-        attempts: the directory of the host's attempts; if it is given, only the containers of
-            attempts in it are removed. Several clusters of one name may share a machine.
-    """
-
-    def matches(labels: dict[str, str]) -> bool:
-        directory = Path(labels.get(LABEL_DIRECTORY, ""))
-        return labels.get(LABEL_KEY) not in keep and (
-            attempts is None or directory.parent == attempts
-        )
-
+async def clear_host(cluster: str, host_id: str) -> None:
+    """Kills and removes all containers of a host. Raises nothing."""
     with suppress(HostFault):  # without an engine there are no containers
         await asyncio.to_thread(_greet)
         await clear(
-            [f"{LABEL_MANAGED}=true", f"{LABEL_CLUSTER}={cluster}", f"{LABEL_HOST}={host_id}"],
-            matches,
+            [f"{LABEL_MANAGED}=true", f"{LABEL_CLUSTER}={cluster}", f"{LABEL_HOST}={host_id}"]
         )
 
 

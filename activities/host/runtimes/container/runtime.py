@@ -17,7 +17,7 @@ from iris.activities.host.runtimes.base import HostFault, JobFault, Launch
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.container import engine, images
 from iris.activities.host.runtimes.container import init as container_init
-from iris.activities.host.runtimes.container.engine import available, clear_strays, docker_socket
+from iris.activities.host.runtimes.container.engine import available, clear_host, docker_socket
 from iris.activities.host.runtimes.container.programs import fault_of
 from iris.activities.host.runtimes.container.rights import places_of, rights
 from iris.activities.host.runtimes.shim import shim, start_errors
@@ -32,7 +32,7 @@ from iris.model.units import format_bytes
 if TYPE_CHECKING:
     from docker import DockerClient
 
-__all__ = ["DockerRuntime", "available", "clear_strays", "docker_socket"]
+__all__ = ["DockerRuntime", "available", "clear_host", "docker_socket"]
 
 #: The attempt's directories that a container can read and write, and the directory that a container
 #: can only read. No container gets the other files of the attempt, because with them a program

@@ -23,7 +23,7 @@ _ENDED = (WorkerStatus.WORKER_STATUS_SHUTTING_DOWN, WorkerStatus.WORKER_STATUS_S
 
 
 class AgentVersion(Frozen):
-    """The hosts whose agents have one version."""
+    """A version that some agents of the cluster have, and the hosts on which these agents run."""
 
     version: str | None = Field(
         description="null: the agents do not report it, because theirs is too old."

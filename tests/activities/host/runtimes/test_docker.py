@@ -16,7 +16,7 @@ import pytest
 
 from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.container import rights
-from iris.activities.host.runtimes.container.runtime import DockerRuntime, clear_strays
+from iris.activities.host.runtimes.container.runtime import DockerRuntime, clear_host
 from iris.activities.host.runtimes.shim import container as shim_container
 from iris.activities.host.runtimes.shim import shim
 from iris.model import names
@@ -560,29 +560,25 @@ async def test_a_container_whose_shim_was_killed_is_cleared_away(bench: Bench) -
     eventually(lambda: not Path(f"/proc/{started.pid}").exists())
 
 
-async def test_strays_of_a_host_are_cleared_away_and_nothing_else(
+async def test_the_containers_of_a_host_are_cleared_away_and_nothing_else(
     bench: Bench, tmp_path: Path, image: str
 ) -> None:
-    """An agent that starts knows which attempts go on. What is another's it must not touch, even
-    under the same names.
+    """A host that lost its directory knows none of its attempts. What is another's it must not
+    touch, even in the same cluster.
     """
-    others = [
-        Bench(tmp_path / folder / "attempt", image) for folder in ("stray", "kept", "elsewhere")
-    ]
-    for each in others:
+    benches = {host: Bench(tmp_path / host / "attempt", image) for host in ("h0", "h1")}
+    for host, each in benches.items():
         each.runtime = DockerRuntime(
-            image, each.task, "h0", "shared-name", each.directory, host_env=HOST_ENV
+            image, each.task, host, "shared-name", each.directory, host_env=HOST_ENV
         )
         await each.start("sleep", "1000")
-    stray, kept, _ = others
-    await clear_strays("shared-name", "h1", [], stray.directory.parent)
-    await clear_strays("shared-name", "h0", [kept.key], stray.directory.parent)
-    await clear_strays("shared-name", "h0", [kept.key], kept.directory.parent)
+    await clear_host("shared-name", "h0")
+    await clear_host("other-name", "h1")
 
-    assert [len(containers(f"iris.key={each.key}")) for each in others] == [0, 1, 1]
-    await clear_strays("shared-name", "h0", [])
+    assert [len(containers(f"iris.key={each.key}")) for each in benches.values()] == [0, 1]
+    await clear_host("shared-name", "h1")
     assert containers("iris.cluster=shared-name") == []
-    for each in others:
+    for each in benches.values():
         await asyncio.wait_for(each.program.wait(), 60)
 
 
@@ -726,7 +722,7 @@ async def test_a_host_without_an_engine_says_so(
         await bench.runtime.prepare()
     assert unable.value.fault == "docker"
     await bench.runtime.clear()
-    await clear_strays("c", "h0", [])
+    await clear_host("c", "h0")
 
 
 def test_the_container_half_of_the_shim_needs_nothing_but_the_standard_library() -> None:
