@@ -23,6 +23,8 @@ from iris.cli.show.jobs import JOBS
 from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
+from iris.client.connect.encryption import payload_keys
+from iris.client.operate.codec_server import CodecServer
 from iris.client.operate.debugging import PARTS, Check, Diagnostics, local_log, run_check
 from iris.client.operate.discovery import discovery
 from iris.client.operate.gcp.ssh import container_log, machine_status
@@ -142,9 +144,6 @@ def codec_server(ctx: click.Context, port: int, as_json: bool) -> None:
     Prints an address for the settings of the Web UI in your browser. Keep it to yourself: who knows
     it can decrypt on this machine. It contains a secret that is new at each start.
     """
-    from iris.client.connect.encryption import payload_keys
-    from iris.client.operate.codec_server import CodecServer
-
     keys = payload_keys()
     if keys is None:
         raise click.UsageError(f"name the file with the cluster's keys: {ENV_PAYLOAD_KEYS}=FILE")

@@ -236,8 +236,7 @@ def _agent_options(cluster: ClusterRecord, given: dict[str, Any], **known: Any) 
 
 def _configured(config: Path | None, run_as: str | None, *, simulated: bool) -> dict[str, Any]:
     """Returns the options of the agent that the cluster's configuration determines."""
-    from iris.config import load_config, secrets_of
-    from iris.config.schema import Bootstrap
+    from iris.config import Bootstrap, load_config, secrets_of  # most agents have no file
 
     loaded = None if config is None else load_config(config)
     bootstrap = Bootstrap() if loaded is None else loaded.bootstrap

@@ -2,13 +2,10 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from iris.config import ClusterConfig
 
 
 def print_json(value: Any) -> None:
@@ -20,12 +17,10 @@ def show_progress(text: str) -> None:
     click.echo(text, err=True)
 
 
-def show_risks(config: "ClusterConfig") -> None:
-    """Prints a warning for each risk of the configuration."""
-    from iris.config import risks  # most commands need no configuration
-
-    for risk in risks(config):
-        click.echo(f"warning: {risk}", err=True)
+def show_warnings(texts: Iterable[str]) -> None:
+    """Prints each warning once."""
+    for text in dict.fromkeys(texts):
+        click.echo(f"warning: {text}", err=True)
 
 
 def raise_first(errors: Sequence[BaseException]) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import click
 
 from iris.cli.show.explanation import forecast_json, forecast_text
-from iris.cli.show.messages import print_json
+from iris.cli.show.messages import print_json, show_warnings
 from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.model.errors import Rejected
@@ -31,7 +31,7 @@ class Flags(NamedTuple):
 
 def print_warnings(specs: Iterable[JobSpec]) -> None:
     """Prints what may be wrong with valid jobs, each warning once."""
-    _print_once(each for spec in specs for each in job_warnings(spec))
+    show_warnings(each for spec in specs for each in job_warnings(spec))
 
 
 async def check_secrets(client: AsyncIrisClient, specs: Sequence[JobSpec]) -> None:
@@ -43,14 +43,9 @@ async def check_secrets(client: AsyncIrisClient, specs: Sequence[JobSpec]) -> No
         return
     from iris.client.secrets import sealing  # most jobs have no secrets
 
-    _print_once(
+    show_warnings(
         [each for spec in asking for each in await sealing.check_secrets(client.record, spec)]
     )
-
-
-def _print_once(warnings: Iterable[str]) -> None:
-    for warning in dict.fromkeys(warnings):
-        click.echo(f"warning: {warning}", err=True)
 
 
 async def show_forecasts(
