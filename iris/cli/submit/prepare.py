@@ -7,8 +7,10 @@ import click
 
 from iris.cli.show.explanation import forecast_json, forecast_text
 from iris.cli.show.messages import print_json, show_warnings
+from iris.client.build.draft import PlannedJob
 from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
+from iris.client.connect.clusters import ClusterRecord
 from iris.model.errors import Rejected
 from iris.model.job.spec import JobSpec
 
@@ -46,6 +48,21 @@ async def check_secrets(client: AsyncIrisClient, specs: Sequence[JobSpec]) -> No
     show_warnings(
         [each for spec in asking for each in await sealing.check_secrets(client.record, spec)]
     )
+
+
+async def with_files(
+    cluster: ClusterRecord, jobs: Sequence[PlannedJob], *, quiet: bool
+) -> list[JobSpec]:
+    """Uploads the files of the jobs, and returns the jobs with them.
+
+    Raises:
+        IrisError: packing or uploading failed, or a project cannot be installed from its files.
+    """
+    if not any(job.files.are_sent or job.table is not None for job in jobs):
+        return [job.spec for job in jobs]
+    from iris.cli.submit.workspace import send_files  # many jobs send nothing
+
+    return await send_files(cluster, jobs, quiet=quiet)
 
 
 async def show_forecasts(
