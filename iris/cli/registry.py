@@ -89,7 +89,7 @@ _CLUSTER_GROUP = {
         "Place no new tasks."),
     "resume": CommandPlace("cluster.commands", "resume",
         "Place new tasks again."),
-    "tunnel": CommandPlace("cluster.tunnel", "tunnel",
+    "tunnel": CommandPlace("cluster.commands", "tunnel",
         "Open a tunnel to a cluster in a cloud, and show its local address."),
     "init": CommandPlace("cluster.init", "init",
         "Write the configuration of a cluster of existing machines."),
