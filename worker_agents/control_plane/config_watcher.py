@@ -153,6 +153,15 @@ class CurrentPlatform:
         return await self.now.list_slices()
 
 
+def ssh_hosts(
+    settings: ManualSettings, directory: Path, access: Callable[[str], bytes] | None = None
+) -> "SshHosts":
+    """Returns the keeper of a cluster's hosts over SSH, with the arguments of `SshHosts`."""
+    from iris.worker_agents.control_plane.ssh_hosts import SshHosts  # asyncssh: slow and optional
+
+    return SshHosts(settings, directory, access)
+
+
 class MachinesBeside:
     """The machines over SSH that a cluster has beside a cloud, from the first configuration that
     has some. Most clusters have none, so the SSH client is loaded late.
@@ -174,11 +183,7 @@ class MachinesBeside:
         if self._hosts is None:
             if not settings.hosts:
                 return None
-            from iris.worker_agents.control_plane.ssh_hosts import (
-                SshHosts,  # imports asyncssh, which is slow
-            )
-
-            self._hosts = SshHosts(settings, Path(self._directory), self._access)
+            self._hosts = ssh_hosts(settings, Path(self._directory), self._access)
             self._needed.set()
         return self._hosts.platform(settings)
 

@@ -56,6 +56,7 @@ from iris.worker_agents.control_plane.config_watcher import (
     CurrentPlatform,
     MachinesBeside,
     platform_of,
+    ssh_hosts,
 )
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
 from iris.worker_agents.control_plane.store_upkeep import keeping_secrets, marking_store
@@ -173,12 +174,9 @@ async def _platform(
         machines=options.machines,
     )
     if file.config.platform.manual is not None and options.machines is not None:
-        # asyncssh is optional
-        from iris.worker_agents.control_plane.ssh_hosts import SshHosts
-
-        ssh_hosts = SshHosts(manual_settings(file.config, uid), options.machines)
-        await hosts.enter_async_context(ssh_hosts.serving())
-        make = functools.partial(make, ssh_platform=ssh_hosts.platform)
+        machines = ssh_hosts(manual_settings(file.config, uid), options.machines)
+        await hosts.enter_async_context(machines.serving())
+        make = functools.partial(make, ssh_platform=machines.platform)
     elif file.config.platform.gcp is not None:
         beside = MachinesBeside(secret_reader(file.config))
         await hosts.enter_async_context(beside.serving())

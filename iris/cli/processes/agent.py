@@ -31,6 +31,7 @@ from iris.model.host.store_limits import StoreLimits
 from iris.model.names import check_name
 from iris.model.slice.keys import public_key
 from iris.processes.process import be_private
+from iris.worker_agents.host.agent import serve
 from iris.worker_agents.host.agent_options import AgentOptions
 from iris.worker_agents.host.probe import default_host_id
 from iris.worker_agents.logging_setup import log_to_stderr
@@ -267,8 +268,6 @@ async def _serve(options: AgentOptions, home: Path | None) -> None:
         home: the directory of a slice of a local cluster, if this process runs all its hosts.
     """
     if home is None:
-        from iris.worker_agents.host.agent import serve
-
         await serve(options)
     else:
         from iris.worker_agents.local.slice_agents import agents_of_slice, serve_slice

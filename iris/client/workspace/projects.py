@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from iris.client.workspace.files import ignore_spec
 from iris.client.workspace.git import Repository
 from iris.model.errors import InvalidValue, Rejected
 from iris.model.job import setup_files
@@ -267,9 +268,7 @@ def _workspace(document: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _members(root: Path, workspace: Mapping[str, Any]) -> list[Path]:
     """Returns the directories of a workspace's members, without the root."""
-    from pathspec import GitIgnoreSpec  # slow to import, and few projects have members
-
-    excluded = GitIgnoreSpec.from_lines(f"/{each}" for each in _texts(workspace.get("exclude")))
+    excluded = ignore_spec(f"/{each}" for each in _texts(workspace.get("exclude")))
     found: set[Path] = set()
     for pattern in _texts(workspace.get("members")):
         try:
