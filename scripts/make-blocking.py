@@ -68,8 +68,7 @@ def call_of(method: Method) -> str:
 def body_of(method: Method, decorators: set[str], call: str, returns: str) -> str:
     """Returns the statements that wait for the result, and convert it."""
     if "cached_property" in decorators:
-        value = f"{returns}(self._asynchronous.{method.name}, self._loop)"
-        return f"{OPERATIONS} {returns}\nreturn {value}"
+        return f"return {returns}(self._asynchronous.{method.name}, self._loop)"
     if "property" in decorators:
         return f"return self._asynchronous.{method.name}"
     if "asynccontextmanager" in decorators:

@@ -1,21 +1,27 @@
 """Observes the fleet: agents through Temporal's own list of workers, machines through the
 platform's list.
+
+A service without such a list of workers lists the polls of task queues. But polls are a coarse
+measure: only the begin of a poll is known, an idle poll lasts a minute, and the poll of a dead
+agent is listed for minutes.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from temporalio import activity
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.worker.v1 import WorkerHeartbeat
-from temporalio.api.workflowservice.v1 import ListWorkersRequest
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, ListWorkersRequest
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.ledger_check import missing_hosts
-from iris.activities.control.polls import poll_ages
 from iris.activities.control.repetition import try_again
 from iris.activities.host.machine import ping
 from iris.autoscaling.liveness import (
@@ -31,6 +37,7 @@ from iris.autoscaling.liveness import (
     silent_hosts,
 )
 from iris.autoscaling.missing_hosts import MissingHost
+from iris.concurrency import for_each
 from iris.messages.autoscaler import FleetReport, ObserveFleet, digest_of
 from iris.messages.scheduler import Snapshot, SnapshotPage
 from iris.messages.wire import ClusterName
@@ -47,6 +54,11 @@ PAGE = 1_000
 LIST_PATIENCE = 10
 #: How many seconds the comparison of the slices with the scheduler's ledger may take.
 LEDGER_PATIENCE = 5
+#: The most task queues that one observation reads. Later observations read the others.
+MOST_POLLS_READ = 1_000
+#: The most task queues that are read at the same time. Temporal allows 2,400 requests a second in a
+#: namespace by default.
+POLLS_AT_ONCE = 50
 
 
 class FleetObserver:
@@ -377,3 +389,41 @@ def made_slices(cluster: str) -> str:
         f"{names.own_workflows(cluster, names.KIND_SLICE)} AND {names.SA_GROUP} IS NOT NULL AND"
         " ExecutionStatus = 'Running'"
     )
+
+
+async def poll_ages(
+    client: Client, cluster: str, hosts: Iterable[Silent]
+) -> dict[tuple[str, str], float | None]:
+    """Returns, by (host, incarnation), how many seconds ago each agent began its last poll; None if
+    the service lists no poll of it.
+
+    The age is wrong by the difference between this machine's clock and the service's, which
+    `POLL_LIMIT` allows for.
+
+    Raises:
+        RPCError: the service does not answer.
+    """
+    some = list(hosts)[:MOST_POLLS_READ]
+    ages = await for_each(some, partial(_poll_age, client, cluster), at_once=POLLS_AT_ONCE)
+    return {host.agent: age for host, age in zip(some, ages, strict=True)}
+
+
+async def _poll_age(client: Client, cluster: str, host: Silent) -> float | None:
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=names.host_queue(cluster, host.host_id)),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+    )
+    try:
+        described = await client.workflow_service.describe_task_queue(request)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise
+    identity = names.worker_identity(host.host_id, host.incarnation)
+    began = [
+        poll.last_access_time.ToMilliseconds() / 1000
+        for poll in described.pollers
+        if poll.identity == identity
+    ]
+    return max(0.0, time.time() - max(began)) if began else None

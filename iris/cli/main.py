@@ -1,10 +1,7 @@
-"""Runs a command line of `iris`, and turns errors into messages and exit codes."""
+"""Runs a command line of `iris`, and turns its errors into exit codes."""
 
-import errno
-import json
 import os
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -18,9 +15,6 @@ from iris.cli.streams import discard_output, flush_streams, prepare_streams, rea
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-#: The extra of the package `iris` that installs each library. The key is the first part of the
-#: library's import name.
-EXTRAS = {"google": "gcp", "asyncssh": "ssh"}
 #: An example for each Iris command that runs a command of the user.
 RUNS_A_COMMAND = {
     "submit": "iris submit [options] -- python train.py --lr 0.1",
@@ -84,7 +78,7 @@ def main() -> None:
     try:
         flush_streams()
     except OSError as error:
-        code = code or _explain(error, as_json=False)
+        code = code or _explain(error)
     os._exit(code)
 
 
@@ -137,65 +131,11 @@ def run(arguments: list[str], *, ends_with_it: bool = False) -> int:
         return _explain(error, as_json="--json" in own)
 
 
-def _explain(error: BaseException, *, as_json: bool) -> int:
+def _explain(error: BaseException, *, as_json: bool = False) -> int:
     """Prints the message of an error, and returns the exit code."""
-    from iris.model.errors import IrisError
+    from iris.cli.show.messages import explain  # most commands succeed
 
-    code = error.exit_code if isinstance(error, IrisError) else 1
-    message = str(error) if isinstance(error, IrisError) else _message_of(error)
-    if as_json:
-        click.echo(
-            json.dumps({"error": type(error).__name__, "message": message, "exit_code": code}),
-            err=True,
-        )
-    else:
-        click.echo(f"error: {message}", err=True)
-    return code
-
-
-def _message_of(error: BaseException) -> str:
-    """Returns the message, and the remedy if there is one, of an error that is no `IrisError`."""
-    from iris.storage.files import is_full
-
-    if isinstance(error, ImportError):
-        extra = EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is not None:
-            return (
-                f"this needs {error.name}, which is not installed; install it with: pip install"
-                f" 'iris-temporal[{extra}]'"
-            )
-    if isinstance(error, OSError) and error.filename is not None:
-        remedy = (
-            "; to keep the state of Iris elsewhere, set IRIS_STATE_DIR"
-            if _is_of_state_directory(error)
-            else ""
-        )
-        return f"{error.filename}: {error.strerror}{remedy}"
-    if isinstance(error, OSError) and is_full(error):
-        return f"the output cannot be written: {error.strerror}"
-    if isinstance(error, FileNotFoundError) and _directory_is_gone():
-        return "the current directory was deleted; change to another one"
-    return f"{type(error).__name__}: {error} (--debug shows where)"
-
-
-def _is_of_state_directory(error: OSError) -> bool:
-    """Returns whether the error says that the state directory cannot be created or written."""
-    from iris.client.connect.paths import state_dir
-
-    state, path = state_dir(), Path(str(error.filename))
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):  # a missing file in it has another cause
-        return path in (state, *state.parents)
-    return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and (
-        path in state.parents or state in (path, *path.parents)
-    )
-
-
-def _directory_is_gone() -> bool:
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        return True
-    return False
+    return explain(error, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from iris.cli.show.listing import Listing
 from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
+from iris.client.connect.secret_keys import new_keys
+from iris.client.operate.key_rotation import rotate_keys
 from iris.client.secrets.named import NamedSecret
 from iris.model.job.secrets import MAX_VALUE_BYTES, check_secret_name
 from iris.model.names import ENV_SECRET_KEYS
@@ -111,9 +113,6 @@ def rotate(ctx: click.Context, as_json: bool) -> None:
     """
 
     async def here(client: AsyncIrisClient) -> dict[str, Any]:
-        # the other commands need no private keys
-        from iris.client.operate.key_rotation import rotate_keys
-
         return (await rotate_keys(client.record)).facts
 
     cluster = selected(ctx)
@@ -136,14 +135,12 @@ def rotate(ctx: click.Context, as_json: bool) -> None:
 
 
 @secret.command("new-keys")
-def new_keys() -> None:
+def print_new_keys() -> None:
     """Print a new file of keys for users' secrets, for a control plane that does not make its own.
 
     \b
     (umask 077; iris secret new-keys > secret.keys)
     """
-    from iris.client.connect.secret_keys import new_keys
-
     click.echo(new_keys(), nl=False)
 
 

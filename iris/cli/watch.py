@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 import click
 
 from iris.cli.command import Command
+from iris.cli.main import run
 from iris.cli.parameters import DURATION
 from iris.cli.show.full_screen import full_screen
 from iris.cli.show.terminal import can_redraw
@@ -128,8 +129,6 @@ class _Terminal(io.StringIO):
 
 def _output(arguments: list[str]) -> str:
     """Runs a command, and returns its standard output and error."""
-    from iris.cli.main import run  # imports this module when `watch` is called
-
     said = _Terminal()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = run(arguments)

@@ -304,8 +304,6 @@ class AsyncIrisClient:
             IrisError: the store does not accept the job's files.
             Unreachable: the service does not answer.
         """
-        from iris.client.jobs.handle import AsyncJob
-
         if (
             require_feasible
             and (never := await self.jobs.why_infeasible(await self._trial(**options))) is not None
@@ -317,7 +315,7 @@ class AsyncIrisClient:
             work, args, kwargs, workspace, await self.enclosing_job(), **options
         )
         submitted = await self.jobs.submit(spec)
-        return AsyncJob(self.connection, submitted.id, submitted.run_id, submitted.ui)
+        return self._job(submitted.id, submitted.run_id, submitted.ui)
 
     @overload
     async def schedule(
@@ -466,8 +464,6 @@ class AsyncIrisClient:
         Raises:
             InvalidValue: the text has another form.
         """
-        from iris.client.jobs.handle import AsyncJob
-
         named, number = job_and_run(job)
         if ":" in named:
             name, _, task = named.partition(":")
@@ -479,14 +475,13 @@ class AsyncIrisClient:
             )
         full = full_job_id(named)
         page = self.jobs.page(full) if number is None else ""
-        return AsyncJob(
-            self.connection,
-            full,
-            None,
-            page,
-            run_number=number,
-            is_bare=in_a_job() and "/" not in named,
-        )
+        is_bare = in_a_job() and "/" not in named
+        return self._job(full, None, page, run_number=number, is_bare=is_bare)
+
+    def _job(self, job: str, run_id: str | None, page: str, **which: Any) -> "AsyncJob[Any]":
+        from iris.client.jobs.handle import AsyncJob  # most commands need no handle
+
+        return AsyncJob(self.connection, job, run_id, page, **which)
 
     async def _make(
         self,

@@ -23,9 +23,10 @@ from iris.config.load import (
     origins,
 )
 from iris.config.local import local_config, make_local_config, on_its_machine, with_rules
-from iris.config.schema import ClusterConfig
+from iris.config.schema import Bootstrap, ClusterConfig
 
 __all__ = [
+    "Bootstrap",
     "ClusterConfig",
     "InvalidConfig",
     "ScaleGroupConfig",

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +19,6 @@ import asyncssh
 
 from iris.platforms.base import BadConfig, PlatformError, Unavailable
 from iris.platforms.manual.login_limits import Logins
-from iris.platforms.manual.secret_files import SecretFiles
 from iris.platforms.manual.settings import HostAccess, ManualSettings, jump_of
 
 logger = logging.getLogger(__name__)
@@ -36,6 +36,8 @@ RUNS, BEGIN, END, FAILED = "iris:runs", "iris:begin", "iris:end", "iris:failed "
 #: The system's error texts for a full disk and for an exhausted quota. The scripts request these
 #: texts in English.
 FULL = ("No space left on device", "Disk quota exceeded")
+#: A value that is older than this is read again, so that a new version of a key is used.
+SECRET_VALID = timedelta(minutes=1)
 
 
 class MachineFault(Unavailable):
@@ -507,3 +509,36 @@ def _untrusted(
             f" {known} -R '{name}', and accept the new one with: {login(host)}"
         )
     return f"{host}: its host key is not in {known}; compare and accept it with: {login(host)}"
+
+
+class SecretFiles:
+    """Reads the files for SSH that a configuration names by references to a secret manager. Each
+    value is read once for all machines.
+
+    The control plane of a cluster with a cloud runs on a machine of that cloud, which has no files
+    of its users.
+
+    Args:
+        access: returns the value of `projects/P/secrets/S/versions/V`. It blocks, and raises as
+            `content` does.
+    """
+
+    def __init__(self, access: Callable[[str], bytes]) -> None:
+        self._access = access
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._values: dict[str, tuple[float, bytes]] = {}
+
+    async def content(self, resource: str) -> bytes:
+        """Returns the value.
+
+        Raises:
+            BadConfig: it does not exist, or this process may not read it.
+            Unavailable: the secret manager does not answer.
+        """
+        async with self._locks.setdefault(resource, asyncio.Lock()):
+            read_at, value = self._values.get(resource, (0.0, b""))
+            if value and time.monotonic() - read_at < SECRET_VALID.total_seconds():
+                return value
+            value = await asyncio.to_thread(self._access, resource)
+            self._values[resource] = (time.monotonic(), value)
+            return value

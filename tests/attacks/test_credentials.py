@@ -9,7 +9,7 @@ import pytest
 
 from iris.client.connect.connection import connect
 from iris.client.connect.credentials import credentials_for
-from iris.client.connect.discovery import discover
+from iris.client.connect.remote import discover
 from iris.model.errors import Rejected
 from tests.e2e.cluster import Cluster, a_home
 

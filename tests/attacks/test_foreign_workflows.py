@@ -19,7 +19,7 @@ from iris.activities.control.notifier import Notifier
 from iris.activities.control.observe import made_slices
 from iris.activities.control.recovery import RecoveryQueries
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.connect.discovery import discover
+from iris.client.connect.remote import discover
 from iris.messages.wire import RepeatedCheck, Repetition
 from iris.model import names
 from iris.model.errors import NotFound, Rejected

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from iris.client.connect.clusters import ClusterRecord, ProcessRef, write_record
-from iris.worker_agents.host.contact import contact_env
+from iris.worker_agents.host.agent import contact_env
 
 
 @pytest.fixture(autouse=True)

@@ -20,8 +20,8 @@ from iris.worker_agents.host.metadata import (
     parse_tpu_env,
     probe_place,
     probe_tpu,
+    watch_for_preemption,
 )
-from iris.worker_agents.host.preemption_notice import watch_for_preemption
 from tests.fakes.metadata import FakeMetadata
 
 #: As a v5e VM has them, shortened.
@@ -38,7 +38,7 @@ PATIENCE = 60.0
 WATCH = """
 import asyncio, sys
 from iris.worker_agents.host.metadata import Metadata
-from iris.worker_agents.host.preemption_notice import watch_for_preemption
+from iris.worker_agents.host.metadata import watch_for_preemption
 try:
     asyncio.run(asyncio.wait_for(watch_for_preemption(Metadata(sys.argv[1]), print), 1))
 except TimeoutError:

@@ -1,10 +1,14 @@
-"""Watches a configuration file that may change at any time, and makes the platform that it
-names.
+"""Watches a configuration file that may change at any time, and makes the platform that it names.
+Keeps the machines over SSH that a cluster has beside a cloud.
 """
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+import tempfile
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from iris.client.operate.platforms import create_platform, mixed_platform
 from iris.config import ClusterConfig, InvalidConfig, load_written
@@ -13,6 +17,10 @@ from iris.model.slice.provisioning import DeleteResult, FleetListing, SliceObser
 from iris.platforms.base import Platform
 from iris.platforms.gcp.settings import gcp_settings
 from iris.platforms.manual.settings import ManualSettings, manual_settings
+
+if TYPE_CHECKING:
+    from iris.worker_agents.control_plane.ssh_hosts import SshHosts
+
 
 logger = logging.getLogger(__name__)
 
@@ -143,3 +151,57 @@ class CurrentPlatform:
     async def list_slices(self) -> FleetListing:
         """Implements `Platform.list_slices`."""
         return await self.now.list_slices()
+
+
+def ssh_hosts(
+    settings: ManualSettings, directory: Path, access: Callable[[str], bytes] | None = None
+) -> "SshHosts":
+    """Returns the keeper of a cluster's hosts over SSH, with the arguments of `SshHosts`."""
+    from iris.worker_agents.control_plane.ssh_hosts import SshHosts  # asyncssh: slow and optional
+
+    return SshHosts(settings, directory, access)
+
+
+class MachinesBeside:
+    """The machines over SSH that a cluster has beside a cloud, from the first configuration that
+    has some. Most clusters have none, so the SSH client is loaded late.
+
+    Args:
+        access: as in `Connections`.
+    """
+
+    def __init__(self, access: Callable[[str], bytes] | None) -> None:
+        self._access = access
+        self._hosts: SshHosts | None = None
+        self._directory = ""
+        self._needed = asyncio.Event()
+
+    def platform(self, settings: ManualSettings) -> Platform | None:
+        """Returns the platform with these settings, which replace the earlier ones; None: no
+        configuration had such machines.
+        """
+        if self._hosts is None:
+            if not settings.hosts:
+                return None
+            self._hosts = ssh_hosts(settings, Path(self._directory), self._access)
+            self._needed.set()
+        return self._hosts.platform(settings)
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serves the machines for as long as the block lasts. Agents and programs run on
+        afterwards.
+        """
+        with tempfile.TemporaryDirectory(prefix="iris-packages-") as self._directory:
+            serving = asyncio.create_task(self._serve())
+            try:
+                yield
+            finally:
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+
+    async def _serve(self) -> None:
+        await self._needed.wait()
+        assert self._hosts is not None
+        async with self._hosts.serving():
+            await asyncio.Event().wait()

@@ -7,11 +7,10 @@ they wait. And while the scheduler is away, the exchanges of jobs would take the
 activities that observe the fleet and delete machines.
 """
 
-import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -39,24 +38,28 @@ from iris.client.connect.encryption import payload_keys
 from iris.client.connect.identity import cluster_uid
 from iris.client.connect.plugin import IrisPlugin
 from iris.client.fleet.configure import configure_planners, scaling_settings
-from iris.client.fleet.store_marks import mark_store
 from iris.client.operate.platforms import secret_reader
 from iris.concurrency import pause
 from iris.config import ClusterConfig, rules_of
 from iris.messages.autoscaler import AutoscalerStart
 from iris.messages.scheduler import SchedulerStart
 from iris.model import names
-from iris.model.errors import IrisError, Rejected
+from iris.model.errors import Rejected
 from iris.model.frozen import Frozen
 from iris.platforms.base import Platform
 from iris.platforms.manual.settings import manual_settings
 from iris.processes.process import rest_memory, stop_event
 from iris.scheduling.ledger.codec import LedgerState
 from iris.storage.object_store import Store
-from iris.worker_agents.control_plane.config_watcher import ConfigFile, CurrentPlatform, platform_of
-from iris.worker_agents.control_plane.machines_beside import MachinesBeside
+from iris.worker_agents.control_plane.config_watcher import (
+    ConfigFile,
+    CurrentPlatform,
+    MachinesBeside,
+    platform_of,
+    ssh_hosts,
+)
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
-from iris.worker_agents.control_plane.secret_keeper import keeping_secrets
+from iris.worker_agents.control_plane.store_upkeep import keeping_secrets, marking_store
 from iris.workflows import policies
 from iris.workflows.autoscaler.autoscaler import AutoscalerWorkflow
 from iris.workflows.jobs.array_part import ArrayPartWorkflow
@@ -137,8 +140,9 @@ async def serve(options: ControlPlaneOptions) -> None:
     # Done before the workers start: their messages to the planners would also wait for the dead
     # worker.
     await _take_over(client, options.cluster)
+    marking = marking_store(client, options.cluster, options.store)
     secrets = keeping_secrets(client, options.cluster, options.store)
-    async with hosts, control, patient, planner, _marking(client, options), secrets:
+    async with hosts, control, patient, planner, marking, secrets:
         planners = Planners(client, options, platform)
         await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)
@@ -148,28 +152,6 @@ async def serve(options: ControlPlaneOptions) -> None:
                 await planners.check()
             except RPCError as error:
                 logger.warning("cannot check the scheduler and autoscaler workflows: %s", error)
-
-
-@contextlib.asynccontextmanager
-async def _marking(client: Client, options: ControlPlaneOptions) -> AsyncIterator[None]:
-    """Marks the store as this cluster's. Jobs do not wait for it: without the mark, only `iris
-    cluster gc` refuses to work.
-    """
-
-    async def mark() -> None:
-        while True:
-            try:
-                return await mark_store(client, options.cluster, options.store)
-            except (IrisError, RPCError) as error:
-                logger.warning("cannot mark the store as the cluster's, trying again: %s", error)
-            await asyncio.sleep(PLANNER_CHECK_INTERVAL.total_seconds())
-
-    marking = asyncio.create_task(mark())
-    try:
-        yield
-    finally:
-        marking.cancel()
-        await asyncio.gather(marking, return_exceptions=True)
 
 
 async def _platform(
@@ -191,12 +173,9 @@ async def _platform(
         machines=options.machines,
     )
     if file.config.platform.manual is not None and options.machines is not None:
-        # asyncssh is optional
-        from iris.worker_agents.control_plane.ssh_hosts import SshHosts
-
-        ssh_hosts = SshHosts(manual_settings(file.config, uid), options.machines)
-        await hosts.enter_async_context(ssh_hosts.serving())
-        make = functools.partial(make, ssh_platform=ssh_hosts.platform)
+        machines = ssh_hosts(manual_settings(file.config, uid), options.machines)
+        await hosts.enter_async_context(machines.serving())
+        make = functools.partial(make, ssh_platform=machines.platform)
     elif file.config.platform.gcp is not None:
         beside = MachinesBeside(secret_reader(file.config))
         await hosts.enter_async_context(beside.serving())

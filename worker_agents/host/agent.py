@@ -38,8 +38,10 @@ from iris.activities.host.runtimes.process.job_users import JobUsers
 from iris.activities.host.sessions.exec import Execs
 from iris.activities.host.sessions.port_forward import PortForwards
 from iris.activities.host.sessions.profile import Profiles
+from iris.client.connect.clusters import read_record
 from iris.client.connect.connection import connect
 from iris.client.connect.deployment import deployment
+from iris.client.connect.paths import state_dir
 from iris.concurrency import beside, pause
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
@@ -53,11 +55,9 @@ from iris.worker_agents.host import gpu_record
 from iris.worker_agents.host import incarnation as incarnations
 from iris.worker_agents.host.agent_log import shipping_own_log
 from iris.worker_agents.host.agent_options import AgentOptions
-from iris.worker_agents.host.contact import contact_env
 from iris.worker_agents.host.job_access import device_groups, job_users
 from iris.worker_agents.host.membership import Membership
-from iris.worker_agents.host.metadata import Metadata, of_this_machine
-from iris.worker_agents.host.preemption_notice import watch_for_preemption
+from iris.worker_agents.host.metadata import Metadata, of_this_machine, watch_for_preemption
 from iris.worker_agents.host.probe import describe_host, find_accelerators, gpu_attributes, probe
 
 logger = logging.getLogger(__name__)
@@ -418,3 +418,20 @@ def _secrets(options: AgentOptions, own: Sequence[Path], store: Store) -> HostSe
     return HostSecrets(
         options.tasks.secrets, manager, own=own, sealed=SealedValues(options.cluster, store)
     )
+
+
+def contact_env(address: str, namespace: str, cluster: str) -> dict[str, str]:
+    """Returns the variables by which `iris` in a program finds the cluster. They hold no
+    credentials.
+
+    Args:
+        address: that of the cluster's Temporal service, as this agent reaches it.
+    """
+    contact = {names.ENV_ADDRESS: f"{address}/{cluster}"}
+    if namespace != "default":
+        contact[names.ENV_NAMESPACE] = namespace
+    record = read_record(cluster)
+    if record is not None and record.supervisor is not None and record.address == address:
+        # The path finds a cluster of this machine, also if its user has moved the directory.
+        contact[names.ENV_STATE_DIR] = str(state_dir())
+    return contact

@@ -10,11 +10,12 @@ import asyncio
 import contextlib
 import functools
 import json
+import logging
 import math
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from http.client import HTTPConnection, HTTPException
@@ -26,6 +27,8 @@ from iris.activities.host.machine.accelerators import TpuHost
 from iris.model.errors import InvalidValue
 from iris.model.host.accelerators import tpu
 from iris.model.host.constraints import PREEMPTIBLE, REGION, ZONE, Attribute
+
+logger = logging.getLogger(__name__)
 
 URL = "http://metadata.google.internal"
 #: A variable of Google's own libraries. It contains the `host[:port]` of a metadata server that is
@@ -47,6 +50,19 @@ _FLAVOR = {"Metadata-Flavor": "Google"}
 #: The default layout of a host's TPU chips, by the number of the chips. It is used if the metadata
 #: has no layout.
 _BOUNDS = {1: "1,1,1", 4: "2,2,1", 8: "2,4,1"}
+#: The watched metadata values that announce the end of the machine, and the reason for each. A
+#: migration is not an end, because the machine continues elsewhere. Source:
+#: cloud.google.com/compute/docs/instances/create-use-spot and
+#: .../metadata/getting-live-migration-notice
+NOTICES: Mapping[str, Mapping[str, str]] = {
+    "instance/preempted": {"TRUE": "the provider is taking the machine back (preempted)"},
+    "instance/maintenance-event": {
+        "TERMINATE_ON_HOST_MAINTENANCE": "the provider is stopping the machine for maintenance"
+    },
+}
+#: The first and the longest pause between two tries while the metadata server is away or does not
+#: have the value. Each pause is twice the previous one.
+RETRY_FIRST, RETRY_LAST = timedelta(seconds=1), timedelta(seconds=30)
 
 
 class Value(NamedTuple):
@@ -224,3 +240,48 @@ def parse_endpoints(text: str) -> tuple[str, ...]:
     fields = [endpoint.strip().split(":", 2) for endpoint in text.split(",")]
     addresses = tuple(each[2] for each in fields if len(each) == 3 and each[2])
     return addresses if len(addresses) == len(fields) else ()
+
+
+async def watch_for_preemption(
+    metadata: Metadata, on_notice: Callable[[str], None], retry: timedelta = RETRY_FIRST
+) -> None:
+    """Waits for the notice, for any time and through failures of the server. Then calls `on_notice`
+    once with the reason. Google gives some thirty seconds (spot) or a minute (maintenance).
+
+    Args:
+        retry: the first pause after a failure.
+    """
+    watches = [
+        asyncio.create_task(_watch(metadata, path, reasons, retry))
+        for path, reasons in NOTICES.items()
+    ]
+    try:
+        done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+    on_notice(done.pop().result())
+
+
+async def _watch(
+    metadata: Metadata, path: str, reasons: Mapping[str, str], retry: timedelta
+) -> str:
+    """Returns the reason once the value announces the end of the machine."""
+    etag: str | None = (
+        None  # None: gets the current value, because it may have changed before this watch
+    )
+    pause = retry
+    while True:
+        try:
+            text, etag = await metadata.ask(path, changed_from=etag)
+        except OSError as error:
+            logger.debug("the value %s could not be read: %s", path, error)
+            text, etag = None, None
+        if text is not None:
+            if text.strip() in reasons:
+                return reasons[text.strip()]
+            pause = retry
+            continue
+        await asyncio.sleep(pause.total_seconds())
+        pause = min(pause * 2, RETRY_LAST)

@@ -11,16 +11,21 @@ meaning.
 """
 
 import asyncio
+import contextlib
+from collections.abc import Sequence
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError
 
+from iris.activities.control.sealed_secrets import SealedSecrets
 from iris.messages.array_part import PartReport
 from iris.messages.dependencies import JobEnd
 from iris.messages.job import Attempts, ChildRef, Endpoints, JobInput
+from iris.messages.job_secrets import UnneededSecrets
 from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Reason
 from iris.messages.task import GangStart, TaskCancellation, TaskProgress
+from iris.model import names
 from iris.model.errors import InvalidValue
 from iris.model.job.cancelling import Cancelling
 from iris.model.job.demand_limits import check_demands
@@ -28,23 +33,26 @@ from iris.model.job.derived_status import status_of, with_cancellations
 from iris.model.job.endpoints import Endpoint, changed, visible
 from iris.model.job.gangs import Gang
 from iris.model.job.requests import Placement
+from iris.model.job.secrets import sealed_for
 from iris.model.job.spec import Band, Hold
 from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import ENDED, LIVE, JobState, TaskState
 from iris.scheduling.ledger.recovery import GangReport
 from iris.scheduling.placement.preemption import Eviction
-from iris.workflows import web_ui
+from iris.workflows import policies, web_ui
 from iris.workflows.jobs.array_parts import ArrayParts
 from iris.workflows.jobs.child_jobs import Children, register
 from iris.workflows.jobs.dependencies import Dependencies, Dependents
 from iris.workflows.jobs.gang_run import GangRun
 from iris.workflows.jobs.independent_tasks import IndependentTasks
-from iris.workflows.jobs.job_secrets import delete_secrets
 from iris.workflows.jobs.notification import notify
+from iris.workflows.scheduler_call import uninterrupted
 from iris.workflows.search_attributes import ListEntry, show_band
 
 #: The most tasks in the result of a job's workflow. They need some tens of kilobytes.
 TASKS_IN_RESULT = 100
+#: The most child jobs in the input of one activity. Their ids need some 50 KiB.
+_MOST_CHILDREN = 500
 
 
 @workflow.defn
@@ -325,3 +333,32 @@ class JobWorkflow:
             self._listed.show_reason(
                 status.state, status.reason if status.state is JobState.HELD else waits_for
             )
+
+
+async def delete_secrets(job: Gang, children: Sequence[ChildRef] = ()) -> None:
+    """Deletes the values that were sealed for a job that has ended.
+
+    Args:
+        children: the job's children, which may outlive it and use its secrets.
+    """
+    if objects := sealed_for(job.spec.secrets, job.spec.id):
+        unneeded = UnneededSecrets(
+            cluster=job.cluster, objects=objects, children=tuple(children[-_MOST_CHILDREN:])
+        )
+        # The job has ended already, so its own cancellation has no effect.
+        with contextlib.suppress(asyncio.CancelledError):
+            await uninterrupted(_delete(unneeded))
+
+
+async def _delete(unneeded: UnneededSecrets) -> None:
+    # The job does not wait for a store that does not answer: a later sweep of the control plane
+    # deletes the values.
+    with contextlib.suppress(ActivityError):
+        await workflow.execute_activity_method(
+            SealedSecrets.delete_secrets,
+            unneeded,
+            task_queue=names.patient_queue(unneeded.cluster),
+            start_to_close_timeout=policies.DELETE_SECRETS,
+            schedule_to_close_timeout=policies.DELETE_SECRETS,
+            summary="deletes the secrets that were given to the job",
+        )

@@ -19,6 +19,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from iris.activities.control.notifier import Notifier
+from iris.activities.control.recovery import RecoveryQueries
 from iris.messages.scheduler import (
     Answer,
     Answers,
@@ -39,15 +40,14 @@ from iris.model.job.requests import Placement, Request, Shape
 from iris.model.slice.scaling import Wanted
 from iris.scheduling.ledger.ledger import Ledger, Settled
 from iris.scheduling.ledger.reason_changes import MAX_SHAPES, reason_changes
-from iris.scheduling.ledger.recovery import LedgerRecovery, RecoveryPage
+from iris.scheduling.ledger.recovery import LedgerRecovery, RecoveryCursor, RecoveryPage
 from iris.scheduling.ledger.size import LedgerSize
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.reasons.forecast import Forecast
 from iris.workflows import policies, web_ui
 from iris.workflows.jobs.job_checks import JobChecks
-from iris.workflows.scheduler import ledger_reports, unsent_signals
-from iris.workflows.scheduler.demand_watch import DemandWatch
+from iris.workflows.scheduler import unsent_signals
 from iris.workflows.scheduler.ledger_messages import (
     MAX_PLACEMENTS,
     RECOVERING,
@@ -55,7 +55,13 @@ from iris.workflows.scheduler.ledger_messages import (
     enter,
     serve,
 )
-from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of, unplaced, wanted_of
+from iris.workflows.scheduler.scheduler_views import (
+    DemandWatch,
+    owners_of,
+    snapshot_of,
+    unplaced,
+    wanted_of,
+)
 from iris.workflows.signals import send_signal
 
 #: The most work of a run, after which the run continues as new. The unit is a look, the work to
@@ -103,7 +109,7 @@ class SchedulerWorkflow:
     @workflow.run
     async def run(self, start: SchedulerStart) -> None:
         if self._recovery is not None:
-            await ledger_reports.recover(
+            await _recover_ledger(
                 self._cluster, self._recovery, lambda: self._time, self._recovered
             )
             self._recovery, self._unsettled = None, True
@@ -423,3 +429,52 @@ class SchedulerWorkflow:
 
     def _describe(self) -> None:
         workflow.set_current_details(web_ui.scheduler_details(self._ledger, self._size))
+
+
+async def _recover_ledger(
+    cluster: str,
+    recovery: LedgerRecovery,
+    now: Callable[[], datetime],
+    entered: Callable[[RecoveryPage, int], None],
+) -> None:
+    """Recovers the ledger from the reports of all slices and gangs.
+
+    Args:
+        now: returns the time for decisions.
+        entered: called for each page of reports that was entered into the ledger, with their
+        number.
+    """
+    if await _enter_reports(cluster, recovery, now, entered):
+        # New workflows are in the service's lists after a moment. The second round finds those that
+        # began just before the first one.
+        await workflow.sleep(policies.LIST_LAG)
+        await _enter_reports(cluster, recovery, now, entered)
+
+
+async def _enter_reports(
+    cluster: str,
+    recovery: LedgerRecovery,
+    now: Callable[[], datetime],
+    entered: Callable[[RecoveryPage, int], None],
+) -> int:
+    """Queries slices and gangs page by page and enters their reports. Returns the number of hosts
+    and gangs.
+    """
+    cursor, found = RecoveryCursor(cluster=cluster), 0
+    while True:
+        recovery.request_page()
+        requested_at = now()
+        page = await workflow.execute_activity_method(
+            RecoveryQueries.query_page,
+            cursor,
+            task_queue=names.control_queue(cluster),
+            start_to_close_timeout=policies.RECOVERY_QUERIES,
+            heartbeat_timeout=policies.OBSERVE,
+            retry_policy=policies.UNTIL_DONE,
+        )
+        reports = recovery.enter(page, requested_at)
+        found += reports
+        entered(page, reports)
+        if not page.token:
+            return found
+        cursor = cursor.model_copy(update={"token": page.token})

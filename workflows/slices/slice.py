@@ -15,9 +15,11 @@ from collections import deque
 from datetime import datetime, timedelta
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
+from iris.activities.control.slices import Slices
 from iris.messages.scheduler import HostLost, Retire, SliceDown, SliceUp
-from iris.messages.slice import CloudState, HostReady, SliceInput
+from iris.messages.slice import CloudState, HostReady, Machines, SliceInput, SliceRef
 from iris.model.host.hosts import ClosedBy, Closure
 from iris.model.slice import lifecycle
 from iris.model.slice.events import (
@@ -51,6 +53,7 @@ from iris.model.slice.provisioning import (
     EVICTED_AFTER,
     TIME_TO_LEAVE,
     CreateOutcome,
+    DeleteResult,
     SliceRequest,
     ends_its_tasks,
 )
@@ -59,7 +62,6 @@ from iris.model.slice.status import LIVE, SliceState, SliceStatus
 from iris.workflows import policies, web_ui
 from iris.workflows.scheduler_call import exchange, signal_autoscaler, uninterrupted
 from iris.workflows.search_attributes import show_state
-from iris.workflows.slices import slice_machines
 
 Signal = HostReady | HostLost | CloudState | Drain
 
@@ -195,14 +197,14 @@ class SliceWorkflow:
             case RequestMachines(request=request):
                 return await self._request(request)
             case DescribeMachines(overdue=overdue):
-                found = await slice_machines.describe(self._slice.created)
+                found = await _describe_machines(self._slice.created)
                 return (
                     MachinesDescribed(found.observation, overdue)
                     if found is not None
                     else NotDescribed(overdue)
                 )
             case ReadConsole():
-                return ConsoleRead(await slice_machines.console_output(self._slice.created))
+                return ConsoleRead(await _machines_output(self._slice.created))
             case OfferHosts(hosts=hosts):
                 return HostsOffered((await exchange(cluster, SliceUp(hosts=hosts))).ended)
             case RetireHosts(drain=drain):
@@ -225,7 +227,7 @@ class SliceWorkflow:
         return None
 
     async def _request(self, request: SliceRequest) -> RequestAnswered | RequestAbandoned:
-        requesting = self._requesting = slice_machines.request(request)
+        requesting = self._requesting = _request_machines(request)
         await workflow.wait_condition(
             lambda: requesting.done() or any(isinstance(each, Drain) for each in self._inbox)
         )
@@ -273,7 +275,7 @@ class SliceWorkflow:
             await down
         await self._handle(HostsRemoved())
         pause = policies.DELETE_CHECK
-        while request is not None and not await slice_machines.delete(request):
+        while request is not None and not await _delete_machines(request):
             if continues and workflow.info().is_continue_as_new_suggested():
                 self._continue()
             await workflow.sleep(pause)
@@ -328,3 +330,65 @@ def _event(signal: Signal) -> Event:
             return MachinesListed(observation)
         case Drain():
             return signal
+
+
+def _request_machines(request: SliceRequest) -> workflow.ActivityHandle[CreateOutcome]:
+    """Starts the request for the machines, which Temporal retries until the platform has answered.
+
+    If the workflow cancels the request, a call that is under way ends first: it must not create
+    machines after the deletion.
+    """
+    return workflow.start_activity_method(
+        Slices.create_slice,
+        request,
+        start_to_close_timeout=policies.PLATFORM_CALL,
+        retry_policy=policies.UNTIL_DONE,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+    )
+
+
+async def _describe_machines(request: SliceRequest) -> Machines | None:
+    """Returns the platform's description of the machines; None if it does not answer."""
+    try:
+        return await workflow.execute_activity_method(
+            Slices.describe_slice,
+            SliceRef(slice_id=request.slice_id, zone=request.zone),
+            start_to_close_timeout=policies.PLATFORM_CALL,
+            retry_policy=policies.A_FEW_TIMES,
+        )
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        return None
+
+
+async def _machines_output(request: SliceRequest) -> str:
+    """Returns the machines' last output. It is only for display, so it is empty if the platform
+    does not give it at once.
+    """
+    try:
+        console = await workflow.execute_activity_method(
+            Slices.console_output,
+            SliceRef(slice_id=request.slice_id, zone=request.zone),
+            start_to_close_timeout=policies.OBSERVE,
+            schedule_to_close_timeout=policies.CONSOLE_OUTPUT,
+            retry_policy=policies.ONCE,
+        )
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        return ""
+    return console.text
+
+
+async def _delete_machines(request: SliceRequest) -> bool:
+    """Deletes the machines. Returns whether they are gone; if not, the platform is still deleting
+    them.
+    """
+    result = await workflow.execute_activity_method(
+        Slices.delete_slice,
+        SliceRef(slice_id=request.slice_id, zone=request.zone),
+        start_to_close_timeout=policies.PLATFORM_CALL,
+        retry_policy=policies.UNTIL_DONE,
+    )
+    return result is DeleteResult.GONE

@@ -10,7 +10,7 @@ from iris.cli.command import CommandGroup
 from iris.cli.parameters import json_option
 from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
-from iris.cli.show.messages import print_json, show_risks
+from iris.cli.show.messages import print_json, show_warnings
 from iris.config import (
     ClusterConfig,
     InvalidConfig,
@@ -89,7 +89,7 @@ def check(file: Path, local: bool, as_json: bool) -> None:
     )
     if found:
         click.echo(_GROUPS.table(found))
-    show_risks(loaded)
+    show_warnings(risks(loaded))
 
 
 @config.command()

@@ -6,25 +6,28 @@ list-workers, logs, bootstrap-logs and list-jobs.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from iris.cli.cluster.tunnel import show_tunnel
+from iris.cli.cluster.commands import show_tunnel
 from iris.cli.command import CommandGroup
 from iris.cli.parameters import cluster_option, json_option, limit_option
 from iris.cli.run import locate, selected, with_client
 from iris.cli.show.autoscaler import autoscaler_json, autoscaler_text
-from iris.cli.show.debug import CHECKS, WORKERS, discovery_text, machine_text
+from iris.cli.show.columns import Column
 from iris.cli.show.jobs import JOBS
+from iris.cli.show.listing import Listing
 from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
-from iris.client.operate.debugging import PARTS, Check, Diagnostics, local_log, run_check
-from iris.client.operate.discovery import discovery
+from iris.client.connect.encryption import payload_keys
+from iris.client.operate.codec_server import CodecServer
+from iris.client.operate.debugging import PARTS, Check, Diagnostics, WorkerRow, local_log, run_check
+from iris.client.operate.discovery import Discovery, discovery
 from iris.client.operate.gcp.ssh import container_log, machine_status
 from iris.client.operate.make_controller import controller_of, gcp_controller
 from iris.model.errors import NotFound, Rejected
@@ -40,6 +43,36 @@ keep this address to yourself: who has it can decrypt on this machine while this
 #: The error message for a control plane that shares its machine with other programs.
 NO_MACHINE = "its control plane has no machine of its own; see: iris debug logs"
 Function = TypeVar("Function", bound=Callable[..., Any])
+# The keys of the JSON of these results are a public contract.
+CHECKS: Listing[Check] = Listing(
+    Column("CHECK", "name"),
+    Column("RESULT", "ok", text=lambda ok: "ok" if ok else "FAILED"),
+    Column(
+        "TOOK",
+        "took_seconds",
+        lambda check: check.took,
+        lambda took: timedelta(seconds=took),
+        lambda took: round(took, 3),
+    ),
+    Column("DETAILS", "said", absent="", wraps=True),
+)
+WORKERS: Listing[WorkerRow] = Listing(
+    Column("HOST", "host"),
+    Column("STATE", "state"),
+    Column("SLICE", "slice"),
+    Column("REPORTED", "reported_at", absent="never"),
+    Column("UP", "started_at"),
+    Column("RUNNING", "running", text=len, absent="0"),
+    Column("REASON", "reason", absent="", wraps=True),
+    keys="host slice state reason reported_at started_at running",
+    empty="no hosts and no agents",
+)
+_CONTAINERS: Listing[Mapping[str, str]] = Listing(
+    Column("CONTAINER", value=lambda found: found["name"]),
+    Column("IMAGE", value=lambda found: found["image"]),
+    Column("STATUS", value=lambda found: found["status"], wraps=True),
+    empty="no containers",
+)
 
 
 def _set_config(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
@@ -142,9 +175,6 @@ def codec_server(ctx: click.Context, port: int, as_json: bool) -> None:
     Prints an address for the settings of the Web UI in your browser. Keep it to yourself: who knows
     it can decrypt on this machine. It contains a secret that is new at each start.
     """
-    from iris.client.connect.encryption import payload_keys
-    from iris.client.operate.codec_server import CodecServer
-
     keys = payload_keys()
     if keys is None:
         raise click.UsageError(f"name the file with the cluster's keys: {ENV_PAYLOAD_KEYS}=FILE")
@@ -274,3 +304,31 @@ def _show_lines(lines: list[str], as_json: bool) -> None:
         print_json({"lines": lines})
     else:
         click.echo("\n".join(lines) if lines else "the log is empty")
+
+
+def discovery_text(found: Discovery) -> str:
+    """Formats the location of a cluster, for people."""
+    runs = {None: "is known by its address", True: "runs", False: "does not run"}[found.running]
+    answers = "answers" if found.healthy else "does not answer"
+    lines = [
+        f"cluster {found.cluster} ({found.platform}) {runs}"
+        + ("" if found.running is False else f", and {answers}")
+    ]
+    if (where := found.machine) is not None:
+        lines.append(
+            f"  machine   {where.name} in {where.zone}, project {where.project}: {where.status}"
+        )
+    shown = {
+        "Temporal": f"{found.address}, namespace {found.namespace}" if found.address else "",
+        "Web UI": found.ui,
+        "store": found.store,
+    }
+    return "\n".join([*lines, *(f"  {name:<8}  {text}" for name, text in shown.items() if text)])
+
+
+def machine_text(found: Mapping[str, Any]) -> str:
+    """Formats the state of a machine, found by a login, for people."""
+    lines = [f"{found['machine']} in {found['zone']}"]
+    labels = ("hostname", "up", "load", "disk", "startup")
+    lines += [f"  {label:<8}  {found[label]}" for label in labels if found.get(label)]
+    return "\n".join([*lines, "", _CONTAINERS.table(found["containers"])])

@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import click
 
@@ -10,7 +10,7 @@ from iris.cli.cluster.lifecycle import check_size
 from iris.cli.command import Command
 from iris.cli.interrupts import interrupted_start
 from iris.cli.parameters import CPU, DEVICE, DISK, DURATION, KEY_VALUE, MEMORY, Parsed
-from iris.cli.show.messages import print_json, show_risks
+from iris.cli.show.messages import print_json, show_warnings
 from iris.cli.show.progress import Steps
 from iris.client.connect.clusters import ClusterRecord, check_is_free, read_record
 from iris.client.operate.make_controller import create_controller
@@ -22,6 +22,7 @@ from iris.config import (
     load_written,
     local_config,
     make_local_config,
+    risks,
     with_rules,
 )
 from iris.model.errors import IrisError
@@ -31,9 +32,8 @@ from iris.model.host.resources import Device
 from iris.model.names import check_name
 from iris.platforms.local import MAX_LOCAL_HOSTS
 from iris.processes.process import be_private
-
-if TYPE_CHECKING:
-    from iris.worker_agents.local.cluster import LocalClusterOptions
+from iris.worker_agents.local.cluster import Agents, LocalClusterOptions, supervise
+from iris.worker_agents.local.launch import wait_until_ready
 
 #: The type of an option whose value is a TPU variant. It returns an `accelerators.Tpu`.
 TPU = Parsed("variant", accelerators.tpu)
@@ -179,7 +179,7 @@ def _start_elsewhere(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord |
         raise click.UsageError(
             f"{', '.join(beside)}: only for local clusters; change the file of --config instead"
         )
-    show_risks(config)
+    show_warnings(risks(config))
     steps = Steps(f"starting cluster {config.name}")
     controller = create_controller(config, text=text, progress=steps)
     if dry_run and config.platform.gcp is None:
@@ -192,15 +192,13 @@ def _start_elsewhere(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord |
     return read_record(config.name)
 
 
-def _local_options(chosen: dict[str, Any], given: TextIO | None) -> "LocalClusterOptions":
+def _local_options(chosen: dict[str, Any], given: TextIO | None) -> LocalClusterOptions:
     """Returns how to start the local cluster.
 
     Args:
         chosen: the options of the command.
         given: has the result already, when Iris itself starts the command.
     """
-    from iris.worker_agents.local.cluster import Agents, LocalClusterOptions
-
     if given is not None:
         return LocalClusterOptions.model_validate_json(given.read())
     wanted = _local_config(chosen)
@@ -213,7 +211,7 @@ def _local_options(chosen: dict[str, Any], given: TextIO | None) -> "LocalCluste
     )
 
 
-def _start_detached(options: "LocalClusterOptions") -> None:
+def _start_detached(options: LocalClusterOptions) -> None:
     """Starts the local cluster in the background, and returns when it answers."""
     controller = create_controller(
         load_config(options.config), ephemeral=options.ephemeral, agents=options.agents
@@ -225,11 +223,8 @@ def _start_detached(options: "LocalClusterOptions") -> None:
         _print_ready(started)
 
 
-def _run_here(options: "LocalClusterOptions") -> None:
+def _run_here(options: LocalClusterOptions) -> None:
     """Runs the local cluster in this process until Ctrl-C."""
-    from iris.worker_agents.local.cluster import supervise
-    from iris.worker_agents.local.launch import wait_until_ready
-
     umask = be_private()
 
     async def run() -> None:

@@ -13,7 +13,9 @@ from iris.cli.show.messages import print_json
 from iris.cli.submit.options import SECRET
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import full_job_id, job_and_run
+from iris.client.jobs.submit.rerun import submit_again
 from iris.client.jobs.submit.start import Submitted
+from iris.storage.object_store import Store
 
 
 @click.command(cls=Command)
@@ -74,9 +76,6 @@ def rerun(
 
     async def work(client: AsyncIrisClient) -> None:
         end_like_ctrl_c()
-        from iris.client.jobs.submit.rerun import submit_again
-        from iris.storage.object_store import Store
-
         full = await named_job(client, job)
         run_id = await client.jobs.run(full, number)
         store, secrets = Store(client.record.store), dict(secret)

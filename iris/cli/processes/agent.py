@@ -31,6 +31,7 @@ from iris.model.host.store_limits import StoreLimits
 from iris.model.names import check_name
 from iris.model.slice.keys import public_key
 from iris.processes.process import be_private
+from iris.worker_agents.host.agent import serve
 from iris.worker_agents.host.agent_options import JOBS_DIR, AgentOptions, TaskSettings
 from iris.worker_agents.host.probe import default_host_id
 from iris.worker_agents.logging_setup import log_to_stderr
@@ -233,8 +234,7 @@ def _task_settings(config: Path | None, run_as: str | None, *, simulated: bool) 
         config: the file with the configuration of the cluster; None: the defaults hold.
         run_as: overrides the setting of the configuration.
     """
-    from iris.config import load_config, secrets_of
-    from iris.config.schema import Bootstrap
+    from iris.config import Bootstrap, load_config, secrets_of  # most agents have no file
 
     loaded = None if config is None else load_config(config)
     bootstrap = Bootstrap() if loaded is None else loaded.bootstrap
@@ -265,8 +265,6 @@ async def _serve(options: AgentOptions, home: Path | None) -> None:
         home: the directory of a slice of a local cluster, if this process runs all its hosts.
     """
     if home is None:
-        from iris.worker_agents.host.agent import serve
-
         await serve(options)
     else:
         from iris.worker_agents.local.slice_agents import agents_of_slice, serve_slice

@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,10 +10,8 @@ from iris.cli.processes.manual_controller import manual
 from iris.model.errors import InvalidValue
 from iris.model.names import check_name
 from iris.processes.process import be_private
+from iris.worker_agents.local.ui_guard import serve as guard
 from iris.worker_agents.logging_setup import log_to_stderr
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.group(cls=CommandGroup)
@@ -131,10 +128,8 @@ def guard_ui(listen: str, backend: str) -> None:
     """Serve a Temporal Web UI to users of this machine until SIGTERM. Refuses what web pages of
     other sites send to it.
     """
-    from iris.worker_agents.local.ui_guard import serve
-
     log_to_stderr()
-    asyncio.run(serve(_address("listen", listen), _address("backend", backend)))
+    asyncio.run(guard(_address("listen", listen), _address("backend", backend)))
 
 
 def _address(option: str, text: str) -> str:

@@ -5,6 +5,7 @@ A client on another machine runs these commands over SSH.
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from iris.cli.show.messages import print_json, show_progress
 from iris.client.connect.clusters import not_running, read_record
 from iris.config import ClusterConfig, dump_config, load_config, on_its_machine
 from iris.processes.process import be_private
+
+if TYPE_CHECKING:
+    from iris.client.operate.local.controller import LocalController
 
 _config = click.option(
     "--config",
@@ -51,9 +55,7 @@ def serve(file: Path) -> None:
 @_config
 def reload_(file: Path) -> None:
     """Apply the configuration to the running control plane."""
-    from iris.client.operate.local.controller import LocalController
-
-    LocalController(_config_of(file)).reload()
+    _controller(file).reload()
 
 
 @manual.command()
@@ -66,9 +68,7 @@ def reload_(file: Path) -> None:
 )
 def stop(file: Path, give_up: tuple[str, ...]) -> None:
     """Give back the hosts, and stop the control plane."""
-    from iris.client.operate.local.controller import LocalController
-
-    controller = LocalController(_config_of(file), progress=show_progress)
+    controller = _controller(file)
     if give_up:
         controller.give_up(give_up)
     controller.stop()
@@ -85,6 +85,12 @@ def rotate(file: Path) -> None:
     if record is None:
         raise not_running(name)
     print_json(asyncio.run(rotate_keys(record)).facts)
+
+
+def _controller(file: Path) -> "LocalController":
+    from iris.client.operate.local.controller import LocalController  # not for the long process
+
+    return LocalController(_config_of(file), progress=show_progress)
 
 
 def _config_of(file: Path) -> ClusterConfig:

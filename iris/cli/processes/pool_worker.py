@@ -5,6 +5,7 @@ import asyncio
 import click
 
 from iris.cli.command import Command
+from iris.client.pool.worker import work
 
 
 @click.command(cls=Command, name="pool-worker")
@@ -13,6 +14,4 @@ def pool_worker(python: str) -> int:
     """Run the calls of a pool (iris.WorkerPool) with the interpreter PYTHON. The tasks of a pool's
     jobs run this command.
     """
-    from iris.client.pool.worker import work
-
     return asyncio.run(work(python))

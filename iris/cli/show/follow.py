@@ -18,6 +18,7 @@ from iris.model.errors import IrisError
 from iris.model.job.cancelling import state_text
 from iris.model.job.status import JobStatus
 from iris.model.states import JobState
+from iris.storage.object_store import Store
 
 #: The number of seconds between two queries of a job's state. The control plane answers each query.
 STATE_INTERVAL_S = 1.0
@@ -65,7 +66,6 @@ async def follow_logs(
 
 async def follow_job(
     client: AsyncIrisClient,
-    reader: LogReader,
     job: str,
     run_id: str,
     *,
@@ -82,6 +82,7 @@ async def follow_job(
         upload: the time that the upload of the job's files took.
         remark: a text for standard error that is known only later. An empty text is not printed.
     """
+    reader = LogReader(Store(client.record.store), job, run_id)
     printer = LinePrinter(
         prefixed=prefixed,
         growing=True,

@@ -16,7 +16,7 @@ from rich.cells import cell_len, set_cell_size
 
 from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import LIVE, JobState, TaskState
-from iris.model.units import format_bytes, format_duration
+from iris.model.units import format_duration
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 #: The maximum width of a line in characters. It applies to wider terminals, too, because longer
@@ -26,14 +26,8 @@ WIDEST = 100
 MAX_REASON_LINES = 3
 #: The maximum number of phases that the last line of a job's block shows.
 MAX_PHASES = 5
-#: The width of a transfer's progress bar in characters.
-_BAR = 24
-#: The width of a transfer's progress bar in characters if the terminal has fewer than 70 columns.
-_NARROW_BAR = 8
 #: The minimum time of an upload that is shown as a phase. The block shows whole seconds.
 _WORTH_A_PHASE = timedelta(seconds=1)
-#: The time after which the rate of a transfer is shown. The rate changes too much before.
-_MIN_RATE_TIME = timedelta(seconds=0.5)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
 #: Replaces the characters that a terminal without Unicode cannot show.
 _ASCII = str.maketrans({"━": "#", "─": "-", "→": ">", "…": ".", "·": "-"})
@@ -89,42 +83,17 @@ class Look:
             text = "".join(each if each.isprintable() else "�" for each in _CONTROL.sub(" ", text))
         return text if self.unicode else text.translate(_ASCII).encode("ascii", "replace").decode()
 
+    def cut(self, text: str, reserved: int) -> str:
+        """Returns the text, cut so that a text of the reserved width fits behind it."""
+        space = min(WIDEST, self.width - 1) - reserved
+        text = self.plain(text)
+        return text if cell_len(text) <= space else set_cell_size(text, max(0, space - 1)) + "…"
+
     @staticmethod
     def _styled(text: str, colour: str) -> str:
         if colour in ("bold", "dim"):
             return click.style(text, bold=colour == "bold" or None, dim=colour == "dim" or None)
         return click.style(text, fg=colour)
-
-
-def transfer_line(label: str, done: int, total: int, elapsed: timedelta, look: Look) -> str:
-    """Returns the progress of a transfer of bytes: a bar, the sizes, the rate and the time left.
-
-    The end is cut if the terminal is narrow.
-    """
-    wide = _BAR if look.width >= 70 else _NARROW_BAR
-    full = wide * done // total if total else wide
-    texts = [f"{format_bytes(done)} of {format_bytes(total)}"]
-    if done and elapsed >= _MIN_RATE_TIME:
-        rate = done / elapsed.total_seconds()
-        texts.append(f"{format_bytes(round(rate))}/s")
-        if done < total:
-            texts.append(
-                f"{format_duration(timedelta(seconds=max(1, round((total - done) / rate))))} left"
-            )
-    return look.line(
-        (f"{label}  ", ""),
-        ("━" * full, "green"),
-        ("─" * (wide - full), "dim"),
-        (f"  {texts[0]}", ""),
-        *((f"  {text}", "dim") for text in texts[1:]),
-    )
-
-
-def step_line(text: str, elapsed: timedelta, look: Look) -> str:
-    """Returns a step of a long operation, with the time that the step has taken so far."""
-    seconds = timedelta(seconds=int(elapsed.total_seconds()))
-    took = f"  {format_duration(seconds)}" if seconds else ""
-    return look.line((_fitting(text, look, cell_len(took)), ""), (took, "dim"))
 
 
 class Phase(StrEnum):
@@ -289,10 +258,3 @@ def _trail(phases: Sequence[tuple[Phase, datetime]], now: datetime) -> str:
 def _for(duration: timedelta) -> str:
     """Formats a duration in whole seconds, because a block that changes often is hard to read."""
     return format_duration(timedelta(seconds=max(0, int(duration.total_seconds()))))
-
-
-def _fitting(text: str, look: Look, reserved: int) -> str:
-    """Returns the text, cut so that a text of the reserved width fits behind it."""
-    space = min(WIDEST, look.width - 1) - reserved
-    text = look.plain(text)
-    return text if cell_len(text) <= space else set_cell_size(text, max(0, space - 1)) + "…"

@@ -4,8 +4,9 @@ A terminal shows a line that changes and disappears at the end. Elsewhere, each 
 a transfer prints a line now and then.
 """
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Self
@@ -29,6 +30,12 @@ DRAW_INTERVAL = timedelta(seconds=0.1)
 LINE_INTERVAL = timedelta(seconds=15)
 #: The minimum duration of a transfer whose duration and rate are shown at its end.
 _WORTH_A_RATE = timedelta(seconds=1)
+#: The width of a transfer's progress bar in characters.
+_BAR = 24
+#: The width of a transfer's progress bar in characters if the terminal has fewer than 70 columns.
+_NARROW_BAR = 8
+#: The time after which the rate of a transfer is shown. The rate changes too much before.
+_MIN_RATE_TIME = timedelta(seconds=0.5)
 
 
 class Steps:
@@ -55,12 +62,8 @@ class Steps:
 
     def __enter__(self) -> Self:
         if is_live():
-            import threading
-
-            from iris.cli.show.live import LiveBlock
-
             self._began = time.monotonic()
-            self._block = LiveBlock(self._lines)
+            self._block = _live_block(self._lines)
             self._ended = threading.Event()
             threading.Thread(target=self._tick, daemon=True).start()
         return self
@@ -84,8 +87,6 @@ class Steps:
             block.draw()
 
     def _lines(self, look: "Look") -> list[str]:
-        from iris.cli.show.live_lines import step_line
-
         return [step_line(self._step, timedelta(seconds=time.monotonic() - self._began), look)]
 
 
@@ -104,7 +105,7 @@ class Transfer:
         self._shown = shown
         self._began: float | None = None
         self._reported = 0.0
-        self._block = self._new_block() if live and shown else None
+        self._block = _live_block(self._lines) if live and shown else None
 
     @property
     def called(self) -> bool:
@@ -137,11 +138,6 @@ class Transfer:
         if self._block is not None:
             self._block.close()
 
-    def _new_block(self) -> "LiveBlock":
-        from iris.cli.show.live import LiveBlock
-
-        return LiveBlock(self._lines)
-
     def _report(self) -> None:
         if self._block is not None:
             self._block.draw()
@@ -153,8 +149,6 @@ class Transfer:
         return timedelta(seconds=0 if self._began is None else time.monotonic() - self._began)
 
     def _lines(self, look: "Look") -> list[str]:
-        from iris.cli.show.live_lines import transfer_line
-
         return [transfer_line(self._label, self._done, self._total, self._elapsed(), look)]
 
 
@@ -171,3 +165,40 @@ def transfer(label: str, *, shown: bool = True) -> Iterator[Transfer]:
         yield progress
     finally:
         progress.close()
+
+
+def transfer_line(label: str, done: int, total: int, elapsed: timedelta, look: "Look") -> str:
+    """Returns the progress of a transfer of bytes: a bar, the sizes, the rate and the time left.
+
+    The end is cut if the terminal is narrow.
+    """
+    wide = _BAR if look.width >= 70 else _NARROW_BAR
+    full = wide * done // total if total else wide
+    texts = [f"{format_bytes(done)} of {format_bytes(total)}"]
+    if done and elapsed >= _MIN_RATE_TIME:
+        rate = done / elapsed.total_seconds()
+        texts.append(f"{format_bytes(round(rate))}/s")
+        if done < total:
+            texts.append(
+                f"{format_duration(timedelta(seconds=max(1, round((total - done) / rate))))} left"
+            )
+    return look.line(
+        (f"{label}  ", ""),
+        ("━" * full, "green"),
+        ("─" * (wide - full), "dim"),
+        (f"  {texts[0]}", ""),
+        *((f"  {text}", "dim") for text in texts[1:]),
+    )
+
+
+def step_line(text: str, elapsed: timedelta, look: "Look") -> str:
+    """Returns a step of a long operation, with the time that the step has taken so far."""
+    seconds = timedelta(seconds=int(elapsed.total_seconds()))
+    took = f"  {format_duration(seconds)}" if seconds else ""
+    return look.line((look.cut(text, len(took)), ""), (took, "dim"))
+
+
+def _live_block(lines: "Callable[[Look], list[str]]") -> "LiveBlock":
+    from iris.cli.show.live import LiveBlock  # only a terminal needs it, and rich
+
+    return LiveBlock(lines)

@@ -11,8 +11,7 @@ import click
 from iris.cli.interrupts import answers_of, nothing_yet
 from iris.cli.show.messages import print_json
 from iris.cli.submit.batch_lines import BatchJob, decoded, jobs_of, line_ranges
-from iris.cli.submit.prepare import Flags, check_secrets, print_warnings
-from iris.cli.submit.workspace import send_files
+from iris.cli.submit.prepare import Flags, check_secrets, print_warnings, with_files
 from iris.client.build.warnings import infeasible
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
@@ -60,7 +59,7 @@ async def submit_batch(
         click.echo(f"{_jobs(len(jobs))} can be submitted; nothing was submitted")
         return
     with nothing_yet("submitted"):
-        specs = await send_files(
+        specs = await with_files(
             client.record, [job.planned for job in jobs], quiet=flags.for_scripts
         )
     await _submit_all(client, jobs, specs, flags)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -14,12 +14,12 @@ from click.core import ParameterSource
 from iris.cli.interrupts import created, nothing_yet, run
 from iris.cli.parameters import TEXT, cluster_option, json_option
 from iris.cli.run import iris_command, selected
+from iris.cli.show.jobs import print_end
 from iris.cli.show.messages import print_json
 from iris.cli.submit.input_file import read_whole
 from iris.cli.submit.job_from_options import plan_job
 from iris.cli.submit.options import SPEC_OPTIONS, JobCommand, spec_options
-from iris.cli.submit.prepare import Flags, check_secrets, print_warnings, show_forecasts
-from iris.cli.submit.workspace import send_files
+from iris.cli.submit.prepare import Flags, check_secrets, print_warnings, show_forecasts, with_files
 from iris.client.build.warnings import infeasible
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
@@ -28,7 +28,6 @@ from iris.model.job.errors import JobCancelled, JobFailed
 from iris.model.job.spec import JobSpec
 
 if TYPE_CHECKING:
-    from iris.cli.submit.read_file import JobDocument
     from iris.client.build.draft import PlannedJob
     from iris.client.jobs.submit.start import Submitted
 
@@ -128,17 +127,16 @@ def submit(
     if batch_key:
         raise click.UsageError("--batch-key needs --batch")
     if job_file is not None or print_yaml:
-        from iris.cli.submit.file import jobs_asked_for, submit_documents
-        from iris.cli.submit.read_file import job_options
+        from iris.cli.submit import file, read_file  # with the reader of YAML
 
-        documents = jobs_asked_for(ctx, job_file)
+        documents = file.jobs_asked_for(ctx, job_file)
         if print_yaml:
-            _print_yaml(documents)
+            file.print_documents(documents)
             return
         if len(documents) > 1:
-            run(submit_documents(selected(ctx), documents, flags, iris_command(ctx)))
+            run(file.submit_documents(selected(ctx), documents, flags, iris_command(ctx)))
             return
-        options = job_options(documents[0])
+        options = read_file.job_options(documents[0])
     _submit_one(ctx, options, flags, needs_no_cluster=needs_no_cluster)
 
 
@@ -170,15 +168,6 @@ def _submit_batch(ctx: click.Context, content: bytes, batch_key: str, flags: Fla
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
     run(submit_batch(selected(ctx), content, given, batch_key, flags))
-
-
-def _print_yaml(documents: Sequence["JobDocument"]) -> None:
-    from iris.cli.submit.read_file import job_options
-    from iris.cli.submit.write_file import dump_jobs
-
-    for document in documents:
-        job_options(document)  # raises if it is wrong
-    click.echo(dump_jobs(documents), nl=False)
 
 
 def _submit_one(
@@ -257,7 +246,7 @@ async def _ready(
     print_warnings([planned.spec])
     await check_secrets(client, [planned.spec])
     began = time.monotonic()
-    (spec,) = await send_files(client.record, [planned], quiet=flags.for_scripts)
+    (spec,) = await with_files(client.record, [planned], quiet=flags.for_scripts)
     return spec, timedelta(seconds=time.monotonic() - began)
 
 
@@ -314,16 +303,10 @@ async def _follow(
     upload: timedelta,
     warning: Awaitable[str],
 ) -> IrisError | None:
-    # A detached submit does not read logs.
-    from iris.cli.show.follow import follow_job
-    from iris.cli.show.jobs import print_end
-    from iris.client.logs.stored import LogReader
-    from iris.storage.object_store import Store
+    from iris.cli.show.follow import follow_job  # a detached submit reads no logs
 
-    reader = LogReader(Store(client.record.store), submitted.id, submitted.run_id)
     status = await follow_job(
         client,
-        reader,
         submitted.id,
         submitted.run_id,
         prefixed=spec.replicas > 1,
@@ -360,16 +343,15 @@ def _print_next(job: str, iris: str) -> None:
 @contextlib.asynccontextmanager
 async def _own_cluster() -> AsyncIterator[AsyncIrisClient]:
     """Starts a cluster for one job, and stops it afterwards."""
-    from iris.client.operate.cluster_manager import ClusterManager
-    from iris.config import local_config
+    from iris.client.operate.cluster_manager import temporary_cluster
 
-    own = local_config(f"once-{secrets.token_hex(3)}")
-    manager = ClusterManager(own, ephemeral=True, owned=True)
+    name = f"once-{secrets.token_hex(3)}"
+    manager = temporary_cluster(name)
     click.echo("starting a cluster for this job …", err=True)
     starting = asyncio.ensure_future(asyncio.to_thread(manager.start))
     try:
         await asyncio.shield(starting)
-        yield await AsyncIrisClient.connect(own.name)
+        yield await AsyncIrisClient.connect(name)
     finally:
         # Wait even if the start is interrupted: the cluster must be up before it can be stopped.
         await asyncio.wait({starting})

@@ -12,7 +12,7 @@ from iris.cli.interrupts import created, nothing_yet
 from iris.cli.show.messages import print_json
 from iris.cli.submit.input_file import name_of, read_whole
 from iris.cli.submit.job_from_options import plan_job
-from iris.cli.submit.prepare import Flags, check_secrets, print_warnings, show_forecasts
+from iris.cli.submit.prepare import Flags, check_secrets, print_warnings, show_forecasts, with_files
 from iris.cli.submit.read_file import (
     JobDocument,
     Problem,
@@ -24,7 +24,7 @@ from iris.cli.submit.read_file import (
     refused,
     without,
 )
-from iris.cli.submit.workspace import send_files
+from iris.cli.submit.write_file import dump_jobs
 from iris.client.build.draft import PlannedJob
 from iris.client.build.warnings import infeasible
 from iris.client.client import AsyncIrisClient
@@ -85,6 +85,17 @@ def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocumen
     return documents
 
 
+def print_documents(documents: Sequence[JobDocument]) -> None:
+    """Prints the job file of valid documents.
+
+    Raises:
+        InvalidJob: a document has a wrong option.
+    """
+    for document in documents:
+        job_options(document)
+    click.echo(dump_jobs(documents), nl=False)
+
+
 async def submit_documents(
     cluster: ClusterRef, documents: Sequence[JobDocument], flags: Flags, iris: str
 ) -> None:
@@ -113,7 +124,7 @@ async def submit_documents(
     print_warnings(specs)
     await check_secrets(client, specs)
     with nothing_yet("submitted"):
-        specs = await send_files(
+        specs = await with_files(
             client.record, [job.planned for job in jobs], quiet=flags.for_scripts
         )
     await _submit_all(client, jobs, specs, flags, iris)

@@ -6,9 +6,11 @@ from typing import NamedTuple
 import click
 
 from iris.cli.show.explanation import forecast_json, forecast_text
-from iris.cli.show.messages import print_json
+from iris.cli.show.messages import print_json, show_warnings
+from iris.client.build.draft import PlannedJob
 from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
+from iris.client.connect.clusters import ClusterRecord
 from iris.model.errors import Rejected
 from iris.model.job.spec import JobSpec
 
@@ -31,7 +33,7 @@ class Flags(NamedTuple):
 
 def print_warnings(specs: Iterable[JobSpec]) -> None:
     """Prints what may be wrong with valid jobs, each warning once."""
-    _print_once(each for spec in specs for each in job_warnings(spec))
+    show_warnings(each for spec in specs for each in job_warnings(spec))
 
 
 async def check_secrets(client: AsyncIrisClient, specs: Sequence[JobSpec]) -> None:
@@ -43,14 +45,24 @@ async def check_secrets(client: AsyncIrisClient, specs: Sequence[JobSpec]) -> No
         return
     from iris.client.secrets import sealing  # most jobs have no secrets
 
-    _print_once(
+    show_warnings(
         [each for spec in asking for each in await sealing.check_secrets(client.record, spec)]
     )
 
 
-def _print_once(warnings: Iterable[str]) -> None:
-    for warning in dict.fromkeys(warnings):
-        click.echo(f"warning: {warning}", err=True)
+async def with_files(
+    cluster: ClusterRecord, jobs: Sequence[PlannedJob], *, quiet: bool
+) -> list[JobSpec]:
+    """Uploads the files of the jobs, and returns the jobs with them.
+
+    Raises:
+        IrisError: packing or uploading failed, or a project cannot be installed from its files.
+    """
+    if not any(job.files.are_sent or job.table is not None for job in jobs):
+        return [job.spec for job in jobs]
+    from iris.cli.submit.workspace import send_files  # many jobs send nothing
+
+    return await send_files(cluster, jobs, quiet=quiet)
 
 
 async def show_forecasts(

@@ -19,9 +19,8 @@ from iris.cli.show.messages import print_json
 from iris.cli.submit.file import jobs_asked_for
 from iris.cli.submit.job_from_options import plan_job
 from iris.cli.submit.options import JobCommand, spec_options
-from iris.cli.submit.prepare import check_secrets, print_warnings
+from iris.cli.submit.prepare import check_secrets, print_warnings, with_files
 from iris.cli.submit.read_file import job_options
-from iris.cli.submit.workspace import send_files
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.schedules.client import ScheduledRun, ScheduleRow, ScheduleView
@@ -244,7 +243,7 @@ async def _create(
     print_warnings([planned.spec])
     await check_secrets(client, [planned.spec])
     with nothing_yet("created"):
-        (spec,) = await send_files(client.record, [planned], quiet=as_json)
+        (spec,) = await with_files(client.record, [planned], quiet=as_json)
     creation = client.schedules.create(spec, when, overlap=overlap, paused=paused)
     async with created(
         creation,

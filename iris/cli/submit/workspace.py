@@ -3,20 +3,20 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from iris.cli.show.progress import transfer
 from iris.client.build.draft import PlannedJob
 from iris.client.build.files import JobFiles
+from iris.client.build.send import send
 from iris.client.connect.clusters import ClusterRecord
+from iris.client.workspace.pack import pack
+from iris.client.workspace.upload import upload
 from iris.model.job.bundles import Bundle
 from iris.model.job.spec import JobSpec
 from iris.model.units import format_bytes
-
-if TYPE_CHECKING:
-    from iris.storage.object_store import Store
+from iris.storage.object_store import Store
 
 
 async def send_files(
@@ -28,26 +28,20 @@ async def send_files(
     Raises:
         IrisError: packing or uploading failed, or a project cannot be installed from its files.
     """
-    if not any(job.files.are_sent or job.table is not None for job in jobs):
-        return [job.spec for job in jobs]
-    from iris.client.build.send import send  # many jobs send nothing
 
-    async def upload(store: "Store", files: JobFiles) -> Bundle:
+    async def packed_upload(store: Store, files: JobFiles) -> Bundle:
         return await upload_workspace(store, files, quiet=quiet)
 
-    return await send(cluster, jobs, upload)
+    return await send(cluster, jobs, packed_upload)
 
 
-async def upload_workspace(store: "Store", files: JobFiles, *, quiet: bool) -> Bundle:
+async def upload_workspace(store: Store, files: JobFiles, *, quiet: bool) -> Bundle:
     """Packs the files of a job and uploads them to the store. The first line is printed before the
     files are read.
 
     Raises:
         IrisError: packing or uploading failed.
     """
-    from iris.client.workspace.pack import pack
-    from iris.client.workspace.upload import upload  # with the object store
-
     what = _described(files)
 
     def say(count: int) -> None:

@@ -16,6 +16,7 @@ from iris.client.client import AsyncIrisClient
 from iris.client.jobs.lists import JobFilter
 from iris.client.jobs.rows import JobRow
 from iris.model.errors import InvalidValue
+from iris.model.host.accelerators import tpu as parse_tpu_kind
 from iris.model.job.endpoints import Endpoint
 
 if TYPE_CHECKING:
@@ -107,9 +108,7 @@ class IrisClient(IrisClientMethods):
             InvalidValue: there is no such TPU type, or `config` and `tpu` are both given.
             IrisError: the cluster did not start.
         """
-        from iris.client.operate.cluster_manager import ClusterManager
-        from iris.config import local_config, make_local_config
-        from iris.model.host.accelerators import tpu as parse_tpu_kind
+        from iris.client.operate.cluster_manager import temporary_cluster
 
         name = f"python-{secrets.token_hex(4)}"
         if config is not None and tpu is not None:
@@ -120,10 +119,7 @@ class IrisClient(IrisClientMethods):
                 "add a scale group to the configuration",
             )
         kind = parse_tpu_kind(tpu) if tpu is not None else None
-        own = (
-            make_local_config(config, name) if config is not None else local_config(name, tpu=kind)
-        )
-        manager = ClusterManager(own, ephemeral=True, owned=True)
+        manager = temporary_cluster(name, config, tpu=kind)
         manager.start()
         try:
             client = cls(name, workspace=workspace)

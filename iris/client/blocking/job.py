@@ -1,20 +1,27 @@
-"""The handle of a job for programs that are not asynchronous: the hand-written parts."""
+"""The handle of a job for programs that are not asynchronous: the hand-written parts, and its
+table in a notebook.
+"""
 
 import asyncio
 import html
 import time
+from html import escape
 from typing import Generic
 
 from iris.client.blocking.event_loop import BackgroundLoop
 from iris.client.blocking.generated.job import JobMethods
 from iris.client.build.options import Duration, duration_of
+from iris.client.jobs.explanation import reason_of
 from iris.client.jobs.handle import AsyncJob, T
 from iris.client.logs.whole_lines import print_line
 from iris.model.errors import IrisError
+from iris.model.job.cancelling import state_text
 from iris.model.job.status import JobStatus
 
 #: How long a notebook waits for the state of a job that it shows, in seconds.
 SHOW_TIMEOUT = 5.0
+#: The most tasks in the table. A job can have thousands of tasks.
+MAX_TASKS = 20
 
 
 class Job(JobMethods[T], Generic[T]):
@@ -91,8 +98,6 @@ class Job(JobMethods[T], Generic[T]):
 
     def _repr_html_(self) -> str:
         """Returns the job's current state as HTML for a notebook."""
-        from iris.client.blocking.job_table import job_table
-
         try:
             return job_table(
                 self._loop.run(asyncio.wait_for(self._asynchronous.status(), SHOW_TIMEOUT)), self.ui
@@ -101,3 +106,35 @@ class Job(JobMethods[T], Generic[T]):
             return (
                 f"{html.escape(repr(self))}: {html.escape(str(error) or 'its state is not known')}"
             )
+
+
+def job_table(status: JobStatus, ui: str = "") -> str:
+    """Returns the job's state, its reason and its tasks as HTML.
+
+    Args:
+        ui: the address of the job's page in Temporal's Web UI; empty for no link.
+    """
+    name = f'<a href="{escape(ui)}">{escape(status.id)}</a>' if ui else escape(status.id)
+    head = f"<b>{name}</b> {escape(state_text(status))}: {escape(reason_of(status))}"
+    rows = [
+        _row(
+            str(task.index),
+            state_text(task),
+            task.host or "",
+            str(task.attempt),
+            "" if task.exit_code is None else str(task.exit_code),
+            task.reason,
+        )
+        for task in status.tasks[:MAX_TASKS]
+    ]
+    if len(status.tasks) > MAX_TASKS:
+        rows.append(f'<tr><td colspan="6">and {len(status.tasks) - MAX_TASKS} more</td></tr>')
+    columns = "".join(
+        f"<th>{column}</th>"
+        for column in ("task", "state", "host", "attempt", "exit code", "reason")
+    )
+    return f"<div>{head}<table><tr>{columns}</tr>{''.join(rows)}</table></div>"
+
+
+def _row(*cells: str) -> str:
+    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"

@@ -19,6 +19,7 @@ from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
 from iris.client.functions.call import function_name, pack_call
 from iris.client.functions.interpreter import for_pickles, is_bare, own_interpreter
+from iris.client.secrets.sealing import check_secrets
 from iris.client.workspace.upload import upload
 from iris.model.errors import InvalidValue
 from iris.model.job.array_tables import table_of
@@ -54,8 +55,6 @@ async def make_job(
     draft = _draft(entry, workspace, **options)
     planned = await _planned(cluster, entry, draft, within, options.get("params") or ())
     if planned.spec.secrets:
-        from iris.client.secrets.sealing import check_secrets  # most jobs have no secrets
-
         for warning in await check_secrets(cluster, planned.spec):
             warnings.warn(warning, stacklevel=4)
     if callable(entry.work):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from iris.client.connect.key_files import read_key_file
 from iris.model import names
 from iris.model.errors import Rejected
+from iris.storage.object_store import Store
 
 if TYPE_CHECKING:
     from iris.model.sealed import PrivateKeys
-    from iris.storage.object_store import Store
 
 #: The name of the file with the private keys, in the directory of a cluster.
 FILE = "secret.keys"
@@ -104,8 +104,6 @@ async def publish_key(store: str, cluster: str, keys: SecretKeys | None) -> None
     Raises:
         Unreachable, OSError, BaseError: the store does not answer.
     """
-    from iris.storage.object_store import Store
-
     path, opened = names.secret_key(cluster), Store(store)
     before = await opened.get(path)
     if keys is None:
@@ -117,7 +115,7 @@ async def publish_key(store: str, cluster: str, keys: SecretKeys | None) -> None
         await opened.put(path, public)
 
 
-async def public_key(store: "Store", cluster: str) -> bytes:
+async def public_key(store: Store, cluster: str) -> bytes:
     """Returns the public key that seals secrets for the cluster's agents.
 
     Raises:

@@ -285,10 +285,9 @@ async def _connection(
 
 async def _forward(end: SshController, ports: tuple[int, int]) -> str:
     """Runs one connection without `gcloud`, and returns why it ended."""
-    from iris.platforms.manual.forward import forward  # imports asyncssh, which is optional
-    from iris.platforms.manual.settings import HostAccess
+    from iris.platforms.manual import forward, settings  # imports asyncssh, which is optional
 
-    access = HostAccess(
+    access = settings.HostAccess(
         address=end.machine,
         user=end.user,
         port=end.ssh_port,
@@ -296,7 +295,7 @@ async def _forward(end: SshController, ports: tuple[int, int]) -> str:
         jump_host=end.jump_host,
     )
     there = dict(zip(ports, (end.port, end.ui_port) if end.ui_port else (end.port,), strict=False))
-    return await forward(
+    return await forward.forward(
         access, there, known_hosts=end.known_hosts, connect_timeout=end.connect_timeout
     )
 

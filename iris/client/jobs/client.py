@@ -22,7 +22,8 @@ from iris.model import names
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
 from iris.model.frozen import Frozen
 from iris.model.job.cancelling import grace_in
-from iris.model.job.spec import Band, JobSpec
+from iris.model.job.demand_limits import check_demands
+from iris.model.job.spec import Band, Hold, JobSpec
 from iris.model.job.status import JobStatus
 from iris.model.states import ENDED, JobState, TaskState
 from iris.model.units import format_duration
@@ -207,8 +208,6 @@ class JobsClient:
             NotFound: there is no such job.
             Rejected: the job has ended.
         """
-        from iris.model.job.spec import Hold  # only this needs it
-
         return await self._signal(job, run_id, "hold", Hold(by=current_user(), reason=reason))
 
     async def release(self, job: str, run_id: str | None = None) -> JobStatus:
@@ -462,8 +461,7 @@ def _trial(spec: JobSpec) -> "Request":
     """Returns the request that the job would send to the scheduler. If its tasks are independent,
     this is the request of the first task.
     """
-    from iris.model.job.demand_limits import check_demands  # few commands ask the scheduler
-    from iris.model.job.requests import request_for
+    from iris.model.job.requests import request_for  # few commands ask the scheduler
 
     check_demands(spec)
     return request_for(

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, overload
 
 from typing_extensions import TypeVar
 
-from iris.client.build.options import Duration, duration_of, parse_band
+from iris.client.build.options import Duration, duration_of, parse_band, secret_sources
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.client import JobsClient
 from iris.client.jobs.exec.commands import ExecResult, profile_format, profile_task, run_command
+from iris.client.jobs.exec.port_forward import forwarded
 from iris.client.jobs.exec.session import ExecClient, TaskLocation
+from iris.client.jobs.fetch import fetch_task_files
+from iris.client.jobs.notifications import NotificationRow, notifications_of
 from iris.client.jobs.results import check_own, results_of
 from iris.client.jobs.status import check_task
 from iris.client.logs.entries import LogEntry
@@ -25,7 +28,6 @@ from iris.storage.object_store import Store
 
 if TYPE_CHECKING:
     from iris.client.jobs.explanation import Explanation
-    from iris.client.jobs.notifications import NotificationRow
     from iris.client.jobs.usage import InUse
 
 #: The type that the job's function returns. None for a program.
@@ -174,15 +176,13 @@ class AsyncJob(Generic[T]):
         """
         return await self._jobs.usage(await self.status())
 
-    async def notifications(self) -> "Sequence[NotificationRow]":
+    async def notifications(self) -> Sequence[NotificationRow]:
         """Returns whether the job's webhooks were called. Asks only the service.
 
         Raises:
             NotFound: there is no such job.
             Unreachable: the service does not answer.
         """
-        from iris.client.jobs.notifications import notifications_of
-
         spec = await self._jobs.submitted_spec(*await self._found())
         return await notifications_of(
             self._connection,
@@ -348,8 +348,6 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job, or it has no such task.
             IrisError: the store does not answer.
         """
-        from iris.client.jobs.fetch import fetch_task_files  # few programs need it
-
         source = await self._jobs.log_source(*await self._found())
         found = (Store(self._store_url), self.id, source, Path(directory), task, attempt)
         return await fetch_task_files(*found, checkpoint=checkpoint, force=force)
@@ -409,8 +407,6 @@ class AsyncJob(Generic[T]):
             NotFound: there is no such job, or it has no such task.
             Unreachable: the host or the store does not answer.
         """
-        from iris.client.jobs.exec.port_forward import forwarded  # few programs need it
-
         async with forwarded(self._exec, await self._locate(task), ports) as numbers:
             yield numbers
 
@@ -482,8 +478,7 @@ class AsyncJob(Generic[T]):
             IrisError: the store or the service does not answer, or, with `failed`, no control
                 plane.
         """
-        from iris.client.build.options import secret_sources
-        from iris.client.jobs.submit.rerun import submit_again  # few programs need it
+        from iris.client.jobs.submit.rerun import submit_again  # imports what sends files
 
         run_id = await self._run()
         store, secrets = Store(self._store_url), secret_sources(secret)

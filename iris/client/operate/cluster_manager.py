@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from iris.client.operate.controller import ControllerProtocol, Progress
 from iris.client.operate.make_controller import create_controller
-from iris.config import ClusterConfig
+from iris.config import ClusterConfig, local_config, make_local_config
+from iris.model.host.accelerators import Tpu
 
 T = TypeVar("T")
 
@@ -103,6 +104,20 @@ class ClusterManager:
             yield address
         finally:
             self.stop()
+
+
+def temporary_cluster(
+    name: str, config: ClusterConfig | None = None, *, tpu: Tpu | None = None
+) -> ClusterManager:
+    """Returns the manager of a cluster on this machine that ends with this process at the latest,
+    and leaves no data.
+
+    Args:
+        config: a configuration whose scale groups the cluster gets; None for one host.
+        tpu: the type of the simulated slice of a cluster without a configuration.
+    """
+    own = make_local_config(config, name) if config is not None else local_config(name, tpu=tpu)
+    return ClusterManager(own, ephemeral=True, owned=True)
 
 
 def _without_event_loop(call: Callable[[], T]) -> T:

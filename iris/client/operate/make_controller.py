@@ -43,9 +43,7 @@ def create_controller(
 
         return ManualController(config, text=text, progress=progress)
     if kind == "gcp":
-        from iris.client.operate.gcp.controller import GcpController  # Google's clients are slow
-
-        return GcpController(config, text=text, progress=progress)
+        return _on_google_cloud(config, text, progress)
     return LocalController(config, progress=progress, **options)
 
 
@@ -87,9 +85,15 @@ def gcp_controller(
     Raises:
         Rejected: the cluster is not on Google Cloud.
     """
+    return _on_google_cloud(cluster.gcp_config(refusal), cluster.text, progress)
+
+
+def _on_google_cloud(
+    config: ClusterConfig, text: str | None, progress: Progress
+) -> "GcpController":
     from iris.client.operate.gcp.controller import GcpController  # Google's clients are slow
 
-    return GcpController(cluster.gcp_config(refusal), text=cluster.text, progress=progress)
+    return GcpController(config, text=text, progress=progress)
 
 
 def locate(cluster: ClusterRef) -> None:

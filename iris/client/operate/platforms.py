@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from iris.client.connect.identity import known_uid
 from iris.config import ClusterConfig, is_mixed
@@ -10,10 +11,14 @@ from iris.model.errors import InvalidValue
 from iris.model.slice.scale_groups import is_gcp_zone
 from iris.platforms.base import Platform
 from iris.platforms.gcp.settings import GcpSettings
+from iris.platforms.gcp.startup import host_script
 from iris.platforms.local import LocalPlatform
 from iris.platforms.manual.settings import ManualSettings, manual_settings
 from iris.platforms.mixed import MixedPlatform
 from iris.storage.object_store import Store
+
+if TYPE_CHECKING:
+    from iris.platforms.manual.platform import ManualPlatform
 
 
 def create_platform(
@@ -38,16 +43,15 @@ def create_platform(
     if config.platform.gcp is not None and settings is not None:
         # Google's clients take a second to import, and most commands do not need them.
         from iris.platforms.gcp.platform import GcpPlatform
-        from iris.platforms.gcp.startup import host_script
 
         cloud = GcpPlatform(settings, partial(host_script, settings))
         return (
             cloud
             if over_ssh is None
-            else mixed_platform(cloud, _over_ssh(config, over_ssh), over_ssh)
+            else mixed_platform(cloud, ssh_platform(config, over_ssh), over_ssh)
         )
     if over_ssh is not None:
-        return _over_ssh(config, over_ssh)
+        return ssh_platform(config, over_ssh)
     if config.platform.local is not None and machines is not None:
         return LocalPlatform(machines)
     raise InvalidValue(
@@ -91,12 +95,14 @@ def secret_reader(config: ClusterConfig) -> Callable[[str], bytes] | None:
     return access
 
 
-def _over_ssh(config: ClusterConfig, settings: ManualSettings) -> Platform:
+def ssh_platform(config: ClusterConfig, settings: ManualSettings) -> "ManualPlatform":
+    """Returns the platform of a cluster's machines over SSH. It starts no agents."""
     # Imported here, because asyncssh is slow to import and optional.
-    from iris.platforms.manual.connections import Connections
-    from iris.platforms.manual.platform import ManualPlatform
+    from iris.platforms.manual import connections, platform
 
-    return ManualPlatform(settings, Connections(settings, access=secret_reader(config)))
+    return platform.ManualPlatform(
+        settings, connections.Connections(settings, access=secret_reader(config))
+    )
 
 
 async def machines_of(config: ClusterConfig, machines: Path) -> Platform:

@@ -26,6 +26,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client.connect.identity import current_user, full_job_id
 from iris.client.connect.rpc import Connection
 from iris.client.schedules.when import Overlap, When, service_times
+from iris.client.secrets.sealing import delete_secrets, sealing
 from iris.messages.scheduled_job import LEFT_OUT, ScheduledJob
 from iris.model import names
 from iris.model.checkpoint.sources import FIELD
@@ -137,8 +138,6 @@ class SchedulesClient:
             problem = "is looked up when a job is submitted, which the jobs of a schedule are not"
             raise InvalidValue(FIELD, spec.from_checkpoint, problem, "leave it out")
         await self._connection.check_keys()
-        from iris.client.secrets.sealing import sealing  # most operations seal nothing
-
         async with sealing(self._connection.record, spec, names.sealed_for_schedule) as sealed:
             return await self._create(sealed, when, overlap, paused)
 
@@ -319,8 +318,6 @@ class SchedulesClient:
             await self._handle(found.id).delete()
         job = names.job_of_workflow(found.id)
         if not found.info.running_actions:  # otherwise the control plane deletes them later
-            from iris.client.secrets.sealing import delete_secrets  # few schedules have secrets
-
             await delete_secrets(self._connection.record, names.sealed_for_schedule(job, ""))
         return job
 

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
@@ -30,9 +29,7 @@ from iris.model.job.secrets import (
     parse_secret_source,
 )
 from iris.model.job.spec import JobSpec
-
-if TYPE_CHECKING:
-    from iris.storage.object_store import Store
+from iris.storage.object_store import Store
 
 #: The number of random bytes in the name of a sealed object. They make the name unique among the
 #: runs of a job.
@@ -61,8 +58,6 @@ async def check_secrets(record: ClusterRecord, spec: JobSpec) -> list[str]:
     """
     warnings = []
     if given := of_submitter(spec):
-        from iris.storage.object_store import Store  # most jobs have no such secrets
-
         store = Store(record.store)
         with reading_from(store, _STORED):
             await public_key(store, record.name)
@@ -99,8 +94,6 @@ async def sealing(
     if not given:
         yield spec
         return
-    from iris.storage.object_store import Store
-
     store, path = Store(record.store), folder(spec.id, secrets.token_hex(_TOKEN_BYTES))
     values: dict[str, bytes] = {}
     references = dict(spec.secrets)
@@ -124,7 +117,7 @@ async def sealing(
         raise
 
 
-async def put_sealed(store: "Store", cluster: str, path: str, values: Mapping[str, bytes]) -> None:
+async def put_sealed(store: Store, cluster: str, path: str, values: Mapping[str, bytes]) -> None:
     """Seals values and writes their object.
 
     Raises:
@@ -149,8 +142,6 @@ async def delete_secrets(record: ClusterRecord, folder: str) -> None:
     Raises:
         IrisError: the store does not answer.
     """
-    from iris.storage.object_store import Store
-
     store = Store(record.store)
     with reading_from(store, _STORED):
         await store.delete(
@@ -245,7 +236,7 @@ def _not_set(name: str, variable: str, also: str = "") -> InvalidValue:
     )
 
 
-async def is_named(store: "Store", cluster: str, user: str, name: str) -> bool:
+async def is_named(store: Store, cluster: str, user: str, name: str) -> bool:
     """Returns whether the user has a named secret of this name."""
     return (
         await store.modified(names.sealed_object(cluster, names.sealed_by_user(user, name)))
@@ -254,7 +245,7 @@ async def is_named(store: "Store", cluster: str, user: str, name: str) -> bool:
 
 
 async def _check_named(
-    store: "Store", cluster: str, user: str, name: str, source: SecretSource
+    store: Store, cluster: str, user: str, name: str, source: SecretSource
 ) -> None:
     if await is_named(store, cluster, user, source.name):
         return

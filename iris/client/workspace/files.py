@@ -98,6 +98,17 @@ def commit_of(directory: Path) -> str:
     return commit + "+" * changed
 
 
+def ignore_spec(lines: Iterable[str]) -> "GitIgnoreSpec":
+    """Returns the patterns of lines in the notation of a `.gitignore`.
+
+    Raises:
+        ValueError: a line is invalid.
+    """
+    from pathspec import GitIgnoreSpec  # slow to import, and most jobs send no files
+
+    return GitIgnoreSpec.from_lines(lines)
+
+
 class _Rules(NamedTuple):
     """The patterns of one ignore file. They apply to paths that begin with `base`."""
 
@@ -106,8 +117,6 @@ class _Rules(NamedTuple):
 
     @classmethod
     def read(cls, file: Path, base: str) -> "_Rules":
-        from pathspec import GitIgnoreSpec  # slow to import, and most jobs send no files
-
         try:
             lines = file.read_text("utf-8", "surrogateescape").split("\n")
         except FileNotFoundError:
@@ -115,7 +124,7 @@ class _Rules(NamedTuple):
         except OSError as error:
             raise Rejected(f"{file} cannot be read ({error.strerror}); fix or remove it") from None
         try:
-            return cls(base, GitIgnoreSpec.from_lines(lines))
+            return cls(base, ignore_spec(lines))
         except ValueError as error:
             raise Rejected(
                 f"{file} has an invalid line ({error}); write it as in a .gitignore, or remove it"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from iris.client.workspace import python_versions
+from iris.client.workspace.files import ignore_spec
 from iris.client.workspace.git import Repository
 from iris.model.errors import InvalidValue, Rejected
 from iris.model.job import setup_files
@@ -37,6 +37,10 @@ _NAMED_FILE = re.compile(
     r"(?:-[erc]|--editable|--requirements?|--constraints?)[\s=]*(?P<option>[^\s#;:@+]+)(?=\s|$)"
     r"|(?P<path>\.{0,2}/[^\s#;]*)"
 )
+#: A number that is larger than the number of releases of any minor version of Python.
+_MOST_RELEASES = 60
+_CLAUSE = re.compile(r"(~=|==|!=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?")
+_PIN = re.compile(r"(?:c?python[-@]?)?(\d+)\.(\d+)(?:\.\d+)?")
 
 
 class ProjectFiles(NamedTuple):
@@ -204,7 +208,7 @@ def check_python(files: ProjectFiles, version: tuple[int, int]) -> None:
     project, shown = _table(_read(directory), "project"), ".".join(map(str, version))
     remedy = "submit from a Python of the project, for example with `uv run`, or change the file"
     required = project.get("requires-python")
-    if isinstance(required, str) and not python_versions.admits(required, version):
+    if isinstance(required, str) and not _admits(required, version):
         raise InvalidValue(
             "python",
             shown,
@@ -220,8 +224,7 @@ def check_python(files: ProjectFiles, version: tuple[int, int]) -> None:
     if (
         project
         and pin is not None
-        and (pinned := python_versions.pinned(pin.read_text(errors="replace")))
-        not in (None, version)
+        and (pinned := _pinned(pin.read_text(errors="replace"))) not in (None, version)
     ):
         raise InvalidValue(
             "python", shown, f"is not that of {pin}, {'.'.join(map(str, pinned))}", remedy
@@ -265,9 +268,7 @@ def _workspace(document: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _members(root: Path, workspace: Mapping[str, Any]) -> list[Path]:
     """Returns the directories of a workspace's members, without the root."""
-    from pathspec import GitIgnoreSpec  # slow to import, and few projects have members
-
-    excluded = GitIgnoreSpec.from_lines(f"/{each}" for each in _texts(workspace.get("exclude")))
+    excluded = ignore_spec(f"/{each}" for each in _texts(workspace.get("exclude")))
     found: set[Path] = set()
     for pattern in _texts(workspace.get("members")):
         try:
@@ -465,3 +466,46 @@ def _answer(repository: Repository, *arguments: str) -> str | None:
         return repository.ask(*arguments).strip()
     except Rejected:
         return None
+
+
+def _admits(requires: str, version: tuple[int, int]) -> bool:
+    """Returns whether a release of this minor version satisfies a specifier such as `>=3.11,<3.13`.
+
+    Only plain comparisons of releases are checked. The resolver checks other clauses.
+    """
+    clauses = [
+        match.groups() for each in requires.split(",") if (match := _CLAUSE.fullmatch(each.strip()))
+    ]
+    releases = ((*version, micro) for micro in range(_MOST_RELEASES))
+    return any(all(_holds(release, *clause) for clause in clauses) for release in releases)
+
+
+def _pinned(text: str) -> tuple[int, int] | None:
+    """Returns the first minor version in the text of a file `.python-version`. Returns None if the
+    text names no version of CPython.
+    """
+    lines = (line.strip() for line in text.splitlines())
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    match = _PIN.fullmatch(first)
+    return (int(match[1]), int(match[2])) if match is not None else None
+
+
+def _holds(release: tuple[int, ...], operator: str, text: str, star: str | None) -> bool:
+    named = tuple(map(int, text.split(".")))
+    wanted = (*named, 0, 0)[: max(3, len(named))]
+    matches = release[: len(named)] == named if star else release == wanted
+    match operator:
+        case "==":
+            return matches
+        case "!=":
+            return not matches
+        case "~=":
+            return release >= wanted and release[: len(named) - 1] == named[:-1]
+        case ">=":
+            return release >= wanted
+        case "<=":
+            return release <= wanted
+        case ">":
+            return release > wanted
+        case _:
+            return release < wanted

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from iris.cli.cluster.debug import CHECKS, WORKERS, discovery_text, machine_text
 from iris.cli.main import run
-from iris.cli.show.debug import CHECKS, WORKERS, discovery_text, machine_text
 from iris.client.connect.cluster_ref import resolve_cluster
 from iris.client.connect.clusters import (
     ClusterRecord,

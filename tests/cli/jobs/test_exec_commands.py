@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from iris.cli.job_names import job_and_task
-from iris.cli.jobs.commands import status
 from iris.cli.jobs.exec import exec_
 from iris.cli.jobs.profile import profile
+from iris.cli.jobs.status import status
 from iris.cli.show.jobs import usage_listing
 from iris.client.jobs.usage import InUse
 from iris.model.errors import InvalidValue, IrisError

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.cli.show.live import LiveBlock
-from iris.cli.show.live_lines import JobProgress, Look, Phase, phase_of, step_line, transfer_line
+from iris.cli.show.live_lines import JobProgress, Look, Phase, phase_of
 from iris.cli.show.log_printers import LinePrinter
+from iris.cli.show.progress import step_line, transfer_line
 from iris.cli.show.terminal import is_live, shows_colours
 from iris.client.logs.stored import TaskLine
 from iris.model.job.cancelling import Cancelling

@@ -1,6 +1,6 @@
 """How a notebook shows a job."""
 
-from iris.client.blocking.job_table import job_table
+from iris.client.blocking.job import job_table
 from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
 from tests.builders import at

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from iris.client.functions import task_results
+from iris.client.jobs import results
 from iris.client.jobs.results import LAST_LINE_LENGTH, LAST_LINES, results_of
 from iris.client.logs.source import LogSource
 from iris.model import names
@@ -180,7 +180,7 @@ async def test_a_function_that_was_killed_or_whose_exception_cannot_be_restored_
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no exception to raise in these cases."""
-    monkeypatch.setattr(task_results, "FAILED_PATIENCE", timedelta(milliseconds=1))
+    monkeypatch.setattr(results, "FAILED_PATIENCE", timedelta(milliseconds=1))
     await wrote(store, ["segmentation fault"], task=0)
     await wrote(store, ["here"], task=1)
     header = {

@@ -10,7 +10,7 @@ from temporalio.common import SearchAttributeKey
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
-from iris.client.functions import task_results
+from iris.client.jobs import results
 from iris.client.jobs.submit.rerun import spec_again
 from iris.messages.task import RunTask
 from iris.model import names
@@ -428,7 +428,7 @@ async def test_the_results_of_an_array_whose_tasks_were_killed_are_missed_togeth
     """A result may come late, but ten thousand tasks that left none would be awaited for hours, one
     after the other.
     """
-    monkeypatch.setattr(task_results, "FAILED_PATIENCE", timedelta(seconds=2))
+    monkeypatch.setattr(results, "FAILED_PATIENCE", timedelta(seconds=2))
     await cluster.join(offers=some(cpu=64), program=fails)
     client = AsyncIrisClient(
         cluster.client,

@@ -10,20 +10,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from iris.client.blocking.event_loop import Blocking
+from iris.client.blocking.generated.operations import (
+    Autoscaler,
+    Cluster,
+    Hosts,
+    Schedules,
+    Secrets,
+    Slices,
+)
 from iris.client.blocking.job import Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
-    from iris.client.blocking.generated.operations import (
-        Autoscaler,
-        Cluster,
-        Hosts,
-        Schedules,
-        Secrets,
-        Slices,
-    )
     from iris.client.build.entrypoint import Entrypoint
     from iris.client.build.job import Work
     from iris.client.build.options import CallOptions, JobOptions
@@ -39,36 +39,26 @@ class IrisClientMethods(Blocking):
     @cached_property
     def autoscaler(self) -> Autoscaler:
         """The operations on the autoscaler, as `iris autoscaler` has them."""
-        from iris.client.blocking.generated.operations import Autoscaler
-
         return Autoscaler(self._asynchronous.autoscaler, self._loop)
 
     @cached_property
     def slices(self) -> Slices:
         """The operations on slices, as `iris slice` has them."""
-        from iris.client.blocking.generated.operations import Slices
-
         return Slices(self._asynchronous.slices, self._loop)
 
     @cached_property
     def hosts(self) -> Hosts:
         """The operations on hosts, as `iris host` has them."""
-        from iris.client.blocking.generated.operations import Hosts
-
         return Hosts(self._asynchronous.hosts, self._loop)
 
     @cached_property
     def schedules(self) -> Schedules:
         """The operations on schedules, as `iris schedule` has them."""
-        from iris.client.blocking.generated.operations import Schedules
-
         return Schedules(self._asynchronous.schedules, self._loop)
 
     @cached_property
     def secrets(self) -> Secrets:
         """The named secrets of the current user, as `iris secret` has them."""
-        from iris.client.blocking.generated.operations import Secrets
-
         return Secrets(self._asynchronous.secrets, self._loop)
 
     @cached_property
@@ -76,8 +66,6 @@ class IrisClientMethods(Blocking):
         """The cluster's name and address, and the operations on it as a whole, as `iris cluster`
         has them.
         """
-        from iris.client.blocking.generated.operations import Cluster
-
         return Cluster(self._asynchronous.cluster, self._loop)
 
     @overload

@@ -12,7 +12,7 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import find_uid
 from iris.client.operate.controller import Progress
 from iris.client.operate.delete_slices import delete_slices
-from iris.client.operate.platforms import secret_reader
+from iris.client.operate.platforms import ssh_platform
 from iris.config import ClusterConfig
 from iris.model.errors import IrisError, NotFound, Unreachable
 from iris.model.slice.provisioning import SliceObservation
@@ -66,7 +66,7 @@ async def give_machines_back(
     before: Mapping[HostAccess, str] = {}
     while True:
         early &= await _requested(client) if early else set()
-        platform = _platform(config, leaving)  # a new one, which tries each machine again
+        platform = ssh_platform(config, leaving)  # a new one, which tries each machine again
         found = await platform.survey()
         if not (found.slices or found.silent or early):
             return
@@ -119,11 +119,3 @@ def _only(settings: ManualSettings, addresses: Collection[str]) -> ManualSetting
         for name, hosts in settings.hosts.items()
     }
     return settings.model_copy(update={"hosts": hosts})
-
-
-def _platform(config: ClusterConfig, settings: ManualSettings) -> "ManualPlatform":
-    # Imported here, because asyncssh is slow to import and optional.
-    from iris.platforms.manual.connections import Connections
-    from iris.platforms.manual.platform import ManualPlatform
-
-    return ManualPlatform(settings, Connections(settings, access=secret_reader(config)))

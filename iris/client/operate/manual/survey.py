@@ -37,15 +37,14 @@ def ask_machines(
         InvalidValue: the directory of the store cannot be used here.
     """
     # Imported here, because asyncssh is slow to import and optional.
-    from iris.platforms.manual.connections import Connections
-    from iris.platforms.manual.survey import survey
+    from iris.platforms.manual import connections, survey
 
     async def ask(directory: str, shared: str) -> "dict[HostAccess, Surveyed]":
-        connections = Connections(settings, keep=True, access=access)
+        opened = connections.Connections(settings, keep=True, access=access)
         try:
-            return await survey(hosts, connections, store=directory, shared=shared)
+            return await survey.survey(hosts, opened, store=directory, shared=shared)
         finally:
-            await connections.close()
+            await opened.close()
 
     with _shared_file(store, setting) as (directory, shared):
         return asyncio.run(ask(directory, shared))

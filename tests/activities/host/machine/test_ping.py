@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
-from iris.activities.control.polls import poll_ages
+from iris.activities.control.observe import poll_ages
 from iris.activities.host.machine.ping import Ping, ask
 from iris.autoscaling.liveness import POLL_LIMIT
 from iris.client.connect.plugin import IrisPlugin

@@ -1,5 +1,5 @@
-"""Makes the public key known with which users seal their secrets, and deletes secrets that no job
-needs any more.
+"""Keeps the cluster's mark and the public key for users' secrets in the store, and deletes secrets
+that no job needs any more.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from temporalio.service import RPCError
 
 from iris.activities.control.sealed_secrets import SealedSecrets
 from iris.client.connect.secret_keys import publish_key, secret_keys
+from iris.client.fleet.store_marks import mark_store
 from iris.model.errors import IrisError
 from iris.storage.object_store import STORE_ERRORS
 
@@ -66,3 +67,25 @@ async def keeping_secrets(client: Client, cluster: str, store: str) -> AsyncIter
     finally:
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def marking_store(client: Client, cluster: str, store: str) -> AsyncIterator[None]:
+    """Marks the store as this cluster's. Jobs do not wait for it: without the mark, only `iris
+    cluster gc` refuses to work.
+    """
+
+    async def mark() -> None:
+        while True:
+            try:
+                return await mark_store(client, cluster, store)
+            except (IrisError, RPCError) as error:
+                logger.warning("cannot mark the store as the cluster's, trying again: %s", error)
+            await asyncio.sleep(RETRY_INTERVAL.total_seconds())
+
+    marking = asyncio.create_task(mark())
+    try:
+        yield
+    finally:
+        marking.cancel()
+        await asyncio.gather(marking, return_exceptions=True)
