@@ -236,16 +236,6 @@ class FleetCluster(Cluster):
         await self.until(lambda: self.rests(handle))
         await handle.terminate("by mistake")
 
-    async def rests(self, handle: WorkflowHandle[Any, Any]) -> bool:
-        """Whether nothing is under way in the workflow: an activity that waits for its next try is
-        not. (Its state does not say so on the time-skipping server.)
-        """
-        described = (await handle.describe()).raw_description
-        return not described.HasField("pending_workflow_task") and all(
-            each.last_attempt_complete_time.ToNanoseconds() > each.last_started_time.ToNanoseconds()
-            for each in described.pending_activities
-        )
-
     # Slices.
 
     async def make(

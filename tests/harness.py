@@ -575,6 +575,16 @@ class Cluster:
             ),
         )
 
+    async def rests(self, handle: WorkflowHandle[Any, Any]) -> bool:
+        """Whether nothing is under way in the workflow: an activity that waits for its next try is
+        not. (Its state does not say so on the time-skipping server.)
+        """
+        described = (await handle.describe()).raw_description
+        return not described.HasField("pending_workflow_task") and all(
+            each.last_attempt_complete_time.ToNanoseconds() > each.last_started_time.ToNanoseconds()
+            for each in described.pending_activities
+        )
+
     # Time.
 
     async def later(self, time: timedelta) -> None:

@@ -119,6 +119,8 @@ async def _play(cluster: Cluster, events: list[Event]) -> list[str]:
                 there.remove(number)
                 await cluster.lose(cluster.hosts[f"h{number}"].host)
             elif event.kind == "cancel" and number in jobs:
-                await cluster.cancel(jobs[number])
+                job = jobs[number]
+                await cluster.until(lambda job=job: cluster.rests(cluster.job(job)))  # type: ignore[misc]
+                await cluster.cancel(job)
         await cluster.later(start + (tick + 1) * TICK - await cluster.now())
     return list(jobs.values())
