@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse, ListWor
 from temporalio.client import ActivityFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.activities.control import observe, polls
+from iris.activities.control import observe
 from iris.activities.control.observe import FleetObserver
 from iris.autoscaling.liveness import (
     OBSERVE_INTERVAL,
@@ -197,7 +197,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         monotonic=lambda: holder.service.now, time=lambda: holder.service.now + 1_000
     )
     monkeypatch.setattr(observe, "time", fake)
-    monkeypatch.setattr(polls, "time", fake)
     return holder
 
 
