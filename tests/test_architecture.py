@@ -9,9 +9,9 @@ import ast
 import graphlib
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -90,24 +90,41 @@ def within(module: str, *packages: str) -> bool:
     return any(module == package or module.startswith(f"{package}.") for package in packages)
 
 
-def imports(tree: ast.AST) -> Iterator[str]:
-    """Every imported module or member, in full; a relative import begins with a dot. Imports inside
-    functions count too.
-    """
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (
-                f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names
-            )
+class Facts(NamedTuple):
+    """What a file does; kept instead of its tree, which has many thousand objects."""
+
+    #: Every imported module or member, in full; a relative import begins with a dot. Imports inside
+    #: functions count too.
+    imports: tuple[str, ...]
+    #: Every call of something with a dotted name, by its last two parts.
+    calls: tuple[str, ...]
+    #: The name of each function, and its length in lines.
+    functions: tuple[tuple[str, int], ...]
 
 
-def calls(tree: ast.AST) -> Iterator[str]:
-    """Every call of something with a dotted name, by its last two parts."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            yield ".".join(ast.unparse(node.func).split(".")[-2:])
+def facts(source: str) -> Facts:
+    nodes = list(ast.walk(ast.parse(source)))
+    return Facts(
+        imports=tuple(name for node in nodes for name in imported(node)),
+        calls=tuple(
+            ".".join(ast.unparse(node.func).split(".")[-2:])
+            for node in nodes
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        ),
+        functions=tuple(
+            (node.name, (node.end_lineno or 0) - node.lineno + 1)
+            for node in nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ),
+    )
+
+
+def imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names]
+    return []
 
 
 def may_not_import(path: str, module: str) -> str | None:
@@ -186,18 +203,15 @@ def may_not_call(path: str, call: str) -> str | None:
     return None
 
 
-def problems(path: str, source: str) -> list[str]:
+def problems(path: str, found: Facts) -> list[str]:
     """Everything that is wrong with a file of this path, one line each."""
-    tree = ast.parse(source)
-    found = [
+    return [
         f"{path} imports {module}: {why}"
-        for module in imports(tree)
+        for module in found.imports
         if (why := may_not_import(path, module))
+    ] + [
+        f"{path} calls {call}(): {why}" for call in found.calls if (why := may_not_call(path, call))
     ]
-    found += [
-        f"{path} calls {call}(): {why}" for call in calls(tree) if (why := may_not_call(path, call))
-    ]
-    return found
 
 
 def sources(*folders: str) -> list[str]:
@@ -320,26 +334,20 @@ def text_of(path: str) -> str:
 
 
 @cache
-def tree_of(path: str) -> ast.Module:
-    return ast.parse(text_of(path))
-
-
-def functions_of(path: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+def facts_of(path: str) -> Facts:
+    return facts(text_of(path))
 
 
 @pytest.mark.parametrize("path", BREACHES)
 def test_the_guard_finds_each_breach(path: str) -> None:
     """A guard that finds nothing would pass, too."""
-    assert [line for line in BREACHES[path] if not problems(path, line)] == []
+    assert [line for line in BREACHES[path] if not problems(path, facts(line))] == []
 
 
 @pytest.mark.parametrize("path", ALLOWED)
 def test_the_guard_accepts_what_the_design_allows(path: str) -> None:
     """A guard that reports correct code would be switched off."""
-    assert [line for line in ALLOWED[path] if problems(path, line)] == []
+    assert [line for line in ALLOWED[path] if problems(path, facts(line))] == []
 
 
 def test_the_guard_knows_every_ring() -> None:
@@ -349,7 +357,7 @@ def test_the_guard_knows_every_ring() -> None:
 
 def test_source_files_import_only_what_their_ring_may() -> None:
     """Decisions stay pure and replayable, and technology stays at the edge."""
-    assert [each for path in SOURCES for each in problems(path, text_of(path))] == []
+    assert [each for path in SOURCES for each in problems(path, facts_of(path))] == []
 
 
 def test_other_files_use_no_flat_name() -> None:
@@ -357,7 +365,7 @@ def test_other_files_use_no_flat_name() -> None:
     work.
     """
     wrong = {*ROLES, ""}
-    used = ((path, module) for path in OTHERS for module in imports(tree_of(path)))
+    used = ((path, module) for path in OTHERS for module in facts_of(path).imports)
     assert [each for each in used if each[1].partition(".")[0] in wrong] == []
 
 
@@ -368,7 +376,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     modules = {module_of(path): path for path in SOURCES}
     found: dict[str, set[str]] = {}
     for module, path in modules.items():
-        for name in imports(tree_of(path)):
+        for name in facts_of(path).imports:
             target = name if name in modules else name.rpartition(".")[0]
             if target in modules and target != module:
                 found.setdefault(module, set()).add(target)
@@ -392,11 +400,7 @@ def test_no_file_is_too_long() -> None:
 
 def test_no_function_is_too_long() -> None:
     """A longer function has steps without names."""
-    lengths = (
-        (path, function.name, (function.end_lineno or 0) - function.lineno + 1)
-        for path in SOURCES
-        for function in functions_of(path)
-    )
+    lengths = ((path, *function) for path in SOURCES for function in facts_of(path).functions)
     assert [each for each in lengths if each[2] > LONGEST_FUNCTION] == []
 
 
