@@ -1,10 +1,8 @@
 """The order of the packages of `iris.scheduling`."""
 
-import ast
-
 import pytest
 
-from tests.test_architecture import ROOT, imports
+from tests.test_architecture import ROOT, facts
 
 #: Each package may import those before it.
 ORDER = ("placement", "reasons", "ledger", "jobs")
@@ -20,6 +18,6 @@ def test_a_package_imports_only_those_before_it(package: str) -> None:
     assert [
         (file.name, module)
         for file in files
-        for module in imports(ast.parse(file.read_text()))
+        for module in facts(file.read_text()).imports
         if module.startswith(later)
     ] == []
