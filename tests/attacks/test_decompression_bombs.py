@@ -31,6 +31,7 @@ def payload(encoding: str, compress: Compress, size: int) -> Payload:
     return Payload(metadata={"encoding": encoding.encode()}, data=compress(plain))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("encoding", "compress"), [("binary/zlib", zlib.compress), ("binary/bzip2", bz2.compress)]
 )

@@ -91,6 +91,7 @@ async def plant_all(cluster: Cluster) -> None:
     await cluster.until(listed)
 
 
+@pytest.mark.long
 async def test_lists_of_users_show_what_is_of_the_cluster(cluster: Cluster) -> None:
     """One such workflow ended `iris jobs` with a traceback for everybody."""
     await plant_all(cluster)

@@ -448,6 +448,7 @@ HUNTER = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("codes", [(CHAIN,) * 5, (HUNTER,)], ids=["forks", "hunts"])
 def test_a_user_cannot_keep_processes_by_forking_for_ever_or_by_killing_what_kills_them(
     codes: Sequence[str],

@@ -58,6 +58,7 @@ def _payloads(message: object) -> list[list[object]]:
     ]
 
 
+@pytest.mark.long
 async def test_nothing_in_a_history_lets_another_machine_take_the_place_of_a_host() -> None:
     """Everybody who sees the Web UI sees the inputs and signals of slices, and could give a host
     another address.

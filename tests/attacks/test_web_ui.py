@@ -276,6 +276,7 @@ async def test_without_a_hidden_address_there_is_no_web_ui() -> None:
     assert 200 not in {answer.status for answer in answers.values()}
 
 
+@pytest.mark.long
 async def test_the_guard_runs_as_a_command_in_front_of_any_web_ui(server: Server) -> None:
     """As in `docker/compose.yaml`, where the Web UI is another container. It ends at SIGTERM."""
     port, _ = free_ports()

@@ -106,6 +106,7 @@ sys.exit(f"imported: {{heavy}}" if heavy else 0)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+@pytest.mark.long
 def test_a_command_looks_for_no_plugins_of_pydantic(tmp_path: Path) -> None:
     """The search reads the metadata of every package, and a machine for training has hundreds of
     them.
@@ -136,6 +137,7 @@ class plugin:
     assert found == [True, False]
 
 
+@pytest.mark.long
 def test_a_command_does_not_import_the_reader_of_package_metadata() -> None:
     """Pydantic imports it with a parser of e-mail to look for plugins, also where plugins are
     switched off.

@@ -126,6 +126,7 @@ def test_the_command_that_is_watched_is_completed_as_alone(asked: Path) -> None:
     assert ask(asked, "iris watch --int")[0] == ["--interval"]
 
 
+@pytest.mark.long
 def test_names_of_schedules_are_completed_after_options_too(asked: Path) -> None:
     """A word after an option may be its value, so the command itself is asked."""
     assert ask(asked, "iris schedule pause nig") == (["nightly"], False)
@@ -141,6 +142,7 @@ def test_commands_options_and_clusters_are_completed_without_the_client(tmp_path
     assert ask(tmp_path, "iris --cluster t") == (["tpus"], False)
 
 
+@pytest.mark.long
 def test_without_a_cluster_a_shell_gets_nothing_and_no_error(tmp_path: Path) -> None:
     """A message would be printed into the line that the user types."""
     assert ask(tmp_path, "iris logs tr")[0] == []

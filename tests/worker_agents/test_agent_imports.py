@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 #: The packages that an agent needs besides the standard library. `google` has protobuf alone.
 PACKAGES = {
     "click",
@@ -31,6 +33,7 @@ OF_THESE = {
 }
 
 
+@pytest.mark.long
 def test_an_agent_loads_no_library_and_no_code_of_other_roles() -> None:
     """The libraries of Google, of container registries and of terminals would double its memory;
     secrets import Google's late.

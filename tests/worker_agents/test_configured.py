@@ -161,6 +161,7 @@ async def cluster() -> AsyncIterator[FleetCluster]:
         yield cluster
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lost", ["deliver", "configure"])
 async def test_planners_that_could_not_be_told_of_a_configuration_are_told_later(
     cluster: FleetCluster, tmp_path: Path, lost: str

@@ -66,6 +66,7 @@ def asked(
         connection.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "host", ["127.0.0.1:{port}", "localhost:{port}", "localhost", "127.0.0.1", "evil.example", ""]
 )

@@ -137,6 +137,7 @@ async def test_the_end_of_a_job_deletes_its_secrets_unless_a_child_lives_on_with
     assert await left(store, "ended") == [names.sealed_for_job("ada/train", TOKEN[::-1])]
 
 
+@pytest.mark.long
 async def test_a_grandchild_keeps_the_secrets_of_a_job_whose_children_have_ended(
     client: Client, store: Store
 ) -> None:

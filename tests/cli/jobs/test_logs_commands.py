@@ -281,6 +281,7 @@ def test_raw_output_is_the_bytes_of_one_task(capfdbinary: pytest.CaptureFixture[
     assert capfdbinary.readouterr().out == b"\xff\x00\x1b[2J\n\xc3"
 
 
+@pytest.mark.long
 def test_raw_output_has_no_newline_that_its_program_did_not_write(room: Stopped) -> None:
     """An archive on standard output has a checksum. What the host says is beside it, as the
     attempts are.

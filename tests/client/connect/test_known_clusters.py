@@ -166,6 +166,7 @@ def test_a_bucket_is_the_same_with_a_slash_at_its_end() -> None:
     check_is_free("euw4", "my-project", "gs://mine/")
 
 
+@pytest.mark.long
 def test_several_commands_keep_the_same_cluster_at_once(state: Path) -> None:
     """Each is done, and whoever reads finds one of the texts whole; line ends stay what they
     were.

@@ -33,6 +33,7 @@ async def reason(cluster: Cluster) -> str:
     return view.closed
 
 
+@pytest.mark.long
 async def test_what_runs_on_a_host_runs_until_the_deadline_and_is_evicted_then(
     cluster: Cluster,
 ) -> None:
@@ -59,6 +60,7 @@ async def _waits(cluster: Cluster, job: str) -> bool:
     return task.state is TaskState.PENDING and task.preemptions == 1
 
 
+@pytest.mark.long
 async def test_a_host_that_is_opened_again_keeps_what_runs_and_a_later_plan_takes_the_place_of_the_first(
     cluster: Cluster,
 ) -> None:
@@ -81,6 +83,7 @@ async def test_a_host_that_is_opened_again_keeps_what_runs_and_a_later_plan_take
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
 
 
+@pytest.mark.long
 async def test_a_host_without_a_deadline_is_drained_at_once_and_an_unknown_one_not_at_all(
     cluster: Cluster,
 ) -> None:

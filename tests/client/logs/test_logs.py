@@ -196,6 +196,7 @@ async def test_the_attempts_of_a_task_follow_each_other_although_their_hosts_clo
     ]
 
 
+@pytest.mark.long
 async def test_a_long_log_is_read_several_chunks_at_once_and_in_order(store: Store) -> None:
     """From a bucket a chunk takes 50 ms, and a day of output has thousands."""
     await stored(store, 0, [(at, str(at)) for at in range(2001)])
@@ -224,6 +225,7 @@ async def test_a_store_that_is_away_for_a_moment_costs_no_line(store: WatchedSto
     assert texts(seen) == [str(at) for at in range(50)]
 
 
+@pytest.mark.long
 async def test_only_what_is_new_enough_is_read(store: WatchedStore) -> None:
     """The last ten minutes of a week must not take the time of a week."""
     await stored(store, 0, [(at, str(at)) for at in range(4000)])
@@ -246,6 +248,7 @@ async def test_only_what_is_new_enough_is_read(store: WatchedStore) -> None:
     assert len(await lines_of(LogReader(store, JOB, RUN, since_ms=0))) == 4010
 
 
+@pytest.mark.long
 async def test_a_tail_reads_only_the_end(store: WatchedStore) -> None:
     """The last ten lines of a gigabyte are there at once."""
     await stored(store, 0, [(at, str(at)) for at in range(4000)])
@@ -293,6 +296,7 @@ async def test_the_tail_of_several_tasks_has_whole_lines(store: Store) -> None:
     assert texts(await LogReader(store, JOB, RUN).tail(2)) == ["a", "b", "other 7", "c"]
 
 
+@pytest.mark.long
 async def test_quick_looks_at_many_tasks_are_bounded_and_miss_nothing_in_the_end(
     store: WatchedStore,
 ) -> None:

@@ -29,6 +29,7 @@ async def validated(cluster: Cluster, **record: str) -> list[CaseResult]:
     return [result async for result in validate(users, KIND, timedelta(minutes=1), print)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("record", "why"),
     [

@@ -349,6 +349,7 @@ async def test_a_call_never_gets_the_answer_of_a_batch_that_was_cancelled(runnin
     assert await running.answers(abs, (-1,), (-2,)) == [1, 2]
 
 
+@pytest.mark.long
 @given(
     st.lists(
         st.tuples(st.integers(1, 4), st.none() | st.integers(0, 4), st.booleans()),

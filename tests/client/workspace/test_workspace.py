@@ -818,6 +818,7 @@ async def test_a_workspace_is_sent_once_and_a_changed_one_again(root: Path, stor
     assert set(objects(store)) == {name, names.bundle(second.sha256)}
 
 
+@pytest.mark.long
 async def test_what_arrives_is_what_was_packed(root: Path, store: Store, tmp_path: Path) -> None:
     """Compressed on the way; the name is the hash of what is inside, and the same archive becomes
     the same object.

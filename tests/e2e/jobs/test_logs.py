@@ -11,15 +11,15 @@ import pytest
 
 from tests.e2e.cluster import USER, Cluster, a_cluster, eventually, until
 
+pytestmark = pytest.mark.long
 
-@pytest.mark.long
+
 def test_output_that_is_no_text_arrives_with_all_its_bytes(cluster: Cluster) -> None:
     """What is not UTF-8 is neither dropped nor replaced where no terminal shows it."""
     ran = cluster.iris("submit", "--", "printf", r"before\n\377\376\033[2J\nafter")
     assert ran.raw_out == b"before\n\xff\xfe\x1b[2J\nafter\n"
 
 
-@pytest.mark.long
 def test_a_last_line_without_its_newline_is_not_lost(cluster: Cluster) -> None:
     """Neither while following nor afterwards, also when it is all there is."""
     assert (
@@ -32,7 +32,6 @@ def test_a_last_line_without_its_newline_is_not_lost(cluster: Cluster) -> None:
     )
 
 
-@pytest.mark.long
 def test_a_line_longer_than_a_chunk_arrives_whole(cluster: Cluster) -> None:
     """Also where letters of several bytes lie across the cuts."""
     line = "a" + "é" * 300_000
@@ -105,7 +104,6 @@ def test_lines_of_several_tasks_carry_the_number_of_their_task(cluster: Cluster)
     assert "its tasks are 0 to 2" in cluster.iris("logs", "several:3", code=3).err
 
 
-@pytest.mark.long
 def test_a_job_that_has_not_run_has_no_lines_yet(cluster: Cluster) -> None:
     """Not an error; and a follower who comes that early learns what the job waits for, sees
     everything, and gets its end.
@@ -153,7 +151,6 @@ def test_raw_output_is_the_output_byte_for_byte(cluster: Cluster) -> None:
     assert cluster.iris("logs", "raw", "--raw", "--stream", "stderr").raw_out == b"noise" * 6
 
 
-@pytest.mark.long
 def test_a_hundred_megabytes_pass_and_the_history_stays_small(cluster: Cluster) -> None:
     """Every byte arrives; Temporal's history of the job has as few events as that of a silent
     one.
@@ -218,7 +215,6 @@ def test_who_follows_is_led_from_one_attempt_into_the_next(cluster: Cluster) -> 
     assert "no output of attempt 3" in cluster.iris("logs", "again", "--attempt", "3", code=3).err
 
 
-@pytest.mark.long
 def test_lines_tell_when_they_were_written_and_old_ones_can_be_left_out(cluster: Cluster) -> None:
     """By the times that `--timestamps` shows; and programs get them as JSON."""
     command = "echo early; sleep 1.5; echo late >&2"
@@ -235,7 +231,6 @@ def test_lines_tell_when_they_were_written_and_old_ones_can_be_left_out(cluster:
     assert cluster.logs("timed", "--since", "1h", "--stream", "stdout") == ["early"]
 
 
-@pytest.mark.long
 def test_the_logs_of_a_cluster_that_has_been_stopped_can_be_read() -> None:
     """Before it is started again, and afterwards; the latest run of a name is the one that is
     meant.

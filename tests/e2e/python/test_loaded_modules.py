@@ -58,6 +58,7 @@ def _a_job(cluster: Cluster) -> None:
     cluster.iris("submit", "-n", "loaded", "--", "true")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "more"),
     [

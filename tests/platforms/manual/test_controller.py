@@ -166,6 +166,7 @@ if "serve" in sys.argv:
 """
 
 
+@pytest.mark.long
 async def test_systemd_keeps_a_control_plane_through_a_reboot_and_forgets_it_at_the_stop(
     machine: Machine, free_port: int, tmp_path: Path
 ) -> None:

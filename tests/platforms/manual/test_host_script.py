@@ -26,6 +26,7 @@ def machine(sshd: None, tmp_path: Path) -> Iterator[Machine]:
         yield machine
 
 
+@pytest.mark.long
 async def test_an_agent_has_the_umask_of_the_login_user_and_its_log_is_private(
     machine: Machine, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def files_with(machine: Machine, text: str) -> list[str]:
     ]
 
 
+@pytest.mark.long
 async def test_an_agent_gets_the_keys_in_a_file_of_its_user_alone(
     machine: Machine, tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ async def test_an_agent_gets_the_keys_in_a_file_of_its_user_alone(
         await until(partial(_is_gone, slices))
 
 
+@pytest.mark.long
 async def test_an_agent_gets_the_keys_for_secrets_and_those_of_a_rotation(
     machine: Machine, tmp_path: Path
 ) -> None:
@@ -111,6 +113,7 @@ async def test_an_agent_gets_the_keys_for_secrets_and_those_of_a_rotation(
     assert machine.left() == []
 
 
+@pytest.mark.long
 async def test_the_keys_are_removed_with_the_slice(machine: Machine, tmp_path: Path) -> None:
     """The machine may serve another cluster next."""
     settings = ManualWorld([machine], tmp_path / "known_hosts").settings()

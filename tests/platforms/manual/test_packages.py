@@ -148,6 +148,7 @@ async def test_a_removal_that_fails_says_why(
     await world.until(partial(_is_gone, ours))
 
 
+@pytest.mark.long
 async def test_an_agent_whose_python_is_gone_gets_its_packages_again(
     world: ManualWorld, lab: list[Machine], tmp_path: Path
 ) -> None:
@@ -166,6 +167,7 @@ async def test_an_agent_whose_python_is_gone_gets_its_packages_again(
     assert lab[0].left() == []
 
 
+@pytest.mark.long
 async def test_agents_get_the_packages_of_a_control_plane_that_is_newer(
     world: ManualWorld, lab: list[Machine], tmp_path: Path
 ) -> None:

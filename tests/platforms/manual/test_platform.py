@@ -200,6 +200,7 @@ async def test_an_exhausted_pool_says_who_has_its_machines(
     )
 
 
+@pytest.mark.long
 async def test_no_slice_begins_on_a_machine_that_is_being_removed(
     world: ManualWorld, lab: list[Machine]
 ) -> None:
@@ -383,6 +384,7 @@ async def test_a_secret_that_is_no_help_is_named(
     assert f"{lab[0].address}: {reason}" in said
 
 
+@pytest.mark.long
 async def test_a_slice_whose_agent_ends_after_each_start_fails_with_its_last_output(
     world: ManualWorld, lab: list[Machine], tmp_path: Path
 ) -> None:
@@ -416,6 +418,7 @@ async def test_a_slice_whose_agent_ends_after_each_start_fails_with_its_last_out
     assert lab[0].left() == []
 
 
+@pytest.mark.long
 async def test_an_agent_whose_start_was_cut_off_is_ended_with_its_slice(
     world: ManualWorld, lab: list[Machine], tmp_path: Path
 ) -> None:

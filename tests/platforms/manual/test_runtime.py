@@ -17,6 +17,7 @@ def test_the_same_packages_have_the_same_digest(tmp_path: Path) -> None:
     assert pack(tmp_path / "first").digest == pack(tmp_path / "second").digest
 
 
+@pytest.mark.long
 def test_packages_packed_in_a_source_tree_have_the_version_of_iris(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

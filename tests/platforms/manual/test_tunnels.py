@@ -38,6 +38,7 @@ def _is_open(port: int) -> bool:
         return here.connect_ex(("127.0.0.1", port)) == 0
 
 
+@pytest.mark.long
 async def test_the_tunnel_to_a_machine_is_closed_once_its_slice_is_gone(
     lab: list[Machine], tmp_path: Path
 ) -> None:

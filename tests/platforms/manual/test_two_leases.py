@@ -70,6 +70,7 @@ def leased(lab: list[Machine], tmp_path: Path) -> Leased:
     return Leased(ManualWorld(lab, tmp_path / "known_hosts").settings())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("restarted", [False, True], ids=["same control plane", "restarted"])
 async def test_a_machine_whose_lease_was_late_is_given_back_and_never_gets_an_agent(
     lab: list[Machine], leased: Leased, monkeypatch: pytest.MonkeyPatch, restarted: bool

@@ -175,6 +175,7 @@ class Scheduler:
         return [has - sum(each) for has, *each in zip(host.resources.vector, *taken, strict=True)]
 
 
+@pytest.mark.long
 @settings(max_examples=examples(20), deadline=None, print_blob=True)
 @given(
     seed=st.integers(0, 2**32),

@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from iris.model.slice.scale_groups import Pace
 from iris.model.slice.status import SliceState
 from iris.model.states import JobState
@@ -74,6 +76,7 @@ async def test_those_that_fit_on_one_machine_share_it(fleet: FleetCluster) -> No
     assert len(fleet.platform.created) == 1
 
 
+@pytest.mark.long
 async def test_min_slices_are_there_without_anybody_who_waits(fleet: FleetCluster) -> None:
     """And they are kept, however long nothing runs."""
     await fleet.scale(a_group(min_slices=2), observe_interval=HOUR / 2)
@@ -83,6 +86,7 @@ async def test_min_slices_are_there_without_anybody_who_waits(fleet: FleetCluste
     assert len(fleet.platform.created) == 2
 
 
+@pytest.mark.long
 async def test_min_slices_are_restored_whatever_takes_them_away(fleet: FleetCluster) -> None:
     """A slice can be preempted, broken, silent or cancelled, or its machines can vanish: the group
     has its minimum of two again each time.
@@ -115,6 +119,7 @@ async def test_a_buffer_is_there_before_anybody_wants_it(fleet: FleetCluster) ->
     assert len(fleet.platform.created) == 2
 
 
+@pytest.mark.long
 async def test_with_many_waiting_a_group_never_has_more_than_its_most(fleet: FleetCluster) -> None:
     """Money: whatever fails, dies or waits meanwhile."""
     await fleet.scale(a_group(max_slices=3, pace=EAGER))
@@ -145,6 +150,7 @@ async def test_slices_on_their_way_are_counted_before_new_ones_are_asked_for(
     assert len(fleet.platform.created) == 1
 
 
+@pytest.mark.long
 async def test_after_a_scale_up_a_group_waits_before_the_next(fleet: FleetCluster) -> None:
     """Demand often comes in a trickle of which the first slice can take it all."""
     await fleet.scale(a_group(pace=Pace(scale_up_delay=3 * MINUTE)))
@@ -190,6 +196,7 @@ async def test_idle_slices_go_after_their_delay_and_not_before(fleet: FleetClust
     assert 5 * MINUTE <= gone_at - left_at <= 11 * MINUTE
 
 
+@pytest.mark.long
 async def test_nothing_happens_for_days_in_a_cluster_without_work(fleet: FleetCluster) -> None:
     """No machine comes and goes for nothing."""
     await fleet.scale(a_group(), a_cpu_group(min_slices=1), observe_interval=2 * HOUR)

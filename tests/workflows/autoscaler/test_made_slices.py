@@ -105,6 +105,7 @@ async def test_a_slice_whose_creation_was_not_acknowledged_is_found_again(
     assert fleet.platform.created == ["s1"]
 
 
+@pytest.mark.long
 async def test_a_platform_that_does_not_answer_for_an_hour_has_created_one_slice(
     fleet: FleetCluster,
 ) -> None:
@@ -267,6 +268,7 @@ async def test_machines_that_are_repaired_in_time_are_kept_even_if_no_observatio
     )
 
 
+@pytest.mark.long
 async def test_a_slice_that_another_client_deletes_has_vanished(fleet: FleetCluster) -> None:
     """For example a person in the cloud's console."""
     await fleet.ready(a_group())
@@ -336,6 +338,7 @@ async def test_the_tasks_of_a_slice_that_is_taken_back_end_before_its_machines_a
     assert fleet.platform.deleted == ["s1"]
 
 
+@pytest.mark.long
 async def test_tasks_that_do_not_end_keep_a_slice_that_is_taken_back_for_a_limited_time(
     fleet: FleetCluster,
 ) -> None:

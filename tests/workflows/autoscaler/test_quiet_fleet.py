@@ -2,6 +2,8 @@
 history.
 """
 
+import pytest
+
 from iris.model.slice.status import SliceState
 from tests.fleet_harness import EAGER, HOUR, MINUTE, OBSERVE_INTERVAL, SECOND, FleetCluster
 from tests.scaling_world import a_cpu_group
@@ -9,6 +11,7 @@ from tests.scaling_world import a_cpu_group
 QUIET = EAGER.model_copy(update={"scale_down_delay": 10 * HOUR})
 
 
+@pytest.mark.long
 async def test_an_hour_in_which_nothing_happens_is_observed_and_adds_few_events(
     fleet: FleetCluster,
 ) -> None:

@@ -342,6 +342,7 @@ async def test_tasks_of_a_large_array_are_cancelled_alone_and_together(cluster: 
     assert await cluster.nothing_held()
 
 
+@pytest.mark.long
 async def test_the_job_hears_soon_that_a_task_of_a_large_array_is_cancelled(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -422,6 +423,7 @@ async def test_a_task_of_an_earlier_job_of_the_name_is_not_asked(cluster: Cluste
     await cluster.end(job)
 
 
+@pytest.mark.long
 async def test_the_results_of_an_array_whose_tasks_were_killed_are_missed_together(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ async def test_a_dependency_is_a_run_and_not_a_name(cluster: Cluster) -> None:
     ).state is JobState.SUCCEEDED
 
 
+@pytest.mark.long
 async def test_what_submit_and_lists_know_of_the_jobs_to_wait_for() -> None:
     """A misspelt name would be an endless wait, and a list of fifty jobs has to say what each waits
     for.
@@ -158,6 +159,7 @@ async def test_what_submit_and_lists_know_of_the_jobs_to_wait_for() -> None:
         )
 
 
+@pytest.mark.long
 async def test_a_batch_that_is_repeated_finds_its_job_although_the_job_before_it_is_forgotten() -> (
     None
 ):

@@ -435,6 +435,7 @@ async def test_a_gang_that_lost_its_slice_waits_for_another_and_says_why(cluster
     assert [(task.host, task.preemptions) for task in status.tasks] == [("s2-w0", 1), ("s2-w1", 1)]
 
 
+@pytest.mark.long
 async def test_a_gang_that_continues_as_new_keeps_its_accounts_and_its_story() -> None:
     """Its tasks keep one another too: the next attempt is of all of them, on one placement."""
     async with dev_server_cluster("limit.historyCount.suggestContinueAsNew=50") as cluster:
@@ -459,6 +460,7 @@ async def test_a_gang_that_continues_as_new_keeps_its_accounts_and_its_story() -
 
 
 # The SDK's warning comes when a program has ended by itself while its cancellation was under way.
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Cannot find activity to cancel")
 @pytest.mark.parametrize("dies", ["while it runs", "while it waits"])
 async def test_what_a_terminated_gang_held_or_waited_for_is_free_again(

@@ -180,6 +180,7 @@ async def test_a_hold_reaches_every_task_of_a_job_of_several(cluster: Cluster) -
     assert await cluster.nothing_held()
 
 
+@pytest.mark.long
 async def test_a_hold_adds_the_same_few_events_to_a_job_of_any_number_of_tasks(
     cluster: Cluster,
 ) -> None:
@@ -209,6 +210,7 @@ async def _every_task_has_a_reason(cluster: Cluster, job: str) -> bool:
     return all(task.reason for task in (await cluster.status(job)).tasks)
 
 
+@pytest.mark.long
 async def test_tasks_that_are_being_started_hear_of_a_hold_that_comes_and_goes_meanwhile(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ async def test_a_handle_finds_which_job_is_meant_when_it_is_asked(
     assert (await full.status()).id == own
 
 
+@pytest.mark.long
 async def test_a_misspelt_child_is_suggested(monkeypatch: pytest.MonkeyPatch) -> None:
     """The name that the user has to write is that of the child. The handle finds the child that is
     submitted then.

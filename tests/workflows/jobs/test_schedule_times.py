@@ -83,6 +83,7 @@ async def started(cluster: Cluster, name: str, when: When, day: date) -> str:
     )
 
 
+@pytest.mark.long
 async def test_a_change_of_the_clock_starts_each_run_once_and_skips_missing_times(
     cluster: Cluster,
 ) -> None:
@@ -104,6 +105,7 @@ async def test_a_change_of_the_clock_starts_each_run_once_and_skips_missing_time
     ).row.time_zone == "America/New_York", "as the user wrote it"
 
 
+@pytest.mark.long
 async def test_the_first_of_two_runs_at_the_same_time_of_the_clock_is_left_out(
     cluster: Cluster,
 ) -> None:
@@ -131,6 +133,7 @@ async def test_the_first_of_two_runs_at_the_same_time_of_the_clock_is_left_out(
     assert len(host.taken) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cron", ["0 0 1 1 * 2020", "30 2 28 3 * 2027"])
 async def test_times_that_have_passed_or_that_the_clock_skips_are_refused(
     cluster: Cluster, cron: str

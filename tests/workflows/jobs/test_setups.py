@@ -171,6 +171,7 @@ async def _state_is(cluster: Cluster, job: str, state: JobState) -> bool:
     return (await cluster.status(job)).state is state
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tasks", [1, 2])
 async def test_lists_show_why_a_job_is_between_two_set_ups(tasks: int) -> None:
     """The list asks no job, so each job has to say it there, whether its tasks are independent or

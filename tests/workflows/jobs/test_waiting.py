@@ -13,6 +13,7 @@ MINUTE = timedelta(minutes=1)
 MOMENT = timedelta(seconds=5)
 
 
+@pytest.mark.long
 async def test_a_job_that_never_fits_ends_after_three_days_and_blocks_no_other(
     cluster: Cluster,
 ) -> None:
@@ -41,6 +42,7 @@ async def test_a_job_that_never_fits_ends_after_three_days_and_blocks_no_other(
     assert await cluster.nothing_held()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("timeout", [None, timedelta(0)])
 async def test_a_job_without_a_timeout_waits_for_ever_and_runs_when_a_host_joins(
     cluster: Cluster, timeout: timedelta | None

@@ -54,6 +54,7 @@ async def _runs(cluster: Cluster, first: str) -> list[WorkflowHistory]:
     return histories
 
 
+@pytest.mark.long
 async def test_no_run_of_the_scheduler_costs_more_to_replay_than_the_limit_and_one_message(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ async def start_anew(cluster: Cluster) -> None:
     await cluster.start_scheduler(SchedulerStart(cluster=cluster.name, recover=True))
 
 
+@pytest.mark.long
 async def test_a_scheduler_that_lost_its_book_gives_nobody_hosts_that_are_held(
     cluster: Cluster,
 ) -> None:
@@ -63,6 +64,7 @@ async def _counts(cluster: Cluster, *, running: int, waiting: int) -> bool:
     return (shown.running, shown.waiting) == (running, waiting)
 
 
+@pytest.mark.long
 async def test_gangs_and_held_jobs_are_in_the_new_book_too(cluster: Cluster) -> None:
     """A gang with all its hosts, a held job apart from the queue: neither of them says anything by
     itself.
@@ -92,6 +94,7 @@ async def _held(cluster: Cluster, count: int) -> bool:
     return (await cluster.snapshot()).held == count
 
 
+@pytest.mark.long
 async def test_a_scheduler_of_an_earlier_version_is_replaced_by_one_that_recovers_the_ledger(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +162,7 @@ async def test_an_autoscaler_of_an_earlier_version_is_replaced(
     assert (await autoscaler.describe()).run_id == second
 
 
+@pytest.mark.long
 async def test_a_wish_that_meets_a_book_without_the_gang_is_in_it_afterwards(
     cluster: Cluster,
 ) -> None:

@@ -340,6 +340,7 @@ def lock(host: Host, index: str = "", **env: str) -> None:
     subprocess.run([uv.find_uv_bin(), "lock", "--quiet"], cwd=host.workdir, env=ways, check=True)
 
 
+@pytest.mark.long
 async def test_a_lock_that_does_not_fit_is_the_users_to_mend(host: Host) -> None:
     """Old versions under new code would run for a week before anybody noticed."""
     host.write(pyproject=PROJECT)
@@ -543,6 +544,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS)
 async def test_what_commands_install_without_a_project_goes_into_no_python_of_the_machine(
     host: Host, machine: Machine, command: str
@@ -878,6 +880,7 @@ def _content(path: Path) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
+@pytest.mark.long
 async def test_a_uv_that_a_program_has_changed_is_not_run(host: Host) -> None:
     """Programs and containers reach the copy in the cache: what they write there must not run for
     the next user's job.
@@ -924,6 +927,7 @@ def test_ways_to_packages_are_for_the_set_up_and_nothing_else_is() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wanted", ["pip", "project", "setup"])
 async def test_an_environment_has_the_version_of_python_that_its_function_needs(
     host: Host, wanted: str

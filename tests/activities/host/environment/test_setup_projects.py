@@ -77,6 +77,7 @@ def unpacked(host: Host, **changed: str) -> None:
     host.write(**changed)
 
 
+@pytest.mark.long
 async def test_a_package_beside_a_requirements_file_is_installed_as_it_is_now(host: Host) -> None:
     """Also if it is written as an editable one: the directory of the attempt is gone when the next
     one uses the environment.
@@ -132,6 +133,7 @@ def a_workspace(host: Host) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("locked", [False, True])
 async def test_a_member_of_a_workspace_finds_the_packages_beside_it(
     host: Host, locked: bool
@@ -272,6 +274,7 @@ async def test_a_project_of_setuptools_alone_is_installed(old: Host, files: dict
     ready.release()
 
 
+@pytest.mark.long
 async def test_the_extras_of_a_setup_script_are_installed(old: Host) -> None:
     """As those of a `pyproject.toml`; a requirements file beside it stays what is installed."""
     old.write(**{"setup.py": SCRIPT, "study.py": "", "requirements.txt": "linter\n"})
@@ -284,6 +287,7 @@ async def test_the_extras_of_a_setup_script_are_installed(old: Host) -> None:
     with_extra.release()
 
 
+@pytest.mark.long
 async def test_a_changed_module_of_a_setup_script_is_installed_as_it_is_now(old: Host) -> None:
     """The environment has a copy of it, which another job must not get."""
     old.write(**{"setup.py": SCRIPT, "study.py": "print('one')"})

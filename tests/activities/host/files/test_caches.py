@@ -296,6 +296,7 @@ async def test_a_cache_that_cannot_be_written_to_is_the_hosts_fault(tmp_path: Pa
         await Cache(tmp_path / "cache", SIZE).use("a", make_some)
 
 
+@pytest.mark.long
 def test_the_agents_of_a_machine_share_what_they_make(tmp_path: Path) -> None:
     """A machine may have several: of several clusters, or in several roles. Four processes, three
     keys, room for one.

@@ -44,6 +44,7 @@ async def client() -> AsyncIterator[Client]:
             yield env.client
 
 
+@pytest.mark.long
 async def test_only_the_life_that_goes_on_answers(client: Client) -> None:
     """Its successor on the same queue is proof of its end; an agent that does not know the question
     is there all the same.
