@@ -17,7 +17,7 @@ demo: env ## run a job of two tasks on an ephemeral local cluster, and show its 
 
 test: env ## run the tests, without the long ones and those that need a container engine or Temporal's official server
 	@$(BIN)/python -m compileall -qq -j 0 .venv/lib # here once, else in each of the processes
-	DOCKER_HOST=unix:///no/engine $(PYTEST) -m "not long and not docker and not production" -n 4 --dist loadfile --no-loadscope-reorder
+	DOCKER_HOST=unix:///no/engine $(PYTEST) -m "not long and not docker and not production" -n 5 --dist loadfile --no-loadscope-reorder
 
 test-long: env ## run the long tests (whole clusters, the guides), and all examples of the properties; .ci/run runs them too
 	DOCKER_HOST=unix:///no/engine $(PYTEST) -m "(long or hypothesis) and not docker and not production" --hypothesis-profile thorough --timeout 900 \
