@@ -10,7 +10,7 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import cluster_uid
 from iris.client.operate.controller import Progress
 from iris.config import ClusterConfig
-from iris.model.errors import IrisError
+from iris.model.errors import IrisError, Unreachable
 from iris.model.slice.scaling import Availability
 from iris.model.slice.status import SliceState
 from iris.platforms.manual.settings import manual_settings
@@ -62,28 +62,39 @@ async def wait_for_hosts(config: ClusterConfig, progress: Progress) -> None:
 
     Args:
         progress: called with the number of hosts, and with the reason if no more hosts come.
+
+    Raises:
+        Unreachable: the control plane has not answered for the whole time. (It is busiest while it
+            starts hosts: one question without an answer is no reason to give up.)
     """
     wanted = sum(group.min_slices for group in config.scale_groups.values())
     client = await AsyncIrisClient.connect(config.name)
     give_up = time.monotonic() + HOSTS_TIMEOUT.total_seconds()
     reported = -1
     while True:
-        hosts = [view.host for view in await client.hosts.list()]
-        ready = sum(await asyncio.gather(*(client.hosts.polls(host) for host in hosts)))
-        if ready != reported:
-            progress(f"{ready} of {wanted} hosts take work")
-            reported = ready
-        if ready >= wanted:
-            return
-        status = await client.autoscaler.status()
-        blocked = {each.group: each.why for each in status.groups if each.availability in _BLOCKED}
-        if (
-            blocked and not any(each.state in _COMING for each in status.slices)
-        ) or time.monotonic() > give_up:
-            for group, why in blocked.items():
-                progress(f"scale group {group}: {why}")
-            progress(
-                f"the cluster runs without the other hosts; see: iris cluster status {config.name}"
-            )
-            return
+        late = time.monotonic() > give_up
+        try:
+            hosts = [view.host for view in await client.hosts.list()]
+            ready = sum(await asyncio.gather(*(client.hosts.polls(host) for host in hosts)))
+            if ready != reported:
+                progress(f"{ready} of {wanted} hosts take work")
+                reported = ready
+            if ready >= wanted:
+                return
+            status = await client.autoscaler.status()
+        except Unreachable:
+            if late:
+                raise
+        else:
+            blocked = {
+                each.group: each.why for each in status.groups if each.availability in _BLOCKED
+            }
+            if late or (blocked and not any(each.state in _COMING for each in status.slices)):
+                for group, why in blocked.items():
+                    progress(f"scale group {group}: {why}")
+                progress(
+                    f"the cluster runs without the other hosts; see: iris cluster status"
+                    f" {config.name}"
+                )
+                return
         await asyncio.sleep(POLL_INTERVAL)
