@@ -58,7 +58,7 @@ def save(*_):
 signal.signal(signal.SIGTERM, save)
 pathlib.Path("up").touch()
 while True:
-    signal.pause()
+    time.sleep(0.05)  # not `pause`, which a signal may come just before
 """
 #: A wrapper that SIGTERM ends at once, around that program.
 WRAPPED = ("sh", "-c", '"$0" -c "$1"; true', sys.executable, SAVES)
@@ -479,8 +479,8 @@ async def test_what_a_program_leaves_when_it_ends_may_finish_its_writing(
 async def test_a_daemon_that_a_program_leaves_does_not_hold_the_host(tmp_path: Path) -> None:
     """After the grace it gets SIGTERM, as at any other end, and then SIGKILL."""
     daemon = (
-        "import pathlib, signal; signal.signal(15, lambda *_: print('told', flush=True));"
-        " pathlib.Path('up').touch()\nwhile True: signal.pause()"
+        "import pathlib, signal, time; signal.signal(15, lambda *_: print('told', flush=True));"
+        " pathlib.Path('up').touch()\nwhile True: time.sleep(0.05)"
     )
     script = '"$0" -c "$1" & echo $! > pid; until [ -e up ]; do sleep 0.02; done'
     program = begun(tmp_path, "sh", "-c", script, sys.executable, daemon, grace=0.3)

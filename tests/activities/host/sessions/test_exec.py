@@ -231,8 +231,10 @@ async def test_a_command_that_wants_no_input_and_gets_some_ends_well(bench: Benc
 async def test_a_terminal_has_the_size_it_was_given_and_hears_of_a_new_one(bench: Bench) -> None:
     """Editors and pagers draw by it."""
     script = (
-        "import os, signal, sys; signal.signal(signal.SIGWINCH, lambda *_: None);"
-        " print(os.isatty(0), os.get_terminal_size()); sys.stdout.flush(); signal.pause();"
+        "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH]);"
+        " signal.signal(signal.SIGWINCH, lambda *_: None);"
+        " print(os.isatty(0), os.get_terminal_size()); sys.stdout.flush();"
+        " signal.sigwait([signal.SIGWINCH]);"
         " print(os.environ['TERM'], os.get_terminal_size())"
     )
     async with bench.session(
@@ -342,9 +344,9 @@ def save(*_):
     sys.exit(3)
 signal.signal(signal.SIGHUP, save)
 signal.signal(signal.SIGINT, save)
-print("up", flush=True)
+os.write(1, b"up\\n")  # a handler may not print within a `print`
 while True:
-    signal.pause()
+    time.sleep(0.05)  # not `pause`, which a signal may come just before
 """
 
 
