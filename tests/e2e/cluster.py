@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import psutil
 
@@ -160,6 +160,9 @@ class Cluster:
         umask: of every command that is run; -1: that of the tests.
     """
 
+    #: Those that run now; a test that fails shows their logs.
+    running: ClassVar[list["Cluster"]] = []
+
     def __init__(
         self, home: Path, name: str = "local", options: Sequence[str] = (), *, umask: int = -1
     ) -> None:
@@ -169,6 +172,15 @@ class Cluster:
         self.options = tuple(options)
         self.work = home / "work"
         self.work.mkdir(parents=True, exist_ok=True)
+
+    def last_log_lines(self, count: int = 60) -> str:
+        """The newest lines of each of its logs."""
+        files = sorted((self.home / "clusters" / self.name / "logs").glob("*.log"))
+        parts = []
+        for file in files:
+            lines = file.read_text(errors="replace").splitlines()
+            parts.append("\n".join((f"-- {file.name}", *lines[-count:])))
+        return "\n".join(parts)
 
     # -- its life
     # ----------------------------------------------------------------------------------------------
@@ -449,9 +461,11 @@ def a_cluster(*options: str, name: str = "local") -> Iterator[Cluster]:
     """A cluster that runs; afterwards it does not, whatever the test did to it."""
     with a_home() as home:
         cluster = Cluster(home, name, options)
+        Cluster.running.append(cluster)
         try:
             yield cluster.start()
         finally:
+            Cluster.running.remove(cluster)
             try:
                 cluster.iris("cluster", "stop", name, "--yes", code=None)
             finally:

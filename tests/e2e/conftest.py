@@ -1,6 +1,6 @@
 """Clusters that tests share. Whoever kills something has a cluster of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -23,3 +23,15 @@ def google() -> Iterator[FakeGoogle]:
         patch.setenv("IRIS_PAUSE", "1")
         with FakeGoogle(boot=True) as google:
             yield google
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the logs of the clusters that run to the report of a test that fails."""
+    report = yield
+    if report.failed:
+        report.sections.extend(
+            (f"logs of cluster {cluster.name}", cluster.last_log_lines())
+            for cluster in Cluster.running
+        )
+    return report
