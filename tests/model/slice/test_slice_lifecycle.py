@@ -123,9 +123,7 @@ def test_an_event_is_handled_in_the_states_of_the_table_and_is_illegal_in_the_ot
     """
     before = a_record(state)
     if state not in arrives:
-        with pytest.raises(
-            IllegalMove, match=f"^a slice that is {state} does not accept {type(event).__name__};"
-        ):
+        with pytest.raises(IllegalMove):
             step(before, event, at(1))
         assert before == a_record(state)
         return

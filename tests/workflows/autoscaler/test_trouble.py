@@ -184,7 +184,7 @@ async def test_the_slice_of_a_quarantined_host_is_replaced(fleet: FleetCluster) 
     await fleet.comes_true(lambda: fleet.platform.alive and broken not in fleet.platform.alive)
     await fleet.comes_true(lambda: fleet.has(1))
 
-    assert "quarantined: 3 attempts in a row failed" in (await fleet.shown(broken)).reason
+    assert "quarantined: " in (await fleet.shown(broken)).reason
 
 
 async def test_what_runs_on_the_slice_of_a_quarantined_host_may_end(fleet: FleetCluster) -> None:

@@ -71,9 +71,7 @@ def test_every_event_in_every_state_is_in_the_table_or_illegal(state: State, eve
     letter = TABLE[state].replace(" ", "")[EVENTS.index(event)]
 
     if letter == ".":
-        with pytest.raises(
-            IllegalMove, match=f"^an attempt that is {state} does not accept {event};"
-        ):
+        with pytest.raises(IllegalMove):
             step(lifecycle, event)
         assert lifecycle == Lifecycle(state)
     else:
