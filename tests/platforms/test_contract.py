@@ -44,9 +44,7 @@ async def cold(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         case "manual":
             world = ManualWorld(*request.getfixturevalue("pool"))
         case "mixed-cloud" | "mixed-machines":
-            world = MixedWorld(
-                ManualWorld(*request.getfixturevalue("pool")), request.param.removeprefix("mixed-")
-            )
+            world = MixedWorld(tmp_path, request.param.removeprefix("mixed-"))
         case kind:
             world = GcpWorld(request.getfixturevalue("google"), kind)
     yield world
