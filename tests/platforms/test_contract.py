@@ -26,9 +26,9 @@ from tests.sshd import Machine, machines
 def pool(
     sshd: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[list[Machine], Path]]:
-    """Four machines over SSH, and their known keys."""
+    """Three machines over SSH, and their known keys."""
     directory = tmp_path_factory.mktemp("machines")
-    with machines(directory, 4) as found:
+    with machines(directory, 3) as found:
         yield found, directory / "known_hosts"
 
 
