@@ -161,7 +161,7 @@ async def test_a_set_up_that_fills_the_disk_is_ended_too(bench: Bench) -> None:
         (outcome,) = await bench.outcomes(1)
 
     assert outcome.state is TaskState.FAILED
-    assert "an attempt may use 8 MiB (bootstrap.max_disk)" in outcome.reason
+    assert "8 MiB (bootstrap.max_disk)" in outcome.reason
 
 
 async def test_an_attempt_that_is_removed_during_the_measurement_is_not_replaced_by_an_honest_one(
@@ -363,7 +363,7 @@ async def test_what_a_container_writes_beside_its_directories_counts(tmp_path: P
         (outcome,) = await bench.outcomes(1)
 
     assert outcome.state is TaskState.FAILED
-    assert "an attempt may use 8 MiB (bootstrap.max_disk)" in outcome.reason
+    assert "8 MiB (bootstrap.max_disk)" in outcome.reason
 
 
 # -- the decision

@@ -68,13 +68,10 @@ def test_with_keys_the_database_has_no_command_environment_or_reason() -> None:
         cluster.iris("host", "cordon", host, "--reason", "vibraphone", **known)
 
         assert "xylophone marimba" in cluster.iris("logs", "loud", **known).out
-        assert "exited with code 3" in cluster.iris("explain", "loud", **known).out
+        assert "code 3" in cluster.iris("explain", "loud", **known).out
         assert "vibraphone" in cluster.iris("host", "list", **known).out
         unread = cluster.iris("status", "loud", code=5)
-        assert (
-            "encrypted with key 'first', which is not known here; name the file with its keys"
-            in unread.err
-        )
+        assert "key 'first'" in unread.err
         assert "(cannot be read with the keys known here)" in cluster.iris("jobs", "--all").out
 
         keys.write_text(a_key("second") + keys.read_text())
@@ -83,7 +80,7 @@ def test_with_keys_the_database_has_no_command_environment_or_reason() -> None:
         host = cluster.iris("host", "list", "--json", **known).json[0]["id"]
         cluster.iris("host", "cordon", host, "--reason", "vibraphone", **known)
         cluster.iris("host", "uncordon", host, **known)
-        assert "exited with code 3" in cluster.iris("explain", "loud", **known).out
+        assert "code 3" in cluster.iris("explain", "loud", **known).out
         cluster.iris("submit", "-q", "-n", "again", "--", "echo", "xylophone", **known)
         cluster.iris("wait", "again", **known)
 
@@ -107,7 +104,7 @@ def test_a_client_with_keys_that_the_cluster_has_not_breaks_nothing() -> None:
             ("autoscaler", "pause"),
         ):
             said = cluster.iris(*command, code=5, **known).err
-            assert "cannot decrypt with the key 'other'" in said, command
+            assert "key 'other'" in said, command
             assert "unset IRIS_PAYLOAD_KEYS" in said
         # And of one that does not ask first:
         sent = (
@@ -136,7 +133,7 @@ def test_a_cluster_named_by_its_address_says_which_key_is_missing() -> None:
         assert cluster.iris("--cluster", cluster.address, "jobs", **known).out == "no jobs\n"
         for name in ("", "/local"):
             said = cluster.iris("--cluster", cluster.address + name, "jobs", code=5).err
-            assert "encrypted with key 'first', which is not known here" in said
+            assert "key 'first'" in said
         cluster.iris("submit", "-q", "-n", "long", "--", "sleep", "600", **known)
         refused = cluster.iris("cancel", "long", "--reason", PLANTED[0], code=2, **known).err
         assert "would be stored in plain text" in refused

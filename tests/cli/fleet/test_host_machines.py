@@ -91,10 +91,7 @@ def test_a_machine_is_added_with_a_check_and_without_one(
 
     new.stop()
     assert run(["host", "add", new.address, "--config", str(file)]) == 5
-    assert (
-        f"{new.address} cannot be used: port {new.port} is not reached: Connection refused"
-        in capsys.readouterr().err
-    )
+    assert f"{new.address} cannot be used: port {new.port} " in capsys.readouterr().err
     assert file.read_text() == before
     new.start()
 
@@ -141,7 +138,7 @@ def test_a_machine_that_is_down_can_be_removed_later_or_given_up(
 
     assert run(["host", "remove", leaving.address, "--config", str(file)]) == 4
     printed = capsys.readouterr().err
-    assert f"{leaving.address}: port {leaving.port} is not reached: Connection refused" in printed
+    assert f"{leaving.address}: port {leaving.port} " in printed
     again = f"iris host remove {leaving.address} --config {file}"
     assert f"to finish, run: {again}\n" in printed
     assert f"if they will not come back, run: {again} --give-up" in printed

@@ -138,7 +138,7 @@ def test_a_simulation_has_not_the_name_of_a_cluster_elsewhere(file: Path) -> Non
     file.write_text(
         "name: euw4\nplatform: {local: {}}\nscale_groups: {c: {type: local_vm, max_slices: 1}}\n"
     )
-    with pytest.raises(InvalidValue, match="is the name of a cluster elsewhere"):
+    with pytest.raises(InvalidValue, match=r"^name: 'euw4' "):
         resolve_cluster(None, file)
 
 

@@ -133,7 +133,7 @@ async def test_nothing_is_written_outside_of_the_directory(store: Store, tmp_pat
     )
 
     await left(store, "%2E%2E/up", "x")
-    with pytest.raises(InvalidValue, match="is not the path of a file below a directory"):
+    with pytest.raises(InvalidValue, match="up"):
         await outputs_of(store, JOB, RUN)
 
 

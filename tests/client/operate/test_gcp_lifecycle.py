@@ -125,14 +125,12 @@ def test_a_start_that_could_not_be_watched_makes_nothing(
     restart switch it off.
     """
     without_gcloud()
-    with pytest.raises(
-        Unreachable, match="there is no gcloud on PATH; install the Google Cloud CLI"
-    ):
+    with pytest.raises(Unreachable, match="gcloud"):
         place.controller().start()
     assert place.alive() == []
     place.there_is()
     for deed in (place.controller().restart, place.controller().reload):
-        with pytest.raises(Unreachable, match="there is no gcloud on PATH"):
+        with pytest.raises(Unreachable, match="gcloud"):
             deed()
     assert "instances.reset" not in place.google.calls(match=place.project)
     assert "instances.setMetadata" not in place.google.calls(match=place.project)

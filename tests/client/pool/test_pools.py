@@ -265,7 +265,7 @@ async def test_calls_return_values_and_exceptions_of_one_process(running: Runnin
     assert isinstance(raised.error, ZeroDivisionError)
     assert "executor.py" not in raised.traceback
     unpicklable = (await running.answers(threading.Lock, ()))[0]
-    assert "a lock, cannot be pickled" in str(unpicklable.error)
+    assert "a lock" in str(unpicklable.error)
     exits = (await running.answers(sys.exit, ("enough",)))[0]
     assert isinstance(exits.error, SystemExit)
 

@@ -16,11 +16,8 @@ def test_a_host_of_a_made_slice_is_given_back_with_all_of_it_at_the_deadline() -
         host = cluster.only_host()
         cluster.there_is(f"long.{host}")
         said = cluster.iris("host", "drain", host, "--deadline", "1s", "--reason", "new kernel").out
-        assert (
-            f"host {host} belongs to slice {host}, which is drained as a whole: it is being drained"
-            in said
-        )
-        assert "tasks that still run in 1s are stopped" in said
+        assert f"slice {host}, which is drained as a whole" in said
+        assert "1s" in said
         eventually(lambda: cluster.status("long")["tasks"][0]["host"] not in (None, host))
         cluster.file("long.go").touch()
         cluster.iris("wait", "long")

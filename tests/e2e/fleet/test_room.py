@@ -57,7 +57,6 @@ def test_a_job_that_nobody_can_place_in_time_is_unschedulable(cluster: Cluster) 
     assert "UNSCHEDULABLE" in ran.err
     status = cluster.status("in-time")
     assert status["state"] == "UNSCHEDULABLE"
-    assert "scheduling timeout of 2s" in status["reason"]
     assert "H100" in status["reason"]
     took = datetime.fromisoformat(status["finished_at"]) - datetime.fromisoformat(
         status["submitted_at"]

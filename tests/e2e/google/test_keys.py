@@ -70,7 +70,7 @@ def test_the_disk_of_a_controller_has_no_word_of_a_command_and_no_machine_shows_
             ran = cluster.iris(
                 "submit", "-n", "loud", *asked, within=120, code=125, TOKEN="hunter2-of-a-user"
             )
-            assert (ran.out, "exited with code 3" in ran.err) == ("marimba 17 ***\n", True)
+            assert (ran.out, "code 3" in ran.err) == ("marimba 17 ***\n", True)
 
             files = [
                 path
@@ -99,6 +99,6 @@ def test_the_disk_of_a_controller_has_no_word_of_a_command_and_no_machine_shows_
                 if os.access(path, os.R_OK) and b"hunter2" in path.read_bytes()
             ] == []
             unread = cluster.iris("status", "loud", code=5, IRIS_PAYLOAD_KEYS="")
-            assert "encrypted with key 'first', which is not known here" in unread.err
+            assert "key 'first'" in unread.err
             cluster.iris("cluster", "stop", "--yes", within=180)
             assert google.alive(cluster.project) == []

@@ -49,7 +49,7 @@ def test_a_kind_of_slice_that_no_group_has_fails_at_once(cluster: GcpCluster) ->
     ran = cluster.iris("cluster", "validate", "--tpu-type", "v6e-8", "--json", code=1)
     first, *others = ran.json["cases"]
     assert "no scale group has tpu:v6e-8" in first["said"]
-    assert [each["said"] for each in others] == ["not run: simple did not finish"] * 2
+    assert all(each["said"].startswith("not run: simple") for each in others)
 
 
 def test_where_a_cluster_is_is_found_by_its_name_and_by_its_configuration(
@@ -95,7 +95,7 @@ def test_the_machine_of_the_control_plane_tells_how_it_came_up_and_what_runs_on_
 ) -> None:
     """By its serial console, and by SSH."""
     said = cluster.iris("debug", "bootstrap-logs").out
-    assert "[iris-init] booting the control plane's machine" in said
+    assert "[iris-init] booting" in said
     (last,) = cluster.iris("debug", "bootstrap-logs", "--tail", "1", "--json").json["lines"]
     assert (
         last

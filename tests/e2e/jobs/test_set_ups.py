@@ -45,7 +45,5 @@ def test_a_job_whose_package_index_is_gone_is_building_or_pending_with_the_reaso
         )
         explained = cluster.iris("explain", "pip").out
 
-        assert (
-            "attempt 1: set-up failed: `uv pip install six` could not reach a server" in explained
-        )
+        assert "attempt 1: set-up failed: `uv pip install six`" in explained
         assert "set-ups" in explained

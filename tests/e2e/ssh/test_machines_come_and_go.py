@@ -42,7 +42,7 @@ def test_a_machine_joins_runs_a_task_and_leaves_as_it_was(sshd: None) -> None:
         assert load_config(file).scale_groups["workstations"].retiring_hosts == (second.address,)
         removed = cluster.iris("host", "remove", second.address, "--config", str(file), "--yes")
 
-        assert f"{second.address} is removed; nothing of cluster lab is left there" in removed.out
+        assert f"{second.address} is removed" in removed.out
         assert file.read_text() == written
         assert (second.left(), second.processes()) == (before, [])
         go.touch()

@@ -16,7 +16,9 @@ def gpu(variant: str, count: int) -> Device:
 
 @pytest.mark.parametrize("variant", TPUS)
 def test_a_tpu_adds_up(variant: str) -> None:
-    """The table was typed by hand: name, topology, hosts and chips per host must tell one story."""
+    """The table was typed by hand: name, topology, hosts and chips per host must tell one story.
+    The autoscaler reckons with its machine and runtime before there is a host to ask.
+    """
     kind = tpu(variant)
     family, _, size = variant.partition("-")
     lengths = [int(length) for length in kind.topology.split("x")]
@@ -25,23 +27,9 @@ def test_a_tpu_adds_up(variant: str) -> None:
     assert kind.chips == kind.hosts * kind.chips_per_host == prod(lengths)
     assert kind.chips * (2 if family in ("v4", "v5p") else 1) == int(size)
     assert len(lengths) == (3 if family in ("v4", "v5p") else 2)
-
-
-@pytest.mark.parametrize("variant", TPUS)
-def test_a_tpu_of_several_hosts_has_four_chips_on_each(variant: str) -> None:
-    """Google's pages call eight chips of v5e and v6e one host; they are two VMs, and a gang of half
-    the size would hang.
-    """
-    kind = tpu(variant)
-
+    # Google's pages call eight chips of v5e and v6e one host; they are two VMs, and a gang of half
+    # the size would hang.
     assert kind.chips_per_host in ((4,) if kind.hosts > 1 else (1, 4, 8))
-
-
-@pytest.mark.parametrize("variant", TPUS)
-def test_every_tpu_has_a_machine_and_a_runtime(variant: str) -> None:
-    """The autoscaler reckons with them before there is a host to ask."""
-    kind = tpu(variant)
-
     assert 24_000 <= kind.host_cpu_millis <= 240_000
     assert 40 * GIB <= kind.host_memory_bytes <= 1440 * GIB
     assert kind.runtime_version
@@ -113,16 +101,16 @@ def test_a_tpu_request_is_what_each_host_must_have_and_how_many_there_are() -> N
     assert request.hosts == 4
 
 
-@pytest.mark.parametrize("variant", TPUS)
-def test_every_tpu_meets_its_own_request(variant: str) -> None:
+def test_every_tpu_meets_its_own_request() -> None:
     """The scheduler compares the request with what a host of the slice has."""
-    kind, request = tpu(variant), parse_tpu(variant)
+    for variant in TPUS:
+        kind, request = tpu(variant), parse_tpu(variant)
 
-    assert request.hosts == kind.hosts
-    assert request.device.accepts(
-        Device(kind=DeviceKind.TPU, variant=variant, count=kind.chips_per_host)
-    )
-    assert request.device == parse_device(str(request.device))
+        assert request.hosts == kind.hosts, variant
+        assert request.device.accepts(
+            Device(kind=DeviceKind.TPU, variant=variant, count=kind.chips_per_host)
+        ), variant
+        assert request.device == parse_device(str(request.device)), variant
 
 
 def test_alternatives_of_one_shape_are_one_request() -> None:

@@ -110,6 +110,17 @@ def test_an_end_that_the_service_has_forgotten_is_an_end_and_neither_success_nor
     )
 
 
+def test_a_refusal_names_the_job_and_how_it_ended() -> None:
+    """Its run, too, if the user named one."""
+    numbered = after("ada/train").model_copy(update={"number": 1})
+
+    for wanted, name in ((after("ada/train"), "ada/train"), (numbered, "ada/train#1")):
+        assert (
+            refusal([wanted], {"ada/train": JobState.FAILED})
+            == f"it starts only if {name} succeeds, and that ended FAILED"
+        )
+
+
 @CHEAP
 @given(
     st.lists(

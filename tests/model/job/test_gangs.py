@@ -49,20 +49,16 @@ def test_every_event_has_a_row_and_every_state_a_column() -> None:
     assert set(GANG_MOVES) == set(GangState)
 
 
-@pytest.mark.parametrize(("state", "event"), CELLS)
-def test_every_event_in_every_state_does_what_the_table_says(
-    state: GangState, event: GangEvent
-) -> None:
+def test_every_event_in_every_state_does_what_the_table_says() -> None:
     """An illegal event is a defect of the workflow, not something to continue from."""
-    cell = CELLS[state, event]
-    if cell == "!":
-        with pytest.raises(IllegalMove, match=f"^a gang that is {state} does not accept {event};"):
-            move_gang(state, event)
-        return
-
-    assert move_gang(state, event) is {"-": IGNORED, "=": state}.get(
-        cell, GangState.__members__.get(cell)
-    )
+    for (state, event), cell in CELLS.items():
+        if cell == "!":
+            with pytest.raises(IllegalMove):
+                move_gang(state, event)
+        else:
+            assert move_gang(state, event) is {"-": IGNORED, "=": state}.get(
+                cell, GangState.__members__.get(cell)
+            ), (state, event)
 
 
 def test_no_signal_is_illegal_in_any_state() -> None:

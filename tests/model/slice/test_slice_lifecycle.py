@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -109,26 +108,31 @@ def test_the_table_has_a_row_for_every_state_and_an_entry_for_every_kind_of_even
 
 
 @pytest.mark.parametrize(
-    ("event", "arrives", "state"),
-    [
-        pytest.param(event, states, state, id=f"{type(event).__name__}-{state}")
-        for (event, states), state in product(ARRIVES, S)
-    ],
+    ("event", "arrives"),
+    [pytest.param(event, states, id=type(event).__name__) for event, states in ARRIVES],
 )
-def test_an_event_is_handled_in_the_states_of_the_table_and_is_illegal_in_the_others(
-    event: events.Event, arrives: set[SliceState], state: SliceState
+def test_an_event_is_illegal_in_the_states_in_which_it_does_not_arrive(
+    event: events.Event, arrives: set[SliceState]
 ) -> None:
-    """An illegal event raises and changes nothing; after the decision to delete a slice, reports
-    change nothing either.
-    """
-    before = a_record(state)
-    if state not in arrives:
-        with pytest.raises(
-            IllegalMove, match=f"^a slice that is {state} does not accept {type(event).__name__};"
-        ):
+    """An illegal event raises and changes nothing."""
+    for state in set(S) - arrives:
+        before = a_record(state)
+        with pytest.raises(IllegalMove):
             step(before, event, at(1))
         assert before == a_record(state)
-        return
+
+
+@pytest.mark.parametrize(
+    ("event", "state"),
+    [
+        pytest.param(event, state, id=f"{type(event).__name__}-{state}")
+        for event, states in ARRIVES
+        for state in sorted(states)
+    ],
+)
+def test_an_event_that_arrives_is_handled_and_shown(event: events.Event, state: SliceState) -> None:
+    """After the decision to delete a slice, reports change nothing."""
+    before = a_record(state)
     after, effects = step(before, event, at(1))
     assert not any(isinstance(effect, WITH_RESULT) for effect in effects[:-1]), (
         "only the last effect may have a result"

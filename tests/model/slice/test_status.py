@@ -21,19 +21,19 @@ LEGAL = {
 }
 
 
-@pytest.mark.parametrize(("now", "to"), sorted(LEGAL))
-def test_a_slice_makes_the_moves_of_the_design(now: SliceState, to: SliceState) -> None:
+def test_a_slice_makes_the_moves_of_the_design() -> None:
     """If a move were missing, a machine would never be deleted."""
-    assert to is move_slice(now, to)
+    for now, to in LEGAL:
+        assert to is move_slice(now, to)
 
 
-@pytest.mark.parametrize(("now", "to"), sorted(set(product(S, S)) - LEGAL))
-def test_a_slice_makes_no_other_move(now: SliceState, to: SliceState) -> None:
+def test_a_slice_makes_no_other_move() -> None:
     """A slice that is being deleted must not become READY by a late report: jobs would be placed on
     a vanishing machine.
     """
-    with pytest.raises(IllegalMove, match=f"^a slice that is {now} does not accept {to};"):
-        move_slice(now, to)
+    for now, to in set(product(S, S)) - LEGAL:
+        with pytest.raises(IllegalMove):
+            move_slice(now, to)
 
 
 @pytest.mark.parametrize(

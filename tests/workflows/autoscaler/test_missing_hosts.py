@@ -59,10 +59,8 @@ async def test_operators_see_a_host_of_an_ended_incarnation_until_its_agent_begi
     await fleet.later(10 * MINUTE)
     status, shown = await fleet.scaling(), await fleet.shown(slice_id)
     (problem,) = problems(status)
-    assert problem.startswith(
-        f"the scheduler does not have host {host.id} of slice {slice_id}, which is READY, since 20"
-    )
-    assert problem.endswith(f"; if it lasts, delete the slice: iris slice delete {slice_id}")
+    assert host.id in problem
+    assert problem.endswith(f"iris slice delete {slice_id}")
     assert shown.ended == ((host.id, host.incarnation),)
     assert shown.state is S.READY
     assert len(shown.steps) < 10  # the repeated offers do not displace the slice's history

@@ -55,10 +55,8 @@ async def test_a_job_whose_program_saves_its_work_shows_that_it_is_cancelled_by_
     assert status.cancelling.reason == "cancelled by ada"
     assert before <= status.cancelling.since <= await cluster.now()
     assert status.cancelling.until == status.cancelling.since + GRACE + HEARTBEAT_INTERVAL
-    assert (
-        status.reason == "cancelled by ada; programs that ignore SIGTERM get SIGKILL at about"
-        f" {_clock(status.cancelling.until)}"
-    )
+    assert status.reason == str(status.cancelling)
+    assert _clock(status.cancelling.until) in status.reason
     assert page.startswith(f"**CANCELLING** {status.reason}\n")
     assert Cancelling.model_validate(memo[MEMO_CANCELLING]) == status.cancelling
     saves.save()
@@ -107,9 +105,7 @@ async def test_a_task_that_is_cancelled_alone_shows_it_and_its_job_runs(cluster:
     assert (request.ended, request.grace) == (None, GRACE)
     assert status.cancelling is None
     assert [task.cancelling is not None for task in status.tasks] == [False, True]
-    assert status.tasks[1].reason.startswith(
-        "too slow; programs that ignore SIGTERM get SIGKILL at about "
-    )
+    assert status.tasks[1].reason == str(status.tasks[1].cancelling)
     assert own.message == status.tasks[1].reason
     assert own.cancelling == status.tasks[1].cancelling
     assert "- task 1 **CANCELLING**" in await cluster.page(cluster.job(job))

@@ -2,6 +2,7 @@
 what it shows meanwhile.
 """
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -66,11 +67,8 @@ async def test_between_two_set_ups_the_host_is_free_and_the_job_says_when_it_tri
     status = await cluster.status(broken)
 
     assert status.state is JobState.PENDING
-    assert status.reason.startswith(
-        "retry after: set-up failed: `uv pip install six` could not reach a server: try 1; attempt"
-        " 2 at "
-    )
-    assert "**PENDING** retry after: set-up failed:" in await cluster.page(cluster.job(broken))
+    assert re.search("set-up failed: `uv pip install six` .*; attempt 2 at ", status.reason)
+    assert "**PENDING** retry after: " in await cluster.page(cluster.job(broken))
     assert await cluster.nothing_held()
     assert (await cluster.end(await cluster.submit("other"))).state is JobState.SUCCEEDED
     assert len(host.taken) == 2
@@ -158,10 +156,8 @@ async def test_a_job_that_is_set_up_again_is_building_and_says_why(cluster: Clus
     shown = await cluster.shown_state(cluster.job(job))
     built.let_go()
 
-    assert (
-        status.reason
-        == "attempt 2: `uv pip install six`; attempt 1: set-up failed: `uv pip install six` could"
-        " not reach a server: try 1"
+    assert status.reason.startswith(
+        "attempt 2: `uv pip install six`; attempt 1: set-up failed: `uv pip install six` "
     )
     assert shown == "BUILDING"
     assert (await cluster.end(job)).state is JobState.SUCCEEDED

@@ -50,10 +50,9 @@ async def test_a_job_that_no_host_may_run_waits_and_its_reason_names_the_values_
     job = await cluster.submit(constraints=demands("preemptible != true"))
     await cluster.waits(job)
 
-    reason = (await cluster.status(job)).reason
-    assert reason.startswith(
-        "preemptible != true excludes 1 of 1 host that is large enough (preemptible is true)"
-    )
+    refusal = (await cluster.users.jobs.explain(job)).refusal
+    assert refusal is not None
+    assert refusal.excluded == {"preemptible != true": 1}
 
 
 @pytest.mark.parametrize("preemptible", [True, False])

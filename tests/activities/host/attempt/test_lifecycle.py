@@ -64,20 +64,17 @@ TABLE = {
 
 
 @pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("event", Event)
-def test_every_event_in_every_state_is_in_the_table_or_illegal(state: State, event: Event) -> None:
+def test_every_event_in_every_state_is_in_the_table_or_illegal(state: State) -> None:
     """An illegal event raises and changes nothing."""
-    lifecycle = Lifecycle(state)
-    letter = TABLE[state].replace(" ", "")[EVENTS.index(event)]
-
-    if letter == ".":
-        with pytest.raises(
-            IllegalMove, match=f"^an attempt that is {state} does not accept {event};"
-        ):
-            step(lifecycle, event)
-        assert lifecycle == Lifecycle(state)
-    else:
-        assert step(lifecycle, event)[0].state is LETTERS[letter]
+    assert set(EVENTS) == set(Event)
+    for event, letter in zip(EVENTS, TABLE[state].replace(" ", ""), strict=True):
+        lifecycle = Lifecycle(state)
+        if letter == ".":
+            with pytest.raises(IllegalMove):
+                step(lifecycle, event)
+            assert lifecycle == Lifecycle(state), event
+        else:
+            assert step(lifecycle, event)[0].state is LETTERS[letter], event
 
 
 @pytest.mark.parametrize(

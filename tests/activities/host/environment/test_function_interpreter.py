@@ -120,11 +120,8 @@ async def test_a_function_for_which_there_is_no_python_is_not_run_again(host: Ho
     outcome = await host.ran(await host.uploaded_by_python_3_1(), str(Path(sys.executable).parent))
 
     assert (outcome.state, outcome.final) == (TaskState.FAILED, True)
-    wanted = (
-        "exited with code 1: RuntimeError: builtins:abs was pickled by Python 3.1, and this job"
-        f" has Python {VERSION}; install"
-    )
-    assert outcome.reason.startswith(wanted)
+    assert outcome.exit_code == 1
+    assert "builtins:abs was pickled by Python 3.1" in outcome.reason
 
 
 async def test_a_worker_of_a_pool_for_which_there_is_no_python_says_so_and_is_not_run_again(
@@ -138,10 +135,7 @@ async def test_a_worker_of_a_pool_for_which_there_is_no_python_says_so_and_is_no
         outcome = await host.ran(await upload(host.store, packed), str(Path(sys.executable).parent))
 
     assert outcome.final
-    assert (
-        "code 1: error: the pool's calls are pickled by Python 3.1, and this job has Python"
-        f" {VERSION}; install" in outcome.reason
-    )
+    assert "the pool's calls are pickled by Python 3.1" in outcome.reason
 
 
 async def test_an_exception_of_a_function_is_no_reason_not_to_run_it_again(host: Host) -> None:
