@@ -79,8 +79,16 @@ async def _answer(
 
 
 async def answers_of(requests: Sequence["asyncio.Future[Any]"]) -> None:
-    """Waits for the answers to an interrupted command's requests: some seconds, or until Ctrl-C."""
+    """Waits for the answers to an interrupted command's requests: some seconds, or until Ctrl-C.
+
+    From here on, Ctrl-C cancels the task each time. asyncio does so only the first time, and then
+    raises `KeyboardInterrupt` wherever the program is, also in the middle of a message.
+    """
     if not all(each.done() for each in requests):
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        # The loop's own handlers would also be called for the first Ctrl-C, if it is still queued.
+        signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(task.cancel))
         click.echo("waiting for the service's answer; Ctrl-C again does not wait", err=True)
         await asyncio.wait(requests, timeout=ANSWER_TIMEOUT_S)
 
