@@ -182,6 +182,18 @@ class Cluster:
             parts.append("\n".join((f"-- {file.name}", *lines[-count:])))
         return "\n".join(parts)
 
+    def cancel_jobs_since(self, then: float) -> None:
+        """Cancel the jobs that were submitted since then, if the cluster answers.
+
+        Args:
+            then: in seconds since the epoch.
+        """
+        with suppress(AssertionError):
+            since = f"{time.time() - then + 1:.0f}s"
+            found = self.iris("jobs", "--since", since, "--json", code=None, within=30)
+            if found.code == 0 and (ids := [each["id"] for each in found.json]):
+                self.iris("cancel", *ids, code=None, within=30)
+
     # -- its life
     # ----------------------------------------------------------------------------------------------
 

@@ -26,12 +26,15 @@ def google() -> Iterator[FakeGoogle]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the logs of the clusters that run to the report of a test that fails."""
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the logs of the clusters that run to the report of a test that fails, and cancel its
+    jobs, which would keep the hosts from the tests that follow.
+    """
     report = yield
     if report.failed:
-        report.sections.extend(
-            (f"logs of cluster {cluster.name}", cluster.last_log_lines())
-            for cluster in Cluster.running
-        )
+        for cluster in Cluster.running:
+            report.sections.append((f"logs of cluster {cluster.name}", cluster.last_log_lines()))
+            cluster.cancel_jobs_since(call.start)
     return report
