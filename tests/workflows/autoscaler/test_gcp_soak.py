@@ -55,7 +55,9 @@ pytestmark = [
 
 #: Another seed is another soak.
 SEED = int(os.environ.get("IRIS_SOAK_SEED", "6"))
-FAULTS = int(os.environ.get("IRIS_SOAK_FAULTS", "200"))
+FAULTS = int(os.environ.get("IRIS_SOAK_FAULTS", "90"))
+#: So many slices serve a gang meanwhile.
+SERVED = FAULTS // 4
 #: At each round.
 AT_ONCE = 6
 #: The control plane dies in every so many-th round.
@@ -366,7 +368,7 @@ async def explained(soak: Soak) -> AsyncIterator[None]:
         raise
 
 
-async def test_after_200_faults_over_50_slices_all_are_served_and_google_has_nothing_left_of_them(
+async def test_after_faults_of_every_kind_all_gangs_are_served_and_google_has_nothing_left_of_them(
     google: FakeGoogle, project: str
 ) -> None:
     """Every created machine is deleted, although processes died in between: a forgotten machine
@@ -377,7 +379,7 @@ async def test_after_200_faults_over_50_slices_all_are_served_and_google_has_not
         soak = Soak(fleet, google, project)
         async with explained(soak):
             await soak.begin()
-            await until(partial(soak.has_served, 25))
+            await until(partial(soak.has_served, SERVED // 2))
             while soak.happened.total() < FAULTS:
                 for _ in range(min(AT_ONCE, FAULTS - soak.happened.total())):
                     soak.trouble.goes_wrong()
@@ -385,7 +387,7 @@ async def test_after_200_faults_over_50_slices_all_are_served_and_google_has_not
                 if soak.rounds % (2 * DIES_EVERY) == DIES_EVERY // 2:
                     await soak.killed_google()
             soak.trouble.calm()
-            await until(partial(soak.has_served, 50))
+            await until(partial(soak.has_served, SERVED))
             assert soak.lost >= FAULTS // 10
 
             google.fail("Delete*", 503, times=20)
