@@ -21,7 +21,7 @@ test: env ## run the tests, without the long ones and those that need a containe
 
 test-long: env ## run the long tests (whole clusters, the guides), and all examples of the properties; .ci/run runs them too
 	DOCKER_HOST=unix:///no/engine $(PYTEST) -m "(long or hypothesis) and not docker and not production" --hypothesis-profile thorough --timeout 900 \
-	    -n 6 --dist loadfile --no-loadscope-reorder
+	    -n 4 --dist loadfile --no-loadscope-reorder
 
 test-docker: env ## run the tests that need a container engine (scripts/start-docker starts one)
 	$(PYTEST) -m docker --timeout 900 -n 2 --dist loadfile
