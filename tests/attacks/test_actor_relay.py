@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 
-from iris.client.actors.certificate import new_certificate
+from iris.client.actors.server import new_certificate
 from iris.client.actors.wire import Calling, Served, server_context
 from iris.model.errors import IrisError
 

@@ -8,12 +8,16 @@ import socket
 import ssl
 import threading
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Self
 
 import cloudpickle
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from iris.client.actors.certificate import make_certificate
-from iris.client.actors.wire import RUN, Served, server_context
+from iris.client.actors.wire import RUN, Served, server_context, stored_certificate
 from iris.client.blocking.context import JobContext, context
 from iris.client.functions import run
 from iris.model import names
@@ -25,6 +29,9 @@ _BACKLOG = 1024
 #: The most connections of callers that have not proved yet that they have the key. One more
 #: connection closes the oldest of them.
 MOST_UNPROVED = 256
+#: The certificate never expires, because the clocks of hosts may be wrong. It is deleted with the
+#: job.
+_CERTIFICATE_VALID = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 
 
 class ActorServer:
@@ -115,7 +122,7 @@ class ActorServer:
             client, loop = self._context.client.parts
             uid = os.environ[names.ENV_JOB_UID]
             address = f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
-            pem = loop.run(make_certificate(Store(client.record.store), uid))
+            pem = loop.run(_make_certificate(Store(client.record.store), uid))
             threading.Thread(
                 target=self._accept,
                 args=(self._listening, server_context(pem, address)),
@@ -233,3 +240,22 @@ class ActorServer:
             with contextlib.suppress(TypeError):  # the caller gets it
                 run.write_value(out, value, f"{name}.{method}", cloudpickle)
         return out.getvalue()
+
+
+async def _make_certificate(store: Store, job_run: str) -> bytes:
+    """Returns the certificate and the private key of a job's actors, as PEM. The first task that
+    asks for them creates them.
+    """
+    await store.put_new(names.actor_certificate(job_run), new_certificate())
+    return await stored_certificate(store, job_run)
+
+
+def new_certificate() -> bytes:
+    """Returns a new self-signed certificate and its private key, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "actors of an Iris job")])
+    certificate = x509.CertificateBuilder(
+        name, name, key.public_key(), x509.random_serial_number(), *_CERTIFICATE_VALID
+    ).sign(key, SHA256())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return private + certificate.public_bytes(Encoding.PEM)

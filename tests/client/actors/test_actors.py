@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.client.actors.calls import Actors, first, value_of
-from iris.client.actors.certificate import new_certificate
-from iris.client.actors.server import ActorServer
+from iris.client.actors.server import ActorServer, new_certificate
 from iris.client.actors.wire import (
     RUN,
     Calling,
