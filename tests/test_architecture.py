@@ -100,6 +100,8 @@ class Facts(NamedTuple):
     calls: tuple[str, ...]
     #: The name of each function, and its length in lines.
     functions: tuple[tuple[str, int], ...]
+    #: The lines that add what is awaited to an attribute.
+    late_sums: tuple[int, ...]
 
 
 def facts(source: str) -> Facts:
@@ -115,6 +117,13 @@ def facts(source: str) -> Facts:
             (node.name, (node.end_lineno or 0) - node.lineno + 1)
             for node in nodes
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ),
+        late_sums=tuple(
+            node.lineno
+            for node in nodes
+            if isinstance(node, ast.AugAssign)
+            and not isinstance(node.target, ast.Name)
+            and any(isinstance(each, ast.Await) for each in ast.walk(node.value))
         ),
     )
 
@@ -413,3 +422,12 @@ def test_no_line_is_too_wide() -> None:
         if len(line) > WIDEST_LINE
     )
     assert list(wide) == []
+
+
+def test_nothing_awaits_between_the_read_and_the_write_of_an_attribute() -> None:
+    """`self.sum += await part()` reads the sum first: what others add meanwhile is lost. So a job
+    lost the end of a part of its array, and never ended.
+    """
+    assert facts("self.sum += (await part()).tasks").late_sums == (1,)
+    late = ((path, line) for path in SOURCES for line in facts_of(path).late_sums)
+    assert list(late) == []

@@ -149,7 +149,8 @@ class ArrayParts(SeparateTasks):
             try:
                 started = await self._start(part)
                 sender = asyncio.create_task(self._send(part, started))
-                self._reported += (await started).tasks
+                end = await started  # apart from the next line, which must not read before this
+                self._reported += end.tasks
             except ChildWorkflowError as error:
                 self._reported += self._unfinished(
                     part.indices, f"the workflow of its part ended: {error.cause or error}"
