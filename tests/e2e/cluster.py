@@ -16,13 +16,12 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import psutil
 
-from iris.processes.process import free_ports
+from iris.client.operate.controller import last_lines
+from iris.processes.process import IRIS, free_ports
 from tests.e2e.forked import Forked, can_fork
 
 T = TypeVar("T")
 
-#: The command `iris`.
-IRIS = (sys.executable, "-m", "iris.cli.main")
 #: Whose jobs the tests' jobs are, whoever runs the tests.
 USER = "ada"
 #: In the environment of every cluster's processes, and so of every agent; no program may see it.
@@ -176,11 +175,10 @@ class Cluster:
     def last_log_lines(self, count: int = 60) -> str:
         """The newest lines of each of its logs."""
         files = sorted((self.home / "clusters" / self.name / "logs").glob("*.log"))
-        parts = []
-        for file in files:
-            lines = file.read_text(errors="replace").splitlines()
-            parts.append("\n".join((f"-- {file.name}", *lines[-count:])))
-        return "\n".join(parts)
+        return "\n".join(
+            f"-- {file.name}\n{last_lines(file.read_text(errors='replace'), count)}"
+            for file in files
+        )
 
     def cancel_jobs_since(self, then: float) -> None:
         """Cancel the jobs that were submitted since then, if the cluster answers.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iris.client.operate.platforms import create_platform, mixed_platform
+from iris.concurrency import beside
 from iris.config import ClusterConfig, InvalidConfig, load_written
 from iris.model.errors import InvalidValue
 from iris.model.slice.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
@@ -193,12 +194,8 @@ class MachinesBeside:
         afterwards.
         """
         with tempfile.TemporaryDirectory(prefix="iris-packages-") as self._directory:
-            serving = asyncio.create_task(self._serve())
-            try:
+            async with beside(self._serve()):
                 yield
-            finally:
-                serving.cancel()
-                await asyncio.gather(serving, return_exceptions=True)
 
     async def _serve(self) -> None:
         await self._needed.wait()

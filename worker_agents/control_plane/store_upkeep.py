@@ -14,6 +14,7 @@ from temporalio.service import RPCError
 from iris.activities.control.sealed_secrets import SealedSecrets
 from iris.client.connect.secret_keys import publish_key, secret_keys
 from iris.client.fleet.store_marks import mark_store
+from iris.concurrency import beside, pause
 from iris.model.errors import IrisError
 from iris.storage.object_store import STORE_ERRORS
 
@@ -59,14 +60,9 @@ async def keeping_secrets(client: Client, cluster: str, store: str) -> AsyncIter
                 )
             await asyncio.sleep(SWEEP_INTERVAL.total_seconds())
 
-    keeping = asyncio.create_task(keep())
-    try:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(published.wait(), FIRST_TRY.total_seconds())
+    async with beside(keep()):
+        await pause(published, FIRST_TRY)
         yield
-    finally:
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager
@@ -83,9 +79,5 @@ async def marking_store(client: Client, cluster: str, store: str) -> AsyncIterat
                 logger.warning("cannot mark the store as the cluster's, trying again: %s", error)
             await asyncio.sleep(RETRY_INTERVAL.total_seconds())
 
-    marking = asyncio.create_task(mark())
-    try:
+    async with beside(mark()):
         yield
-    finally:
-        marking.cancel()
-        await asyncio.gather(marking, return_exceptions=True)

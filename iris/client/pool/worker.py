@@ -3,11 +3,9 @@ process of their own, with the job's interpreter.
 """
 
 import asyncio
-import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -29,6 +27,7 @@ from iris.client.pool.messages import (
     Summary,
     plain,
 )
+from iris.concurrency import beside
 from iris.model import names
 from iris.model.errors import IrisError, Rejected, Unreachable, first_line
 from iris.retrying import retry
@@ -67,7 +66,7 @@ class PoolWorker:
         number = int(activity.info().activity_id.rpartition("/")[2])
         self._busy = True
         try:
-            async with _heartbeats():
+            async with beside(_beat()):
                 function_and_calls = await self._mail.read(
                     Address(self._pool.queue, number, "call"), message
                 )
@@ -123,18 +122,10 @@ class PoolWorker:
             await asyncio.sleep(left)
 
 
-@contextlib.asynccontextmanager
-async def _heartbeats() -> AsyncIterator[None]:
-    async def beat() -> None:
-        while True:
-            activity.heartbeat()
-            await asyncio.sleep(HEARTBEAT_INTERVAL.total_seconds())
-
-    beating = asyncio.create_task(beat())
-    try:
-        yield
-    finally:
-        beating.cancel()
+async def _beat() -> None:
+    while True:
+        activity.heartbeat()
+        await asyncio.sleep(HEARTBEAT_INTERVAL.total_seconds())
 
 
 async def work(python: str) -> int:

@@ -3,8 +3,11 @@ them.
 """
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Self
 
 import pytest
 from temporalio.exceptions import ApplicationError
@@ -22,6 +25,7 @@ from iris.storage.object_store import Store
 from tests.activities.host.sessions.test_exec import JOB, KEY, PATIENCE, Beside, Here, becomes
 
 LARGE = bytes(range(256)) * 16_384  # 4 MiB: several windows
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Client:
@@ -61,11 +65,27 @@ class Client:
             self.relay.add(number, accepted.get)
         return user
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         await self.relay.close()
         for each in (self.end, *self.tasks):
             each.cancel()
         await asyncio.gather(self.end, *self.tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def a_client(
+    store: Store, here: Here, serve: Serve, silence: timedelta = SILENCE
+) -> AsyncIterator[Client]:
+    """A client that forwards the port of a server in the job."""
+    async with (
+        asyncio.timeout(PATIENCE),
+        await asyncio.start_server(serve, "127.0.0.1", 0) as server,
+        Client(store, here, server.sockets[0].getsockname()[1], silence) as client,
+    ):
+        yield client
 
 
 async def chunks(store: Store) -> list[str]:
@@ -96,34 +116,27 @@ async def test_connections_are_carried_whole_beside_one_that_is_not_read(
     """A half-closed connection still brings the answer; a paused download delays no other one;
     consumed chunks are deleted.
     """
-    async with (
-        asyncio.timeout(PATIENCE),
-        await asyncio.start_server(echo_at_the_end, "127.0.0.1", 0) as server,
-    ):
-        client = Client(store, here, server.sockets[0].getsockname()[1])
-        try:
-            paused, unread = await client.connect(0)
-            unread.write(LARGE)
-            unread.write_eof()
+    async with a_client(store, here, echo_at_the_end) as client:
+        paused, unread = await client.connect(0)
+        unread.write(LARGE)
+        unread.write_eof()
 
-            async def echoed(number: int) -> bytes:
-                reader, writer = await client.connect(number)
-                writer.write(LARGE)
-                writer.write_eof()
-                try:
-                    return await reader.read()
-                finally:
-                    writer.close()
+        async def echoed(number: int) -> bytes:
+            reader, writer = await client.connect(number)
+            writer.write(LARGE)
+            writer.write_eof()
+            try:
+                return await reader.read()
+            finally:
+                writer.close()
 
-            assert await asyncio.gather(echoed(1), echoed(2)) == [LARGE, LARGE]
-            assert await paused.read() == LARGE
-            client.stream.send(Frame(FrameKind.HANG_UP))
-            assert await client.end == ForwardEnd(
-                reason="the client disconnected", chunks=client.end.result().chunks
-            )
-            assert len(await store.objects(chunks_prefix("s1", "in"))) < client.stream.sent
-        finally:
-            await client.close()
+        assert await asyncio.gather(echoed(1), echoed(2)) == [LARGE, LARGE]
+        assert await paused.read() == LARGE
+        client.stream.send(Frame(FrameKind.HANG_UP))
+        assert await client.end == ForwardEnd(
+            reason="the client disconnected", chunks=client.end.result().chunks
+        )
+        assert len(await store.objects(chunks_prefix("s1", "in"))) < client.stream.sent
 
 
 async def test_a_port_without_a_program_closes_the_connection_and_the_end_of_the_attempt_all(
@@ -133,16 +146,13 @@ async def test_a_port_without_a_program_closes_the_connection_and_the_end_of_the
     async with asyncio.timeout(PATIENCE):
         async with await asyncio.start_server(echo_at_the_end, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-        client = Client(store, here, port)
-        try:
+        async with Client(store, here, port) as client:
             reader, writer = await client.connect(0)
             assert await reader.read() == b""
             writer.close()
             assert client.reasons == [f"no program listens on port {port}"]
             here.attempt = None
             assert (await client.end).reason == "the task's attempt has ended"
-        finally:
-            await client.close()
 
 
 async def test_a_client_that_was_killed_leaves_neither_connections_nor_objects(
@@ -156,42 +166,26 @@ async def test_a_client_that_was_killed_leaves_neither_connections_nor_objects(
         writer.close()
         ended.set()
 
-    async with (
-        asyncio.timeout(PATIENCE),
-        await asyncio.start_server(serve, "127.0.0.1", 0) as server,
-    ):
-        client = Client(
-            store, here, server.sockets[0].getsockname()[1], silence=timedelta(seconds=1)
-        )
-        try:
-            _, writer = await client.connect(0)
-            assert (await client.end).reason == "the client sent nothing for too long"
-            await ended.wait()
-            assert not await chunks(store)
-            writer.close()
-        finally:
-            await client.close()
+    async with a_client(store, here, serve, silence=timedelta(seconds=1)) as client:
+        _, writer = await client.connect(0)
+        assert (await client.end).reason == "the client sent nothing for too long"
+        await ended.wait()
+        assert not await chunks(store)
+        writer.close()
 
 
 async def test_a_client_that_does_not_wait_for_the_end_leaves_no_objects(
     store: Store, here: Here
 ) -> None:
     """It cancels the activity when a busy host takes too long to end the session."""
-    async with (
-        asyncio.timeout(PATIENCE),
-        await asyncio.start_server(echo_at_the_end, "127.0.0.1", 0) as server,
-    ):
-        client = Client(store, here, server.sockets[0].getsockname()[1])
-        try:
-            _, writer = await client.connect(0)
-            await becomes(lambda: client.stream.received > 0)
-            client.environment.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await client.end
-            assert not await chunks(store)
-            writer.close()
-        finally:
-            await client.close()
+    async with a_client(store, here, echo_at_the_end) as client:
+        _, writer = await client.connect(0)
+        await becomes(lambda: client.stream.received > 0)
+        client.environment.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await client.end
+        assert not await chunks(store)
+        writer.close()
 
 
 async def test_a_client_cannot_open_more_connections_than_the_host_holds_buffers_for(
@@ -200,29 +194,19 @@ async def test_a_client_cannot_open_more_connections_than_the_host_holds_buffers
     """Each may need the memory of its windows; those beyond the limit are refused with the
     reason.
     """
-    async with (
-        asyncio.timeout(PATIENCE),
-        await asyncio.start_server(echo_at_the_end, "127.0.0.1", 0) as server,
-    ):
-        client = Client(store, here, server.sockets[0].getsockname()[1])
-        try:
-            users = [await client.connect(number) for number in range(MAX_CONNECTIONS + 1)]
-            reader, writer = users[-1]
-            assert await reader.read() == b""
-            assert client.reasons == [
-                f"{MAX_CONNECTIONS} connections are open, and more are not possible at a time"
-            ]
-            for _, other in [*users[:-1], (reader, writer)]:
-                other.close()
-        finally:
-            await client.close()
+    async with a_client(store, here, echo_at_the_end) as client:
+        users = [await client.connect(number) for number in range(MAX_CONNECTIONS + 1)]
+        reader, writer = users[-1]
+        assert await reader.read() == b""
+        assert client.reasons == [
+            f"{MAX_CONNECTIONS} connections are open, and more are not possible at a time"
+        ]
+        for _, other in [*users[:-1], (reader, writer)]:
+            other.close()
 
 
 async def test_a_port_that_the_job_has_not_is_refused(store: Store, here: Here) -> None:
     """With its name, and what to do."""
-    client = Client(store, here, "https")
-    try:
+    async with Client(store, here, "https") as client:
         with pytest.raises(ApplicationError, match="no port named 'https'; name it by its number"):
             await client.end
-    finally:
-        await client.close()
