@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVarTuple, Unpack, overload
 from temporalio.client import Client
 from typing_extensions import TypeVar
 
+from iris.client.build.inheritance import inherit
+from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user, full_job_id, in_a_job, job_and_run
@@ -308,8 +310,6 @@ class AsyncIrisClient:
             require_feasible
             and (never := await self.jobs.why_infeasible(await self._trial(**options))) is not None
         ):
-            from iris.client.build.warnings import infeasible
-
             raise Rejected(infeasible(never))
         spec = await self._make(
             work, args, kwargs, workspace, await self.enclosing_job(), **options
@@ -494,7 +494,6 @@ class AsyncIrisClient:
     ) -> "JobSpec":
         """Returns the job with its files in the store, and prints warnings about it."""
         from iris.client.build.job import make_job
-        from iris.client.build.warnings import job_warnings
 
         files = self._workspace if workspace is None else workspace
         spec = await make_job(self.record, work, args, kwargs, files, within, **options)
@@ -508,7 +507,5 @@ class AsyncIrisClient:
 
         spec = job_spec(current_user(), ("forecast",), **options)
         if (within := await self.enclosing_job()) is not None:
-            from iris.client.build.inheritance import inherit
-
             spec = inherit(spec, within.spec, given=[*options])
         return spec

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pydantic import ValidationError
 
+from iris.client.build.child_digest import work_of_command
 from iris.client.build.conflicts import invalid_job
 from iris.client.build.files import FileOptions, JobFiles, choose_files
 from iris.client.build.names import new_name
@@ -158,8 +159,6 @@ def _child(
 
 
 def _command_digest(planned: PlannedJob) -> str:
-    from iris.client.build.child_digest import work_of_command  # few jobs are children
-
     rows = () if planned.table is None else planned.table.lines()
     return work_of_command([*planned.spec.command, *rows], planned.spec, os.environ)
 

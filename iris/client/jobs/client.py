@@ -15,8 +15,11 @@ from iris.client.jobs.child_jobs import ChildJobsClient
 from iris.client.jobs.explanation import Explanation, cancelling_of, reason_of
 from iris.client.jobs.find import describe_job, numbered_run, unknown_job
 from iris.client.jobs.lists import JobFilter, count_jobs, list_jobs
+from iris.client.jobs.resolve_id import resolve_id
 from iris.client.jobs.rows import JobRow, state_of
 from iris.client.jobs.status import check_task, overruled, reported_status, task_of
+from iris.client.jobs.submitted import submitted_spec
+from iris.client.jobs.usage import usage_of
 from iris.client.logs.source import LogSource, log_source
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
@@ -299,9 +302,6 @@ class JobsClient:
             InvalidValue: the text does not name a job.
             Unreachable: the service does not answer.
         """
-        # Outside of jobs, most commands need only `full_job_id`.
-        from iris.client.jobs.resolve_id import resolve_id
-
         return await resolve_id(self._connection, text)
 
     def page(self, job: str, run_id: str | None = None) -> str:
@@ -353,8 +353,6 @@ class JobsClient:
         Raises:
             Unreachable: the service does not answer.
         """
-        from iris.client.jobs.usage import usage_of  # few commands read heartbeats
-
         return await usage_of(self._connection, status)
 
     async def submitted_spec(self, job: str, run_id: str | None = None) -> JobSpec:
@@ -363,8 +361,6 @@ class JobsClient:
         Raises:
             Unreachable: the service does not answer.
         """
-        from iris.client.jobs.submitted import submitted_spec  # lists of jobs do not need it
-
         return await submitted_spec(self._connection, job, run_id)
 
     async def list(self, wanted: JobFilter | None = None, *, limit: int = 50) -> list[JobRow]:

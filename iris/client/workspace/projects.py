@@ -7,6 +7,7 @@ money.
 import json
 import os
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -244,8 +245,6 @@ def _read(directory: Path) -> dict[str, Any]:
             f"project: {directory / _PROJECT} cannot be read ({error.strerror}); fix it, or use"
             " --no-sync"
         ) from None
-    import tomllib  # many jobs have no project
-
     try:
         return tomllib.loads(content.decode())
     except ValueError as error:
