@@ -248,7 +248,7 @@ class SliceWorkflow:
 
     async def _delete(self, *, continues: bool = True) -> None:
         """Removes the hosts from the scheduler, and deletes the machines until the platform
-        confirms that none is left.
+        confirms that none is left. The scheduler learns that, too: the attempts there end then.
 
         The tasks of a preempted slice get time to end first, unless the workflow is cancelled.
 
@@ -274,15 +274,36 @@ class SliceWorkflow:
         elif down is not None:
             await down
         await self._handle(HostsRemoved())
+        are_gone = request is not None and await self._delete_machines(request, continues)
+        if down is not None:
+            await down
+            if are_gone:
+                await self._report_death()
+        await self._handle(MachinesDeleted())
+
+    async def _delete_machines(self, request: SliceRequest, continues: bool) -> bool:
+        """Deletes the machines until there is nothing left to delete. Returns whether the platform
+        confirms that they no longer exist.
+        """
         pause = policies.DELETE_CHECK
-        while request is not None and not await _delete_machines(request):
+        while (result := await _delete_slice(request)) is DeleteResult.GOING:
             if continues and workflow.info().is_continue_as_new_suggested():
                 self._continue()
             await workflow.sleep(pause)
             pause = min(2 * pause, policies.MAX_DELETE_CHECK)
-        if down is not None:
-            await down
-        await self._handle(MachinesDeleted())
+        return result is DeleteResult.GONE
+
+    async def _report_death(self) -> None:
+        """Reports to the scheduler that the machines no longer exist, until it knows which attempts
+        were on them.
+        """
+        down = SliceDown(
+            incarnations=self._slice.incarnations, gone=True, reason=self._slice.facts.reason
+        )
+        pause = policies.LEAVING_CHECK
+        while (await exchange(self._slice.cluster, down)).problem:
+            await workflow.sleep(pause)
+            pause = min(2 * pause, policies.MAX_LEAVING_CHECK)
 
     @property
     def _is_taken_back(self) -> bool:
@@ -381,14 +402,11 @@ async def _machines_output(request: SliceRequest) -> str:
     return console.text
 
 
-async def _delete_machines(request: SliceRequest) -> bool:
-    """Deletes the machines. Returns whether they are gone; if not, the platform is still deleting
-    them.
-    """
-    result = await workflow.execute_activity_method(
+async def _delete_slice(request: SliceRequest) -> DeleteResult:
+    """Asks the platform to delete the machines."""
+    return await workflow.execute_activity_method(
         Slices.delete_slice,
         SliceRef(slice_id=request.slice_id, zone=request.zone),
         start_to_close_timeout=policies.PLATFORM_CALL,
         retry_policy=policies.UNTIL_DONE,
     )
-    return result is DeleteResult.GONE

@@ -107,8 +107,12 @@ class FleetListing(Frozen):
 
 
 class DeleteResult(StrEnum):
-    GONE = "GONE"  # the platform confirms that nothing is left
+    # the platform confirms that no machine is left, and no program on one
+    GONE = "GONE"
     GOING = "GOING"  # the platform has accepted the deletion, which is not finished
+    # there is nothing to delete, but a machine may run: it belongs to somebody else now, or it is
+    # not known which one it was
+    LEFT = "LEFT"
 
 
 class CreateOutcome(Frozen):
