@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from iris.client.connect.clusters import ProcessRef
+from iris.model import names
 from iris.model.host.hosts import Host
 from iris.model.slice.provisioning import DeleteResult, MachineState, SliceRequest
 from iris.platforms.local import LocalPlatform
@@ -220,6 +221,24 @@ async def test_a_slice_deleted_without_a_supervisor_never_runs_again(place: Plac
         for slice_id in ("old", "never"):
             await until(lambda slice_id=slice_id: place.gone(slice_id))
     assert (place.pids("old-w-0"), place.pids("never-w-0")) == (begun, [])
+
+
+async def test_a_slice_deleted_without_a_supervisor_is_gone_only_after_its_programs(
+    place: Place,
+) -> None:
+    """Programs outlive an agent that was killed. A slice that is gone promises that none runs: the
+    next attempts start then.
+    """
+    (host,) = await place.create("old", hosts=1)
+    left = {names.ENV_ATTEMPT_KEY: "ada/train:0@1/run", names.ENV_HOST_ID: host}
+    with subprocess.Popen(["sleep", "1000"], env=os.environ | left) as program:
+        try:
+            assert not await place.gone("old")
+            async with a_room(place.dir, place.command, place.logs):
+                await until(lambda: place.gone("old"))
+            assert program.poll() is not None
+        finally:
+            program.kill()
 
 
 @pytest.fixture
