@@ -239,6 +239,7 @@ class GangAttempt:
             ),
             started_at=task.started_at,
             finished_at=workflow.now(),
+            host_leaves=True,
         )
 
     async def _end_of(

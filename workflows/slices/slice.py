@@ -261,11 +261,7 @@ class SliceWorkflow:
             await asyncio.gather(self._requesting, return_exceptions=True)
         if self._is_taken_back and continues:
             await self._let_tasks_end()
-        down = (
-            asyncio.create_task(exchange(self._slice.cluster, SliceDown(incarnations=hosts)))
-            if hosts
-            else None
-        )
+        down = asyncio.create_task(exchange(self._slice.cluster, self._down())) if hosts else None
         if down is not None and request is not None:
             # Do not keep the machines for a scheduler that does not answer: it places nothing
             # there.
@@ -293,15 +289,32 @@ class SliceWorkflow:
             pause = min(2 * pause, policies.MAX_DELETE_CHECK)
         return result is DeleteResult.GONE
 
+    def _down(self, *, gone: bool = False) -> SliceDown:
+        """Returns the message that removes the hosts.
+
+        Args:
+            gone: whether the platform has confirmed that the machines no longer exist.
+        """
+        return SliceDown(
+            incarnations=self._slice.incarnations,
+            gone=gone or self._are_stopped,
+            reason=self._slice.facts.reason,
+        )
+
+    @property
+    def _are_stopped(self) -> bool:
+        """Returns whether the platform has reported that the machines are switched off, perhaps in
+        a signal that arrived after the decision to delete the slice.
+        """
+        seen = (each.observation for each in self._inbox if isinstance(each, CloudState))
+        return self._slice.stopped or any(each is not None and each.stopped for each in seen)
+
     async def _report_death(self) -> None:
         """Reports to the scheduler that the machines no longer exist, until it knows which attempts
         were on them.
         """
-        down = SliceDown(
-            incarnations=self._slice.incarnations, gone=True, reason=self._slice.facts.reason
-        )
         pause = policies.LEAVING_CHECK
-        while (await exchange(self._slice.cluster, down)).problem:
+        while (await exchange(self._slice.cluster, self._down(gone=True))).problem:
             await workflow.sleep(pause)
             pause = min(2 * pause, policies.MAX_LEAVING_CHECK)
 
@@ -314,11 +327,15 @@ class SliceWorkflow:
         return ends and self._slice.request is not None and bool(self._slice.incarnations)
 
     async def _let_tasks_end(self) -> None:
-        """Closes the hosts and waits until their tasks have ended, for a limited time."""
+        """Closes the hosts and waits until their tasks have ended, for a limited time, or until the
+        machines are switched off.
+        """
         free = asyncio.create_task(self._retire_until_free())
         try:
             with contextlib.suppress(TimeoutError):
-                await workflow.wait_condition(free.done, timeout=TIME_TO_LEAVE)
+                await workflow.wait_condition(
+                    lambda: free.done() or self._are_stopped, timeout=TIME_TO_LEAVE
+                )
         finally:
             free.cancel()
 

@@ -68,6 +68,8 @@ class SliceObservation(Frozen):
     state: MachineState
     #: The platform's own text about the state.
     reason: str = ""
+    #: True if the machines still exist and are switched off: no program runs on them any more.
+    stopped: bool = False
     created_at: datetime | None = None
     #: The number of machines of the complete slice, if the platform knows it.
     hosts: int = 1

@@ -18,7 +18,7 @@ from iris.scheduling.placement.preemption import Eviction
 from iris.workflows.slices import slice as slice_workflow
 from tests.builders import some
 from tests.fakes.platform.machines import EventKind
-from tests.fleet_harness import MINUTE, SECOND, FleetCluster
+from tests.fleet_harness import HOUR, MINUTE, SECOND, FleetCluster
 from tests.harness import Cluster, FakeHost, Held, by_index, hangs, in_turn, succeeds
 from tests.scaling_world import a_cpu_group
 
@@ -67,6 +67,26 @@ async def test_the_next_attempt_asks_as_soon_as_the_platform_confirms_that_the_m
     assert attempt.account is Account.PREEMPTIONS
     assert "host s1 was lost: the platform confirms that its machine is gone" in attempt.reason
     assert attempt.ended_at - confirmed[-1] < AT_ONCE
+
+
+async def test_a_machine_that_is_switched_off_counts_as_gone_before_it_is_deleted(
+    fleet: FleetCluster,
+) -> None:
+    """A preempted virtual machine stops half a minute after the notice, and its deletion takes as
+    long again. The slice waits neither for that nor for tasks that cannot end any more.
+    """
+    fleet.platform.delete_delay = HOUR
+    job = await on_a_machine(fleet)
+    await fleet.platform.preempt("s1")
+    await fleet.look()
+    await fleet.until(lambda: fleet.is_in("s1", SliceState.FAILED))
+    assert not [notice for notice in fleet.notifier.evictions if notice.gone]
+    fleet.platform.machines["s1"].stopped = True
+    await fleet.look()
+    await fleet.waits(job, attempt=1)
+
+    assert fleet.platform.deleted == []
+    fleet.platform.machines["s1"].gone_at = await fleet.now()
 
 
 async def test_a_silent_machine_keeps_its_lease_until_the_platform_confirms_that_it_is_gone(
