@@ -1,6 +1,7 @@
 """The supervisor of local machines runs exactly the requested agents, whatever process dies."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -230,13 +231,20 @@ async def test_a_slice_deleted_without_a_supervisor_is_gone_only_after_its_progr
     next attempts start then.
     """
     (host,) = await place.create("old", hosts=1)
-    left = {names.ENV_ATTEMPT_KEY: "ada/train:0@1/run", names.ENV_HOST_ID: host}
-    with subprocess.Popen(["sleep", "1000"], env=os.environ | left) as program:
+    with a_program(host) as program:
+        assert not await place.gone("old")
+        async with a_room(place.dir, place.command, place.logs):
+            await until(lambda: place.gone("old"))
+        assert program.poll() is not None
+
+
+@contextlib.contextmanager
+def a_program(host_id: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of an attempt on this host."""
+    marks = {names.ENV_ATTEMPT_KEY: "ada/train:0@1/run", names.ENV_HOST_ID: host_id}
+    with subprocess.Popen(["sleep", "1000"], env=os.environ | marks) as program:
         try:
-            assert not await place.gone("old")
-            async with a_room(place.dir, place.command, place.logs):
-                await until(lambda: place.gone("old"))
-            assert program.poll() is not None
+            yield program
         finally:
             program.kill()
 
