@@ -29,6 +29,8 @@ class Tenant:
         self.evicted: str | None = None
         #: Whether it takes its time when it has to go.
         self.lingers = False
+        #: Its hosts whose machines are gone, as it was told.
+        self.dead: set[str] = set()
 
     @property
     def slices(self) -> set[str]:
@@ -54,13 +56,15 @@ class TenantNotifier(BlindNotifier):
 
     @activity.defn
     async def signal_evicted(self, notices: EvictionNotices) -> Signalled:
-        """A tenant that is told to go is gone, unless it lingers: its key comes back, as that of an
-        owner who is not there any more.
+        """A tenant that is told to go is gone, unless it lingers on machines that are there: its
+        key comes back, as that of an owner who is not there any more.
         """
         tenants = tuple(each for each in notices.evictions if each.key in self.tenants)
         for each in tenants:
-            self.tenants[each.key].evicted = each.reason
-        gone = tuple(each for each in tenants if not self.tenants[each.key].lingers)
+            tenant = self.tenants[each.key]
+            tenant.dead.update(host_id for host_id, _ in each.gone)
+            tenant.evicted = tenant.evicted if each.gone else each.reason
+        gone = tuple(each for each in tenants if each.gone or not self.tenants[each.key].lingers)
         jobs = tuple(each for each in notices.evictions if each.key not in self.tenants)
         ended = await super().signal_evicted(EvictionNotices(evictions=jobs))
         return Signalled(keys=(*ended.keys, *(each.key for each in gone)), unsent=ended.unsent)

@@ -331,7 +331,9 @@ async def test_the_tasks_of_a_slice_that_is_taken_back_end_before_its_machines_a
 async def test_tasks_that_do_not_end_keep_a_slice_that_is_taken_back_for_a_limited_time(
     fleet: FleetCluster,
 ) -> None:
-    """Their machine may be gone already, and a machine that is not gone costs money."""
+    """Their machine may be gone already, and a machine that is not gone costs money. They learn when
+    it is gone.
+    """
     await fleet.ready(a_cpu_group())
     tenant = await fleet.tenant(wants=some(cpu=1))
     tenant.lingers = True
@@ -341,6 +343,7 @@ async def test_tasks_that_do_not_end_keep_a_slice_that_is_taken_back_for_a_limit
 
     assert fleet.platform.deleted == ["s1"]
     assert tenant.evicted == "evicted: host s1 is leaving: preempted"
+    assert tenant.dead == {"s1"}
 
 
 async def taken_back(fleet: FleetCluster, who: str) -> None:
