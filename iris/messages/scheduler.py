@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from iris.messages.wire import Keys
 from iris.model.frozen import Frozen
 from iris.model.host.hosts import Closure, Host
 from iris.model.job.requests import Placement, Request
@@ -223,6 +222,8 @@ class SchedulerStart(Frozen):
 
     cluster: str
     ledger: LedgerState = LedgerState()
+    #: The upper bound of the ledger's size in bytes, as the previous run estimated it.
+    ledger_bytes: int = 0
     #: The keys of placements in the ledger that their owners have not received yet.
     noticed: tuple[str, ...] = ()
     #: The placements that their owners have not received yet, and that are not in the ledger, or
@@ -303,8 +304,8 @@ class Notices(Frozen):
     placements: tuple[Placement, ...]
 
 
-class Signalled(Keys):
-    """The result of signalling owners. `keys` contains the keys of owners that no longer exist."""
+class Signalled(Frozen):
+    """The result of signalling owners."""
 
     #: The keys of owners that could not be signalled and may still exist.
     unsent: tuple[str, ...] = ()
