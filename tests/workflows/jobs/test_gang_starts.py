@@ -40,7 +40,8 @@ class SetUps:
         #: were.
         self.prepared: list[int] = []
         self.started: list[int] = []
-        #: The tasks whose attempt ended instead.
+        #: The tasks that waited when their attempt ended. They were told so, or were cancelled before
+        #: they were.
         self.ended: list[int] = []
         self._cluster = cluster
         self._then = then
@@ -51,9 +52,9 @@ class SetUps:
             await self.slow[task.index].passed()
             self.prepared.append(task.index)
             if is_member(task) and not await wait_for_gang(self._cluster.client, task):
-                self.ended.append(task.index)
                 await asyncio.Event().wait()
         except asyncio.CancelledError:
+            self.ended.append(task.index)
             return await is_killed(task)
         finally:
             beats.cancel()
