@@ -50,8 +50,9 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "storage": {"concurrency"},
     "retrying": set(),
     "processes": {"storage", "concurrency", "retrying"},
-    "platforms": {"retrying"},
-    "activities": {"storage", "concurrency", "retrying"},
+    "metrics": {"processes"},
+    "platforms": {"retrying", "metrics"},
+    "activities": {"storage", "concurrency", "retrying", "metrics"},
     "workflows": {"activities"},
     "client": {
         "storage",

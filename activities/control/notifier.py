@@ -26,6 +26,7 @@ from iris.messages.scheduler import (
     SnapshotPage,
 )
 from iris.messages.wire import Keys, RepeatedCheck
+from iris.metrics.declared import EVICTIONS, PLACEMENTS
 from iris.model import names
 from iris.model.job.demand_limits import fitting
 from iris.model.rules import Rules
@@ -56,16 +57,18 @@ class Notifier:
     @activity.defn
     async def signal_placed(self, notices: Notices) -> Signalled:
         """Signals placements to their owners."""
-        return await self._signal_owners(
-            "placed", [(each.owner, each.key, each) for each in notices.placements]
-        )
+        items = [(each.owner, each.key, each) for each in notices.placements]
+        result = await self._signal_owners("placed", items)
+        PLACEMENTS.add("signal", amount=_delivered(items, result))
+        return result
 
     @activity.defn
     async def signal_evicted(self, notices: EvictionNotices) -> Signalled:
         """Signals the owners of gangs whose hosts are taken away."""
-        return await self._signal_owners(
-            "evicted", [(each.owner, each.key, each) for each in notices.evictions]
-        )
+        items = [(each.owner, each.key, each) for each in notices.evictions]
+        result = await self._signal_owners("evicted", items)
+        EVICTIONS.add(amount=_delivered(items, result))
+        return result
 
     @activity.defn
     async def signal_reasons(self, reasons: Reasons) -> None:
@@ -157,6 +160,11 @@ class Notifier:
             described.status is not WorkflowExecutionStatus.RUNNING
             and (described.close_time or over) <= over
         )
+
+
+def _delivered(items: Sequence[object], result: Signalled) -> int:
+    """Returns the number of owners that were signalled."""
+    return len(items) - len(result.keys) - len(result.unsent)
 
 
 def _is_away(error: Exception) -> bool:

@@ -22,6 +22,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from temporalio.client import Client
+from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
@@ -39,10 +40,12 @@ from iris.activities.host.sessions.exec import Execs
 from iris.activities.host.sessions.port_forward import PortForwards
 from iris.activities.host.sessions.profile import Profiles
 from iris.client.connect.clusters import read_record
-from iris.client.connect.connection import connect
+from iris.client.connect.connection import connect, make_runtime
 from iris.client.connect.deployment import deployment
 from iris.client.connect.paths import state_dir
 from iris.concurrency import beside, pause
+from iris.metrics.kinds import Part
+from iris.metrics.serve import keep_gauges, serving_metrics
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
 from iris.model.host.faults import FAULTS
@@ -51,7 +54,7 @@ from iris.model.host.hosts import Host
 from iris.processes.process import locked, rest_memory, stop_event
 from iris.storage.files import make_private
 from iris.storage.object_store import Store
-from iris.worker_agents.host import gpu_record
+from iris.worker_agents.host import gpu_record, host_gauges
 from iris.worker_agents.host import incarnation as incarnations
 from iris.worker_agents.host.agent_log import shipping_own_log
 from iris.worker_agents.host.agent_options import AgentOptions
@@ -72,6 +75,8 @@ RETRY_INTERVAL = timedelta(seconds=2)
 #: The time for which a stopping host tries to tell the cluster that it ends, before its programs
 #: are ended. Then the cluster does not send the same tasks to this host again.
 SIGN_OFF_TIMEOUT = timedelta(seconds=1)
+#: The interval between two looks at what the metrics of the host show.
+GATHER_INTERVAL = timedelta(seconds=5)
 #: The most attempts that start at the same time. The scheduler limits the number of attempts that
 #: run.
 MAX_CONCURRENT_STARTS = 100
@@ -81,7 +86,9 @@ async def serve(options: AgentOptions) -> None:
     """Runs `serve_host` until SIGTERM or SIGINT, or until SIGHUP, which leaves the running programs
     to the next agent.
     """
-    await serve_host(options, prepare_process(hosts=1))
+    with serving_metrics(Part.AGENT, options.metrics) as sdk_metrics:
+        runtime = make_runtime(metrics=sdk_metrics) if sdk_metrics else None
+        await serve_host(options, prepare_process(hosts=1), runtime)
 
 
 def prepare_process(hosts: int) -> "StopRequest":
@@ -98,9 +105,14 @@ def prepare_process(hosts: int) -> "StopRequest":
     return stop_request
 
 
-async def serve_host(options: AgentOptions, stop_request: "StopRequest") -> None:
+async def serve_host(
+    options: AgentOptions, stop_request: "StopRequest", runtime: Runtime | None = None
+) -> None:
     """Runs the agent of a host until the request to end. A hand-over leaves the running programs to
     the next agent.
+
+    Args:
+        runtime: the SDK's runtime that serves metrics; None if the process serves none.
 
     Raises:
         Rejected: another agent already runs for this host, the cluster does not want the host (any
@@ -133,7 +145,7 @@ async def serve_host(options: AgentOptions, stop_request: "StopRequest") -> None
                     metadata.access_token if metadata is not None else lambda: None
                 )
                 await _serve_incarnations(
-                    store, options, metadata, users, registry_token, stop_request
+                    store, options, metadata, users, registry_token, stop_request, runtime
                 )
 
 
@@ -144,6 +156,7 @@ async def _serve_incarnations(
     users: JobUsers | None,
     registry_token: Token,
     stop_request: "StopRequest",
+    runtime: Runtime | None,
 ) -> None:
     found: Accelerators | None = None
     connected = False
@@ -157,7 +170,9 @@ async def _serve_incarnations(
         host = _this_host(options, accelerators, users, current)
         identity = names.worker_identity(host.id, host.incarnation)
         try:
-            client = await connect(options.address, options.namespace, identity=identity)
+            client = await connect(
+                options.address, options.namespace, identity=identity, runtime=runtime
+            )
         except Unreachable as error:
             if not connected:
                 raise
@@ -249,6 +264,10 @@ class _Incarnation:
         self._dir = options.directory
         self._health = health
         self._gpu_check = options.gpu_check
+        self._serves_metrics = bool(options.metrics.port)
+        self._task_dirs = {"agent": options.directory}
+        if users is not None:
+            self._task_dirs["jobs"] = users.directory
         own = [*_own(options), *filter(None, (store.directory,))]
         context = HostContext(
             client=client,
@@ -319,7 +338,15 @@ class _Incarnation:
             activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
             max_concurrent_activities=MAX_CONCURRENT_STARTS,
         )
-        async with worker, beside(self._tasks.measure()), beside(self._tasks.limit_disk()):
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(worker)
+            await stack.enter_async_context(beside(self._tasks.measure()))
+            await stack.enter_async_context(beside(self._tasks.limit_disk()))
+            if self._serves_metrics:
+                gather = functools.partial(
+                    host_gauges.gather, self._tasks, self._health, self._task_dirs
+                )
+                await stack.enter_async_context(beside(keep_gauges(gather, GATHER_INTERVAL)))
             await self._report_until_accepted()
             self._tasks.report_lost()
             host = self._host
