@@ -21,6 +21,8 @@ from prometheus_client.registry import Collector
 from iris.metrics.kinds import Counter, Gauge, Histogram, Metric
 
 logger = logging.getLogger(__name__)
+# Without the time of creation beside each counter, which Prometheus would store as a metric.
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 #: The only path.
 PATH = "/metrics"

@@ -50,6 +50,7 @@ def test_counters_and_histograms_add_up(port: int) -> None:
     assert found["iris_exchange_duration_seconds_bucket", ("0.01",)] == 0
     assert found["iris_exchange_duration_seconds_bucket", ("0.03",)] == 1
     assert found["iris_exchange_duration_seconds_sum", ()] == 0.02
+    assert not any(name.endswith("_created") for name, _ in found)
 
 
 def test_a_gauge_shows_only_what_was_found_last(port: int) -> None:

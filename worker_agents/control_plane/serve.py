@@ -168,19 +168,18 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
     marking = marking_store(client, options.cluster, options.store)
     secrets = keeping_secrets(client, options.cluster, options.store)
     async with hosts, control, patient, planner, marking, secrets:
-        if sdk_metrics:
-            gather = functools.partial(planner_gauges.gather, client, options.cluster)
-            gathering = keep_gauges(gather, planner_gauges.INTERVAL)
-            await hosts.enter_async_context(beside(gathering))
         planners = Planners(client, options, platform)
         await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)
-        while not stop.is_set():
-            await pause(stop, PLANNER_CHECK_INTERVAL)
-            try:
-                await planners.check()
-            except RPCError as error:
-                logger.warning("cannot check the scheduler and autoscaler workflows: %s", error)
+        gather = functools.partial(planner_gauges.gather, client, options.cluster)
+        gathering = keep_gauges(gather, planner_gauges.INTERVAL) if sdk_metrics else None
+        async with beside(gathering) if gathering is not None else contextlib.nullcontext():
+            while not stop.is_set():
+                await pause(stop, PLANNER_CHECK_INTERVAL)
+                try:
+                    await planners.check()
+                except RPCError as error:
+                    logger.warning("cannot check the scheduler and autoscaler workflows: %s", error)
 
 
 async def _platform(
