@@ -87,13 +87,16 @@ def test_a_control_plane_shows_what_runs_and_why_others_wait(tmp_path: Path) -> 
         assert 0 < values["iris_scheduler_replay_looks"] < 10_000_000
         assert values["iris_scheduler_ledger_limit_bytes"] == 1.75 * 2**20
         assert (
-            found["iris_platform_calls_total", frozenset({"call": "create", "outcome": "ok"}.items())]
+            found[
+                "iris_platform_calls_total", frozenset({"call": "create", "outcome": "ok"}.items())
+            ]
             == 1
         )
         ended = [
             value
             for (name, labels), value in found.items()
-            if name == "temporal_workflow_completed_total" and ("workflow_type", "JobWorkflow") in labels
+            if name == "temporal_workflow_completed_total"
+            and ("workflow_type", "JobWorkflow") in labels
         ]
         assert ended == [1]
 
