@@ -20,16 +20,17 @@ def platform_call(call: str) -> Iterator[None]:
     """
     if activity.in_activity() and activity.info().attempt > 1:
         PLATFORM_RETRIES.add(call)
-    began = time.monotonic()
+    began, outcome = time.monotonic(), ""
     try:
         yield
+        outcome = "ok"
     except Exception as error:
-        PLATFORM_CALLS.add(call, _outcome(error))
+        outcome = _outcome(error)
         raise
-    else:
-        PLATFORM_CALLS.add(call, "ok")
     finally:
-        PLATFORM_CALL_DURATION.add(time.monotonic() - began, call)
+        if outcome:
+            PLATFORM_CALLS.add(call, outcome)
+            PLATFORM_CALL_DURATION.add(time.monotonic() - began, call)
 
 
 def _outcome(error: Exception) -> str:

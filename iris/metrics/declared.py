@@ -18,7 +18,7 @@ GANGS_WAITING = Gauge(
     _CONTROL,
     "iris_gangs_waiting",
     "Gangs that wait for hosts, by the code of the reason (docs/reference/reasons.md); NOT_COMPUTED"
-    " if more shapes wait than one look computes.",
+    " for all but the fifty most frequent shapes.",
     ("band", "reason"),
 )
 GANGS_RUNNING = Gauge(_CONTROL, "iris_gangs_running", "Gangs that have hosts.", ("band",))
