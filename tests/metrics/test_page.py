@@ -109,6 +109,14 @@ def test_a_port_in_use_does_not_stop_the_process(
     assert f"no metrics are served: port {port} of 127.0.0.1 cannot be used" in caplog.text
 
 
+def test_an_option_overrides_the_configuration() -> None:
+    """Also with zero, which serves none."""
+    configured = Listen(9464, "10.0.0.5")
+    assert configured.with_options(None, None) == configured
+    assert configured.with_options(0, None) == Listen(0, "10.0.0.5")
+    assert Listen().with_options(9000, "::1") == Listen(9000, "::1")
+
+
 def test_a_process_without_a_port_does_not_load_the_library() -> None:
     """It costs 0.06 s of every start, and memory on every host."""
     script = """

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 CONFIG = """
 name: local
 platform: {{local: }}
-metrics: {{controller_port: {port}, host_port: 1, address: 0.0.0.0}}
+metrics: {{controller_port: {port}, host_port: {host_port}, address: {address}}}
 scale_groups:
   cpu:
     type: local_vm
@@ -54,7 +54,7 @@ class Page(NamedTuple):
 def measured_cluster(directory: Path) -> Iterator[tuple[Cluster, Page]]:
     """A cluster of one host with two cores, and the page of its control plane."""
     page, config = Page(free_port()), directory / "cluster.yaml"
-    config.write_text(CONFIG.format(port=page.port))
+    config.write_text(CONFIG.format(port=page.port, host_port=1, address="0.0.0.0"))
     with a_cluster("--config", str(config), "--ephemeral") as cluster:
         yield cluster, page
 
@@ -101,12 +101,12 @@ def test_a_control_plane_shows_what_runs_and_why_others_wait(tmp_path: Path) -> 
         assert ended == [1]
 
 
-def test_an_agent_shows_its_attempts_and_its_disk(cluster: Cluster) -> None:
-    """By outcome, with the time that set-ups took."""
-    page = Page(free_port())
-    host = "measured"
+def test_an_agent_shows_its_attempts_and_its_disk(cluster: Cluster, tmp_path: Path) -> None:
+    """By outcome, with the time that set-ups took, at the port of the cluster's configuration."""
+    page, config, host = Page(free_port()), tmp_path / "cluster.yaml", "measured"
+    config.write_text(CONFIG.format(port=1, host_port=page.port, address="127.0.0.1"))
     joining = ["--host-id", host, "--run-as", "root", "--cpu", "1", "--attribute", "metered=yes"]
-    agent = cluster.begin("agent", "--join", *joining, "--metrics-port", str(page.port))
+    agent = cluster.begin("agent", "--join", *joining, "--config", str(config))
     eventually(lambda: host in cluster.hosts(), every=0.3)
     there = ["--cpu", "1", "--constraint", "metered=yes"]
     cluster.iris("submit", "-n", "measured-well", *there, "--", "true")
