@@ -30,7 +30,7 @@ from iris.scheduling.ledger.ledger import Ledger
 from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
 from iris.worker_agents.control_plane import planner_gauges
-from iris.worker_agents.host import host_gauges
+from iris.worker_agents.host.agent import gather_gauges
 from iris.workflows.scheduler.scheduler_views import totals_of
 from tests.activities.control.test_notifier import ENDED, FULL, evict
 from tests.activities.control.test_outbox import AWAY, REJECTED, Scheduler, send
@@ -164,7 +164,7 @@ async def test_a_host_shows_its_attempts_the_shortest_lease_and_its_gpus(
     ]
     tasks = cast(Tasks, SimpleNamespace(loads=lambda: loads))
 
-    await host_gauges.gather(tasks, GpuHealth(), {"agent": tmp_path})
+    await gather_gauges(tasks, GpuHealth(), {"agent": tmp_path})
     assert value("iris_attempts", state="PREPARING") == 1
     assert value("iris_attempts", state="RUNNING") == 2
     assert 19 < (value("iris_lease_left_seconds") or 0) <= 20
@@ -173,7 +173,7 @@ async def test_a_host_shows_its_attempts_the_shortest_lease_and_its_gpus(
 
     loads.clear()
     broken = GpuHealth(incomplete=("nvidia-smi reports: GPU is lost", None))
-    await host_gauges.gather(tasks, broken, {"agent": tmp_path})
+    await gather_gauges(tasks, broken, {"agent": tmp_path})
     assert value("iris_attempts", state="RUNNING") is None
     assert value("iris_lease_left_seconds") is None
     assert value("iris_gpu_fault") == 1

@@ -15,8 +15,10 @@ import asyncio
 import contextlib
 import functools
 import logging
+import shutil
 import signal
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -36,6 +38,7 @@ from iris.activities.host.runtimes.container.engine import clear_host
 from iris.activities.host.runtimes.container.images import Token
 from iris.activities.host.runtimes.process import cgroups
 from iris.activities.host.runtimes.process.job_users import JobUsers
+from iris.activities.host.runtimes.shim import shim
 from iris.activities.host.sessions.exec import Execs
 from iris.activities.host.sessions.port_forward import PortForwards
 from iris.activities.host.sessions.profile import Profiles
@@ -44,6 +47,7 @@ from iris.client.connect.connection import connect, make_runtime
 from iris.client.connect.deployment import deployment
 from iris.client.connect.paths import state_dir
 from iris.concurrency import beside, pause
+from iris.metrics import declared
 from iris.metrics.kinds import Part
 from iris.metrics.serve import keep_gauges, serving_metrics
 from iris.model import names
@@ -54,7 +58,7 @@ from iris.model.host.hosts import Host
 from iris.processes.process import locked, rest_memory, stop_event
 from iris.storage.files import make_private
 from iris.storage.object_store import Store
-from iris.worker_agents.host import gpu_record, host_gauges
+from iris.worker_agents.host import gpu_record
 from iris.worker_agents.host import incarnation as incarnations
 from iris.worker_agents.host.agent_log import shipping_own_log
 from iris.worker_agents.host.agent_options import AgentOptions
@@ -344,7 +348,7 @@ class _Incarnation:
             await stack.enter_async_context(beside(self._tasks.limit_disk()))
             if self._serves_metrics:
                 gather = functools.partial(
-                    host_gauges.gather, self._tasks, self._health, self._task_dirs
+                    gather_gauges, self._tasks, self._health, self._task_dirs
                 )
                 await stack.enter_async_context(beside(keep_gauges(gather, GATHER_INTERVAL)))
             await self._report_until_accepted()
@@ -419,6 +423,26 @@ class _Incarnation:
                 was_accepted = True
                 self._log.info("the slice has accepted the host, which takes work now")
         return ""
+
+
+async def gather_gauges(tasks: Tasks, health: GpuHealth, directories: Mapping[str, Path]) -> None:
+    """Shows the present values of the host's gauges.
+
+    Args:
+        directories: the directories with the files of tasks, by their names in the metrics.
+    """
+    loads = tasks.loads()
+    states = Counter(load.state for load in loads)
+    declared.ATTEMPTS.show({(state,): count for state, count in states.items()})
+    declared.LOG_BACKLOG.show_one(sum(load.log_backlog for load in loads))
+    leases = [load.lease - shim.now() for load in loads if load.lease is not None]
+    declared.LEASE_LEFT.show({(): min(leases)} if leases else {})
+    disks = await asyncio.to_thread(
+        lambda: {name: shutil.disk_usage(path) for name, path in directories.items()}
+    )
+    declared.DISK_FREE.show({(name,): disk.free for name, disk in disks.items()})
+    declared.DISK_SIZE.show({(name,): disk.total for name, disk in disks.items()})
+    declared.GPU_FAULT.show({(): bool(health.fault)} if health.watches else {})
 
 
 def _own(options: AgentOptions) -> tuple[Path, ...]:
