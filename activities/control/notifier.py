@@ -27,6 +27,7 @@ from iris.messages.scheduler import (
     SnapshotPage,
 )
 from iris.messages.wire import Keys, RepeatedCheck
+from iris.metrics.declared import EVICTIONS, PLACEMENTS
 from iris.model import names
 from iris.model.job.demand_limits import fitting
 from iris.model.rules import Rules
@@ -96,6 +97,7 @@ class Notifier:
             return None
 
         errors = await for_each(items, send, at_once=AT_ONCE)
+        _count_delivered(signal, errors.count(None))
         failures = [error for error in errors if error is not None]
         if failures and len(failures) == len(items) and all(_is_away(error) for error in failures):
             raise failures[0]
@@ -169,6 +171,13 @@ class Notifier:
             described.status is not WorkflowExecutionStatus.RUNNING
             and (described.close_time or over) <= over
         )
+
+
+def _count_delivered(signal: str, owners: int) -> None:
+    if signal == "placed":
+        PLACEMENTS.add("signal", amount=owners)
+    elif signal == "evicted":
+        EVICTIONS.add(amount=owners)
 
 
 def _is_not_found(error: Exception) -> bool:

@@ -34,6 +34,7 @@ from iris.messages.scheduler import (
     Signalled,
     Snapshot,
     SnapshotPage,
+    Totals,
 )
 from iris.model import names
 from iris.model.job.demand_limits import MESSAGE_BYTES, size_of
@@ -42,7 +43,7 @@ from iris.model.slice.scaling import Wanted
 from iris.scheduling.ledger.ledger import Ledger, Settled
 from iris.scheduling.ledger.reason_changes import MAX_SHAPES, reason_changes
 from iris.scheduling.ledger.recovery import LedgerRecovery, RecoveryCursor, RecoveryPage
-from iris.scheduling.ledger.size import LedgerSize
+from iris.scheduling.ledger.size import FULL, LedgerSize
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.reasons.forecast import Forecast
@@ -60,6 +61,7 @@ from iris.workflows.scheduler.scheduler_views import (
     DemandWatch,
     owners_of,
     snapshot_of,
+    totals_of,
     unplaced,
     wanted_of,
 )
@@ -244,6 +246,19 @@ class SchedulerWorkflow:
         if self._recovery is not None or demand is None:
             raise RuntimeError("the scheduler is still placing what fits")
         return wanted_of(self._ledger, workflow.now(), demand)
+
+    @workflow.query(
+        description="For metrics: how many gangs wait, why, and how near the limits are"
+    )
+    def totals(self) -> Totals:
+        counts = totals_of(self._ledger, recovering=self._recovery is not None)
+        limits = {
+            "looks": self._ledger.effort.looks,
+            "most_looks": MAX_REPLAY,
+            "ledger_bytes": self._size.bytes,
+            "full_ledger_bytes": FULL,
+        }
+        return counts.model_copy(update=limits)
 
     @workflow.query(description="A page of the owners of requests and placements")
     def owners(self, page: SnapshotPage) -> Owners:
