@@ -94,8 +94,10 @@ class SliceOps(Protocol):
         ...
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
-        """Deletes the slice. Returns GONE if nothing is left of it. After GOING, the caller has to
-        repeat the call until GONE.
+        """Deletes the slice. After GOING, the caller has to repeat the call.
+
+        GONE is a promise: no program runs on a machine of the slice any more, so its tasks may
+        start elsewhere. LEFT promises only that the cluster has nothing more to delete.
 
         Raises:
             RateLimited, Unavailable: the caller has to repeat the call.

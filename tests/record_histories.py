@@ -30,6 +30,7 @@ from iris.model.job.notifications import notification_workflow
 from iris.model.job.spec import Band
 from iris.model.slice import lifecycle
 from iris.model.states import TaskState
+from iris.scheduling.placement.preemption import Eviction
 from iris.workflows import policies
 from iris.workflows.autoscaler import autoscaler
 from iris.workflows.jobs.scheduled_job import ScheduledJobWorkflow
@@ -306,6 +307,17 @@ async def _gangs(cluster: Cluster, keep: Callable[..., Any]) -> None:
     await cluster.cancel(unwanted)
     await cluster.end(unwanted)
     await keep("gang-cancelled", cluster.job(unwanted))
+
+    _play(cluster, by_index(hangs, Held(), Held()))
+    dead = await cluster.gang("dead", tasks=3, max_retries_preemption=0)
+    await all_run(15)
+    task = hosts[0].taken[-1]
+    await cluster.announce(task)
+    seat = (hosts[0].host.id, hosts[0].host.incarnation)
+    gone = Eviction(key=task.placement_key, owner=task.owner, reason="preempted", gone=(seat,))
+    await cluster.job(dead).signal("evicted", gone)
+    await cluster.end(dead)
+    await keep("gang-with-a-machine-that-is-gone", cluster.job(dead))
 
 
 async def _set_ups(cluster: Cluster, keep: Callable[..., Any]) -> None:

@@ -55,8 +55,6 @@ class Slices:
 
     @activity.defn
     async def delete_slice(self, ref: SliceRef) -> DeleteResult:
-        """Deletes the slice's machines. If the result is GOING, the caller repeats this until it is
-        GONE.
-        """
+        """Deletes the slice's machines. If the result is GOING, the caller repeats this."""
         with platform_call("delete"):
             return await self._platform.delete_slice(ref.slice_id, ref.zone)

@@ -83,6 +83,11 @@ class SliceDown(Frozen):
     #: The (host, incarnation) of each host to remove. A late copy of this message must not remove
     #: the next incarnations of the hosts.
     incarnations: tuple[tuple[str, str], ...]
+    #: True if the platform confirms that the machines no longer exist. The attempts on them end
+    #: then, without waiting for their leases.
+    gone: bool = False
+    #: Why the slice ended, for the attempts on machines that are gone.
+    reason: str = ""
 
 
 class HostLost(Frozen):
@@ -233,7 +238,7 @@ class SchedulerStart(Frozen):
     #: the reason of the eviction.
     evicted: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     #: The evictions that their owners have not received yet, of placements that are no longer in
-    #: the ledger. Evictions of placements in the ledger are in `evicted`.
+    #: the ledger or whose hosts are gone. Other evictions are in `evicted`.
     evictions: tuple[Eviction, ...] = ()
     #: The code of the last reason that was sent to the waiting gangs of each shape. The keys are
     #: the shapes as short text.

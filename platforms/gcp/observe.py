@@ -72,6 +72,8 @@ _INSTANCE_STATES = {
 #: The states that mean that a spot machine was preempted, because only Google stops machines. A
 #: machine that Iris deletes also has these states, but then the difference does not matter.
 _STOPPING_STATES = {"PENDING_STOP", "STOPPING", "STOPPED", "TERMINATED"}
+#: The states of a machine that is switched off. A suspended machine may resume its programs.
+_STOPPED_STATES = {"STOPPED", "TERMINATED"}
 
 
 #: Google's normal states. An observation gives no reason for them.
@@ -211,7 +213,10 @@ def observed_instance(instance: compute_v1.Instance) -> ObservedResource:
         else None,
         1,
     )
-    return ObservedResource(ResourceKind.INSTANCE, observation, dict(instance.labels))
+    stopped = {"stopped": instance.status in _STOPPED_STATES}
+    return ObservedResource(
+        ResourceKind.INSTANCE, observation.model_copy(update=stopped), dict(instance.labels)
+    )
 
 
 def failure(api_error: ApiError, zone: str, otherwise: str) -> tuple[SliceFault, str]:

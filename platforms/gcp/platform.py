@@ -215,7 +215,7 @@ class GcpPlatform:
                 return DeleteResult.GOING
             if found is None or not label_rules.is_ours(self._settings, found.labels):
                 self._hints.pop(slice_id, None)
-                return DeleteResult.GONE
+                return DeleteResult.GONE if found is None else DeleteResult.LEFT
             if found.observation.state is not MachineState.DELETING:
                 await self._delete(found.kind, slice_id, zone)
         return DeleteResult.GOING

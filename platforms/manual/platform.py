@@ -167,13 +167,15 @@ class ManualPlatform:
 
     async def delete_slice(self, slice_id: str, zone: str) -> DeleteResult:
         """Implements `Platform.delete_slice`. The first call asks the agent to end, a later one
-        removes everything.
+        kills what runs and removes everything.
+
+        A slice without a lease is LEFT: a machine that is no longer configured is not asked.
         """
         states = await self._look_at(self._settings.all_hosts)
         left = [(host, state) for host, state in states.items() if self._has(state, slice_id)]
         if not left:
             self._check_complete(slice_id, states)
-            return DeleteResult.GONE
+            return DeleteResult.LEFT
         after = [
             await self._delete(host, state, slice_id)
             for host, state in left

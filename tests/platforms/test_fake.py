@@ -346,7 +346,7 @@ async def test_a_cluster_sees_only_its_own_unmarked_slices(
     await fake.plant(wanted("theirs", cluster=cluster), manual=manual)
 
     assert (await listed(fake), await state_of(fake, "theirs")) == ([], None)
-    assert await fake.delete_slice("theirs", ZONE) is DeleteResult.GONE
+    assert await fake.delete_slice("theirs", ZONE) is DeleteResult.LEFT
     with pytest.raises(BadConfig, match="theirs already exists"):
         await fake.create_slice(wanted("theirs"))
     assert (fake.alive, fake.created, fake.deleted) == (["theirs"], [], [])

@@ -1,6 +1,7 @@
 """The supervisor of local machines runs exactly the requested agents, whatever process dies."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from iris.client.connect.clusters import ProcessRef
+from iris.model import names
 from iris.model.host.hosts import Host
 from iris.model.slice.provisioning import DeleteResult, MachineState, SliceRequest
 from iris.platforms.local import LocalPlatform
@@ -220,6 +222,31 @@ async def test_a_slice_deleted_without_a_supervisor_never_runs_again(place: Plac
         for slice_id in ("old", "never"):
             await until(lambda slice_id=slice_id: place.gone(slice_id))
     assert (place.pids("old-w-0"), place.pids("never-w-0")) == (begun, [])
+
+
+async def test_a_slice_deleted_without_a_supervisor_is_gone_only_after_its_programs(
+    place: Place,
+) -> None:
+    """Programs outlive an agent that was killed. A slice that is gone promises that none runs: the
+    next attempts start then.
+    """
+    (host,) = await place.create("old", hosts=1)
+    with a_program(host) as program:
+        assert not await place.gone("old")
+        async with a_room(place.dir, place.command, place.logs):
+            await until(lambda: place.gone("old"))
+        assert program.poll() is not None
+
+
+@contextlib.contextmanager
+def a_program(host_id: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of an attempt on this host."""
+    marks = {names.ENV_ATTEMPT_KEY: "ada/train:0@1/run", names.ENV_HOST_ID: host_id}
+    with subprocess.Popen(["sleep", "1000"], env=os.environ | marks) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
 
 
 @pytest.fixture

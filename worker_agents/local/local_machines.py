@@ -178,7 +178,7 @@ class _Slice:
 
     async def run(self) -> None:
         """Keeps the agents running until the end. Then removes the directory, if the slice has to
-        be deleted.
+        be deleted. No program of its hosts runs any more then.
         """
         try:
             request = read_request(self._home)
@@ -188,8 +188,14 @@ class _Slice:
             logger.warning("%s", error)
             await self.end.wait()
         else:
-            if not (self._home / DELETE).exists():
-                await self._keep(request)
+            try:
+                if not (self._home / DELETE).exists():
+                    await self._keep(request)
+            finally:
+                # A program that left its process group must not outlive its machine either, nor
+                # one that an earlier supervisor has left.
+                hosts = {host.id for host in simulated_hosts(request)}
+                await asyncio.to_thread(leftover_processes.kill_on, hosts, self._home)
         if (self._home / DELETE).exists():
             await self._remove()
 
@@ -202,12 +208,6 @@ class _Slice:
                     keepers.create_task(agent.keep(self.end, self._write, restarts=self._restarts))
         finally:
             await asyncio.gather(*(agent.stop(self._patience) for agent in agents))
-            # A program that left its process group must not outlive its machine either.
-            await asyncio.to_thread(
-                leftover_processes.kill_on,
-                {host.id for host in simulated_hosts(request)},
-                self._home,
-            )
 
     def _write(self, agent: Child) -> None:
         """Records the running agents. The slice is ACTIVE once every agent was started, and stays

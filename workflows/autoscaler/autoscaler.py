@@ -316,11 +316,18 @@ class AutoscalerWorkflow:
             for facts in self._slices.facts
             if facts.state in (SliceState.REQUESTED, *LIVE)
         }
+        ending = {each.id for each in self._slices.facts if each.state is SliceState.FAILED}
         news: dict[str, SliceObservation | None] = {
             each.slice_id: each
             for each in report.changed
             if each.slice_id in coming and _is_new(each, coming[each.slice_id])
         }
+        # A slice that lets its tasks end need not wait for them on machines that are switched off.
+        news.update(
+            (each.slice_id, each)
+            for each in report.changed
+            if each.stopped and each.slice_id in ending
+        )
         live = {slice_id: facts for slice_id, facts in coming.items() if facts.state in LIVE}
         gone = (
             each

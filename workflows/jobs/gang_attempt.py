@@ -222,9 +222,37 @@ class GangAttempt:
             finished_at=workflow.now(),
         )
 
+    def _host_of(self, place: int) -> tuple[str, str]:
+        """Returns the (host, incarnation) of a task."""
+        return self._seats[place].host_id, self._seats[place].incarnation
+
+    def _is_gone(self, place: int) -> bool:
+        return self._host_of(place) in self._current().gone
+
+    def _gone_end(self, place: int) -> TaskOutcome:
+        """Returns the outcome of a task whose machine no longer exists."""
+        task, why = self._gang.tasks[place], self._current().gone[self._host_of(place)]
+        return TaskOutcome(
+            state=TaskState.WORKER_FAILED,
+            reason=(
+                f"host {task.host} was lost: the platform confirms that its machine is gone: {why}"
+            ),
+            started_at=task.started_at,
+            finished_at=workflow.now(),
+            host_leaves=True,
+        )
+
     async def _end_of(
         self, running: workflow.ActivityHandle[TaskOutcome], place: int
     ) -> TaskOutcome:
+        """Returns the outcome of a task. It is known when its host reports it, or when the platform
+        confirms that the machine is gone: then no report comes any more.
+        """
+        await workflow.wait_condition(lambda: running.done() or self._is_gone(place))
+        if not running.done():
+            # Nobody waits for the activity, which ends with its heartbeat timeout.
+            running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            return self._gone_end(place)
         try:
             return await running
         except ActivityError as error:

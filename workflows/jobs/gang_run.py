@@ -104,8 +104,10 @@ class GangRun:
         match message:
             case Placement():
                 self._set(now.offered(message))
-            case Eviction(key=key, reason=reason):
+            case Eviction(key=key, reason=reason, gone=()):
                 self._set(now.evicted(key, reason))
+            case Eviction(key=key, reason=reason, gone=hosts):
+                self._set(now.hosts_gone(key, hosts, reason))
             case Reason(key=key, refusal=refusal):
                 self._set(now.explained(key, refusal))
             case TaskProgress(key=key, state=state, at=at, reason=reason, prepared=prepared):

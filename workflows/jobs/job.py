@@ -168,7 +168,7 @@ class JobWorkflow:
     async def start_together(self, start: GangStart) -> bool:
         return isinstance(self._run, GangRun) and await self._run.starts(start.claim)
 
-    @workflow.signal(description="Eviction by the scheduler")
+    @workflow.signal(description="Eviction by the scheduler, or hosts that no longer exist")
     def evicted(self, eviction: Eviction) -> None:
         self._receive(eviction)
 

@@ -68,7 +68,7 @@ class TaskWorkflow:
     def task_progress(self, progress: TaskProgress) -> None:
         self._run.receive(progress)
 
-    @workflow.signal(description="Eviction by the scheduler")
+    @workflow.signal(description="Eviction by the scheduler, or hosts that no longer exist")
     def evicted(self, eviction: Eviction) -> None:
         self._run.receive(eviction)
 

@@ -64,7 +64,7 @@ class Entered(NamedTuple):
     """The effect of one message on the ledger."""
 
     #: Why the message was not carried out. Nothing has changed then, except after a `Retire` that
-    #: closes hosts and evicts gangs.
+    #: closes hosts and evicts gangs, and after a `SliceDown` that has to be sent again.
     problem: str = ""
     #: The gangs that have to leave their hosts because of the message.
     evicted: Iterable[Eviction] = ()
@@ -242,9 +242,8 @@ def enter(ledger: Ledger, message: Message, *, size: LedgerSize, whole: bool) ->
         case SliceUp(hosts=hosts):
             size.joined(hosts)
             return Entered(hosts=[host.id for host in hosts], ended=ledger.hosts_up(hosts))
-        case SliceDown(incarnations=incarnations):
-            ledger.slice_down(incarnations)
-            return Entered(hosts=[host_id for host_id, _ in incarnations])
+        case SliceDown():
+            return _slice_down(ledger, message, whole=whole)
         case HostLost(host_id=host_id, incarnation=incarnation):
             ledger.host_lost(host_id, incarnation)
             return Entered(hosts=[host_id])
@@ -345,6 +344,17 @@ def _amend(ledger: Ledger, amend: Amend) -> None:
 
 
 # Messages from slices.
+
+
+def _slice_down(ledger: Ledger, down: SliceDown, *, whole: bool) -> Entered:
+    hosts = [host_id for host_id, _ in down.incarnations]
+    if not down.gone:
+        ledger.slice_down(down.incarnations)
+        return Entered(hosts=hosts)
+    gone = ledger.hosts_gone(down.incarnations, cut(down.reason, MAX_PROBLEM))
+    # The attempts on the machines may not be known yet. The slice sends its message again.
+    problem = "" if whole else "the scheduler was restarted and recovers its ledger"
+    return Entered(problem, gone, hosts)
 
 
 def _retire(ledger: Ledger, retire: Retire, *, whole: bool) -> Entered:

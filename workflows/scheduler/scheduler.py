@@ -138,16 +138,13 @@ class SchedulerWorkflow:
             task.cancel()
         # There must be no await from here on: every handled message must be in the ledger that the
         # next run gets.
-        notices, evictions = (
-            self._unsent_notices | self._notices,
-            self._unsent_evictions | self._evictions,
-        )
+        self._queue_unsent()
         workflow.continue_as_new(
             SchedulerStart(
                 cluster=self._cluster,
                 ledger=self._ledger.state(),
                 ledger_bytes=self._size.carried,
-                **unsent_signals.pack(self._ledger, notices, evictions)._asdict(),
+                **unsent_signals.pack(self._ledger, self._notices, self._evictions)._asdict(),
                 sent_reasons=self._sent_reasons,
                 checked_at=self._checked_at,
             ),
@@ -279,7 +276,7 @@ class SchedulerWorkflow:
         """Updates the pending signals and the recovery after a message was entered into the
         ledger.
         """
-        self._evictions.update((each.key, each) for each in entered.evicted)
+        unsent_signals.add_evictions(self._evictions, entered.evicted)
         if isinstance(message, Release):
             for queue in (
                 self._notices,
@@ -302,7 +299,7 @@ class SchedulerWorkflow:
         self._notices.update((placement.key, placement) for placement in notices)
         for placement in settled.placed:
             self._size.placed(placement)
-        self._evictions.update((eviction.key, eviction) for eviction in settled.evicted)
+        unsent_signals.add_evictions(self._evictions, settled.evicted)
         self._demand_watch.compare(self._ledger, self._demand())
         self._describe()
 
@@ -316,7 +313,9 @@ class SchedulerWorkflow:
             _remove_signalled(self._notices, self._unsent_notices, notices, result)
 
     async def _send_evictions(self) -> None:
-        """Signals evictions to the owners of the gangs that have to leave."""
+        """Signals evictions to the owners of the gangs that have to leave or whose hosts are
+        gone.
+        """
         evictions = unsent_signals.batch(self._evictions.values())
         result = await self._signal_owners(
             Notifier.signal_evicted,
@@ -408,7 +407,8 @@ class SchedulerWorkflow:
 
     def _queue_unsent(self) -> None:
         self._notices.update(self._unsent_notices)
-        self._evictions.update(self._unsent_evictions)
+        newer, self._evictions = self._evictions, self._unsent_evictions
+        unsent_signals.add_evictions(self._evictions, newer.values())
         self._unsent_notices, self._unsent_evictions = {}, {}
 
     async def _send_reasons(self) -> None:
@@ -452,7 +452,10 @@ def _remove_signalled(
     """
     later = set(result.unsent)
     for each in sent:
-        if waiting.pop(each.key, None) is not None and each.key in later:
+        if waiting.get(each.key) != each:
+            continue  # released, or replaced by a newer signal, which is sent next
+        del waiting[each.key]
+        if each.key in later:
             unsent[each.key] = each
 
 

@@ -44,7 +44,7 @@ def pack(
     evicted: dict[str, list[str]] = {}
     others: list[Eviction] = []
     for key, eviction in evictions.items():
-        if key in live and live[key].owner == eviction.owner:
+        if key in live and live[key].owner == eviction.owner and not eviction.gone:
             evicted.setdefault(eviction.reason, []).append(key)
         else:
             others.append(eviction)
@@ -69,6 +69,12 @@ def unpack(
         for key in keys
     }
     return notices, evictions | {eviction.key: eviction for eviction in start.evictions}
+
+
+def add_evictions(unsent: dict[str, Eviction], evictions: Iterable[Eviction]) -> None:
+    """Adds evictions to those that wait to be sent. There is one for each gang."""
+    for eviction in evictions:
+        unsent[eviction.key] = eviction.after(unsent.get(eviction.key))
 
 
 def batch(unsent: Iterable[Item]) -> tuple[Item, ...]:

@@ -248,7 +248,7 @@ class SliceWorkflow:
 
     async def _delete(self, *, continues: bool = True) -> None:
         """Removes the hosts from the scheduler, and deletes the machines until the platform
-        confirms that none is left.
+        confirms that none is left. The scheduler learns that, too: the attempts there end then.
 
         The tasks of a preempted slice get time to end first, unless the workflow is cancelled.
 
@@ -261,11 +261,7 @@ class SliceWorkflow:
             await asyncio.gather(self._requesting, return_exceptions=True)
         if self._is_taken_back and continues:
             await self._let_tasks_end()
-        down = (
-            asyncio.create_task(exchange(self._slice.cluster, SliceDown(incarnations=hosts)))
-            if hosts
-            else None
-        )
+        down = asyncio.create_task(exchange(self._slice.cluster, self._down())) if hosts else None
         if down is not None and request is not None:
             # Do not keep the machines for a scheduler that does not answer: it places nothing
             # there.
@@ -274,15 +270,53 @@ class SliceWorkflow:
         elif down is not None:
             await down
         await self._handle(HostsRemoved())
+        are_gone = request is not None and await self._delete_machines(request, continues)
+        if down is not None:
+            await down
+            if are_gone:
+                await self._report_death()
+        await self._handle(MachinesDeleted())
+
+    async def _delete_machines(self, request: SliceRequest, continues: bool) -> bool:
+        """Deletes the machines until there is nothing left to delete. Returns whether the platform
+        confirms that they no longer exist.
+        """
         pause = policies.DELETE_CHECK
-        while request is not None and not await _delete_machines(request):
+        while (result := await _delete_slice(request)) is DeleteResult.GOING:
             if continues and workflow.info().is_continue_as_new_suggested():
                 self._continue()
             await workflow.sleep(pause)
             pause = min(2 * pause, policies.MAX_DELETE_CHECK)
-        if down is not None:
-            await down
-        await self._handle(MachinesDeleted())
+        return result is DeleteResult.GONE
+
+    def _down(self, *, gone: bool = False) -> SliceDown:
+        """Returns the message that removes the hosts.
+
+        Args:
+            gone: whether the platform has confirmed that the machines no longer exist.
+        """
+        return SliceDown(
+            incarnations=self._slice.incarnations,
+            gone=gone or self._are_stopped,
+            reason=self._slice.facts.reason,
+        )
+
+    @property
+    def _are_stopped(self) -> bool:
+        """Returns whether the platform has reported that the machines are switched off, perhaps in
+        a signal that arrived after the decision to delete the slice.
+        """
+        seen = (each.observation for each in self._inbox if isinstance(each, CloudState))
+        return self._slice.stopped or any(each is not None and each.stopped for each in seen)
+
+    async def _report_death(self) -> None:
+        """Reports to the scheduler that the machines no longer exist, until it knows which attempts
+        were on them.
+        """
+        pause = policies.LEAVING_CHECK
+        while (await exchange(self._slice.cluster, self._down(gone=True))).problem:
+            await workflow.sleep(pause)
+            pause = min(2 * pause, policies.MAX_LEAVING_CHECK)
 
     @property
     def _is_taken_back(self) -> bool:
@@ -293,11 +327,15 @@ class SliceWorkflow:
         return ends and self._slice.request is not None and bool(self._slice.incarnations)
 
     async def _let_tasks_end(self) -> None:
-        """Closes the hosts and waits until their tasks have ended, for a limited time."""
+        """Closes the hosts and waits until their tasks have ended, for a limited time, or until the
+        machines are switched off.
+        """
         free = asyncio.create_task(self._retire_until_free())
         try:
             with contextlib.suppress(TimeoutError):
-                await workflow.wait_condition(free.done, timeout=TIME_TO_LEAVE)
+                await workflow.wait_condition(
+                    lambda: free.done() or self._are_stopped, timeout=TIME_TO_LEAVE
+                )
         finally:
             free.cancel()
 
@@ -381,14 +419,11 @@ async def _machines_output(request: SliceRequest) -> str:
     return console.text
 
 
-async def _delete_machines(request: SliceRequest) -> bool:
-    """Deletes the machines. Returns whether they are gone; if not, the platform is still deleting
-    them.
-    """
-    result = await workflow.execute_activity_method(
+async def _delete_slice(request: SliceRequest) -> DeleteResult:
+    """Asks the platform to delete the machines."""
+    return await workflow.execute_activity_method(
         Slices.delete_slice,
         SliceRef(slice_id=request.slice_id, zone=request.zone),
         start_to_close_timeout=policies.PLATFORM_CALL,
         retry_policy=policies.UNTIL_DONE,
     )
-    return result is DeleteResult.GONE

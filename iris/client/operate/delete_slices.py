@@ -33,7 +33,7 @@ async def delete_slices(
     while left:
         for slice_id, zone in list(left.items()):
             try:
-                if await ops.delete_slice(slice_id, zone) is DeleteResult.GONE:
+                if await ops.delete_slice(slice_id, zone) is not DeleteResult.GOING:
                     del left[slice_id]
             except (RateLimited, Unavailable) as error:
                 why = f" ({error})"

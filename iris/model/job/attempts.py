@@ -55,7 +55,7 @@ class TaskOutcome(Frozen):
     #: names another incarnation of the host.
     refused: bool = False
     #: True if the host ended or refused the attempt because the attempt names an incarnation that
-    #: is ending or has ended.
+    #: is ending or has ended. Also true if the host's machine no longer exists.
     host_leaves: bool = False
 
 

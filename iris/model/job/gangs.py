@@ -52,6 +52,7 @@ class GangEvent(StrEnum):
     OFFER = "OFFER"  # the scheduler found hosts for a gang that waits
     EXPLAIN = "EXPLAIN"  # the reason why the gang waits has changed
     EVICT = "EVICT"  # the scheduler takes the hosts away
+    LOSE = "LOSE"  # the platform confirms that machines of the gang are gone
     PROGRESS = "PROGRESS"  # a host prepares or runs a program
     OVERRIDE = "OVERRIDE"  # the user changes the band, holds or releases the gang
 
@@ -70,6 +71,7 @@ GANG_MOVES: Mapping[GangState, Mapping[GangEvent, GangState | None]] = {
         _E.OFFER: IGNORED,
         _E.EXPLAIN: _S.BACKOFF,
         _E.EVICT: IGNORED,
+        _E.LOSE: IGNORED,
         _E.PROGRESS: IGNORED,
         _E.OVERRIDE: _S.BACKOFF,
     },
@@ -79,6 +81,7 @@ GANG_MOVES: Mapping[GangState, Mapping[GangEvent, GangState | None]] = {
         _E.OFFER: IGNORED,
         _E.EXPLAIN: _S.HELD,
         _E.EVICT: IGNORED,
+        _E.LOSE: IGNORED,
         _E.PROGRESS: IGNORED,
         _E.OVERRIDE: _S.HELD,
     },
@@ -92,6 +95,7 @@ GANG_MOVES: Mapping[GangState, Mapping[GangEvent, GangState | None]] = {
         _E.OFFER: _S.WAITING,
         _E.EXPLAIN: _S.WAITING,
         _E.EVICT: _S.WAITING,  # an eviction may arrive before the gang has taken its hosts
+        _E.LOSE: _S.WAITING,
         _E.PROGRESS: IGNORED,
         _E.OVERRIDE: _S.WAITING,
     },
@@ -101,6 +105,7 @@ GANG_MOVES: Mapping[GangState, Mapping[GangEvent, GangState | None]] = {
         _E.OFFER: IGNORED,
         _E.EXPLAIN: IGNORED,
         _E.EVICT: _S.RUNNING,
+        _E.LOSE: _S.RUNNING,
         _E.PROGRESS: _S.RUNNING,
         _E.OVERRIDE: _S.RUNNING,
     },
@@ -111,6 +116,7 @@ GANG_MOVES: Mapping[GangState, Mapping[GangEvent, GangState | None]] = {
         _E.OFFER: IGNORED,  # the release after a timeout also releases an offer that comes late
         _E.EXPLAIN: _S.RELEASING,
         _E.EVICT: IGNORED,
+        _E.LOSE: IGNORED,
         _E.PROGRESS: _S.RELEASING,  # a report may arrive after the program's end
         _E.OVERRIDE: _S.RELEASING,
     },
@@ -119,6 +125,7 @@ GANG_MOVES: Mapping[GangState, Mapping[GangEvent, GangState | None]] = {
         _E.OFFER: IGNORED,
         _E.EXPLAIN: IGNORED,
         _E.EVICT: IGNORED,
+        _E.LOSE: IGNORED,
         _E.PROGRESS: IGNORED,
         _E.OVERRIDE: _S.ENDED,
     },

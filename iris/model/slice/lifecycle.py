@@ -165,7 +165,7 @@ def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -
     Args:
         seen: None if the platform has no machines of the slice.
     """
-    slice = slice.with_key(seen)
+    slice = replace(slice.with_key(seen), stopped=seen is not None and seen.stopped)
     if (loss := loss_of(seen)) is not None:
         return _fail(slice, *loss, now, quota_scope=seen.quota_scope if seen is not None else "")
     if seen is None or seen.state is MachineState.CREATING:

@@ -68,6 +68,8 @@ class SliceObservation(Frozen):
     state: MachineState
     #: The platform's own text about the state.
     reason: str = ""
+    #: True if the machines still exist and are switched off: no program runs on them any more.
+    stopped: bool = False
     created_at: datetime | None = None
     #: The number of machines of the complete slice, if the platform knows it.
     hosts: int = 1
@@ -107,8 +109,12 @@ class FleetListing(Frozen):
 
 
 class DeleteResult(StrEnum):
-    GONE = "GONE"  # the platform confirms that nothing is left
+    # the platform confirms that no machine is left, and no program on one
+    GONE = "GONE"
     GOING = "GOING"  # the platform has accepted the deletion, which is not finished
+    # there is nothing to delete, but a machine may run: it belongs to somebody else now, or it is
+    # not known which one it was
+    LEFT = "LEFT"
 
 
 class CreateOutcome(Frozen):

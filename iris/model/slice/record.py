@@ -30,6 +30,8 @@ class SliceRecord:
     request: SliceRequest | None = None
     #: True if Iris found the machines on the platform, and no workflow managed them.
     adopted: bool = False
+    #: True if the platform reports that the machines are switched off.
+    stopped: bool = False
     #: The hosts whose agents have reported.
     hosts: tuple[Host, ...] = ()
     #: The key that verifies the reports of the slice's agents; empty until the platform has

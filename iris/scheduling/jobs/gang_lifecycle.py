@@ -11,7 +11,8 @@ arrive at the same time, the first one that the workflow handles counts. The rel
 timeout also releases such a placement.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Self
 
@@ -42,6 +43,7 @@ _PROGRESS = (TaskState.ASSIGNED, TaskState.BUILDING, TaskState.RUNNING)
 _NOTHING_YET: dict[str, Any] = {
     "offer": None,
     "eviction": "",
+    "gone": {},
     "outcomes": (),
     "forgotten": False,
     "refusal": None,
@@ -81,6 +83,9 @@ class GangLifecycle:
     #: Why the scheduler evicts the gang; empty if it does not. If the programs end for another
     #: reason, it becomes empty again.
     eviction: str = ""
+    #: Why the slices of the attempt's hosts ended whose machines no longer exist, by the host's
+    #: (id, incarnation).
+    gone: Mapping[tuple[str, str], str] = field(default_factory=dict)
     #: The indexes in the gang of the tasks whose programs are prepared or run.
     prepared: frozenset[int] = frozenset()
     #: The outcomes of all tasks, once all have ended.
@@ -265,6 +270,12 @@ class GangLifecycle:
         operator.
         """
         return self._move(GangEvent.EVICT, eviction=reason) if key == self.gang.first.key else self
+
+    def hosts_gone(self, key: str, hosts: Iterable[tuple[str, str]], reason: str) -> Self:
+        """Records that the machines of these hosts of the attempt no longer exist."""
+        if key != self.gang.first.key:
+            return self
+        return self._move(GangEvent.LOSE, gone={**dict.fromkeys(hosts, reason), **self.gone})
 
     def explained(self, key: str, refusal: Refusal) -> Self:
         """Shows a new reason why the gang waits."""

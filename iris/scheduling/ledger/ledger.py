@@ -91,6 +91,10 @@ class Ledger:
         self._amended = dict(state.amended)
         self._forgotten: dict[str, None] = dict.fromkeys(state.forgotten)
         self._ended: dict[tuple[str, str], None] = dict.fromkeys(state.ended)
+        #: The last placements that ended with their hosts and that their gangs have not released:
+        #: the attempts may still run. If the machines turn out to be gone, the gangs learn it.
+        unreleased = codec.unpack_placements(tables["unreleased"], hosts, contact) if tables else []
+        self._unreleased = {placement.key: placement for placement in unreleased}
         self.effort = Effort()
         #: The index of the hosts; None after a change of the hosts.
         self._host_index: HostIndex | None = None
@@ -122,6 +126,7 @@ class Ledger:
                 "live": codec.pack_placements(self.live.values(), self.hosts.values()),
                 "waiting": self.waiting.pack(),
                 "held": self.held.pack(),
+                "unreleased": codec.pack_placements(self._unreleased.values(), self.hosts.values()),
             },
             forgotten=list(self._forgotten),
             ended=list(self._ended),
@@ -210,6 +215,7 @@ class Ledger:
         self.held.remove(key)
         self.evicting.pop(key, None)
         self._amended.pop(key, None)
+        self._unreleased.pop(key, None)
         placement = self._unseat(key)
         if key not in self._forgotten:  # a repeated message is not a second attempt
             struck = self._strikes.count(
@@ -275,6 +281,26 @@ class Ledger:
                 self._host_index = None
         self._drop_orphans(host_id for host_id, _ in incarnations)
         self._uses.gone(gone)
+
+    def hosts_gone(self, incarnations: Iterable[tuple[str, str]], reason: str) -> list[Eviction]:
+        """Removes hosts whose machines no longer exist, as the platform confirms.
+
+        Returns:
+            A notice for each gang with attempts there. A repeated message returns the notices
+            again, until the gangs have released the placements.
+        """
+        gone = set(incarnations)
+        self.slice_down(sorted(gone))
+        here = {key for host_id, _ in gone for key in self._seated.get(host_id, ())}
+        placements = [*(self.live[key] for key in sorted(here)), *self._unreleased.values()]
+        notices = []
+        for placement in placements:
+            seats = ((seat.host_id, seat.incarnation) for seat in placement.seats)
+            if lost := tuple(dict.fromkeys(seat for seat in seats if seat in gone)):
+                notices.append(
+                    Eviction(key=placement.key, owner=placement.owner, reason=reason, gone=lost)
+                )
+        return notices
 
     def retire(
         self, incarnations: Iterable[tuple[str, str]], idle_since: datetime | None = None
@@ -529,6 +555,7 @@ class Ledger:
 
         for key in sorted({key for host_id in host_ids for key in self._seated.get(host_id, ())}):
             if key in self.live and not stands(self.live[key]):
+                remember(self._unreleased, key, self.live[key])
                 self._unseat(key)
                 self.evicting.pop(key, None)
 

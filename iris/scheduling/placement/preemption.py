@@ -41,11 +41,23 @@ _EVICTING_BANDS = tuple(band for band in Band if band is not Band.BATCH)
 
 
 class Eviction(Frozen):
-    """A placed gang that is to be evicted."""
+    """A placed gang that has to leave its hosts: it is to be evicted, or its hosts are gone."""
 
     key: str
     owner: str
     reason: str
+    #: The hosts of the gang, as (host, incarnation), whose machines no longer exist. Their programs
+    #: are dead. Empty if the programs run, and the gang has to stop them.
+    gone: tuple[tuple[str, str], ...] = ()
+
+    def after(self, earlier: "Eviction | None") -> "Eviction":
+        """Returns the one notice that replaces both this notice and an earlier one of the same gang
+        that was not sent yet. It has the hosts of both that are gone.
+        """
+        if earlier is None or not earlier.gone:
+            return self
+        gone = tuple(dict.fromkeys((*earlier.gone, *self.gone)))
+        return (self if self.gone else earlier).model_copy(update={"gone": gone})
 
 
 class Evictions(NamedTuple):

@@ -51,21 +51,7 @@ def test_scenario_11_a_gang_that_is_preempted_goes_on_from_its_checkpoints_and_i
     The next attempt, on another slice, finds the checkpoints; the preemption costs the user no
     retry.
     """
-    bucket = cluster.file("bucket")
-    bucket.mkdir()
-    gang = (
-        "--tpu",
-        "v5litepod-16",
-        "--max-retries",
-        "0",
-        "--",
-        "python3",
-        "-c",
-        PROGRAM,
-        str(bucket),
-    )
-    cluster.submit("train", *gang)
-    eventually(lambda: len(list(bucket.glob("[0-9]"))) == HOSTS, within=120)
+    a_gang_computes(cluster, "train")
     (first,) = cluster.nodes()
     google.preempt(first)
     cluster.iris("wait", "train", within=180)
@@ -86,8 +72,40 @@ def test_scenario_11_a_gang_that_is_preempted_goes_on_from_its_checkpoints_and_i
         for task in range(HOSTS)
     ]
     assert all(step > 0 for step in fetched)
-    told = cluster.iris("explain", "train", "--json").json
-    paid = {each["account"] for each in told["attempts"] if each["number"] == 1}
-    assert paid == {"preemptions"}
+    assert {each["account"] for each in attempts(cluster, "train", 1)} == {"preemptions"}
     eventually(lambda: first not in cluster.nodes())
     assert len([path for path in google.created("node") if cluster.project in path]) == 2
+    the_next_attempt_does_not_wait_for_the_lease_of_a_machine_that_is_gone(cluster, google)
+
+
+def the_next_attempt_does_not_wait_for_the_lease_of_a_machine_that_is_gone(
+    cluster: GcpCluster, google: FakeGoogle
+) -> None:
+    """Some nodes just disappear. The lease of a fleet is five minutes."""
+    a_gang_computes(cluster, "again")
+    (slice_id,) = cluster.nodes()
+    google.node(slice_id, vanish=True)
+    ended = eventually(lambda: attempts(cluster, "again", 1), within=60)
+
+    assert {each["account"] for each in ended} == {"preemptions"}
+    assert all("the platform confirms that its machine is gone" in each["reason"] for each in ended)
+
+
+def a_gang_computes(cluster: GcpCluster, name: str) -> None:
+    """Submits a gang, and waits until each of its workers runs and has a checkpoint."""
+    bucket = cluster.file(f"bucket of {name}")
+    bucket.mkdir()
+    gang = ("--tpu", "v5litepod-16", "--max-retries", "0", "--")
+    cluster.submit(name, *gang, "python3", "-c", PROGRAM, str(bucket))
+    eventually(lambda: len(list(bucket.glob("[0-9]"))) == HOSTS, within=120)
+    eventually(lambda: states(cluster, name) == {"RUNNING"})
+
+
+def states(cluster: GcpCluster, name: str) -> set[str]:
+    return {task["state"] for task in cluster.iris("status", name, "--json").json["tasks"]}
+
+
+def attempts(cluster: GcpCluster, name: str, number: int) -> list[dict[str, str]]:
+    """The records of an attempt that has ended; none while it runs."""
+    told = cluster.iris("explain", name, "--json").json
+    return [each for each in told["attempts"] if each["number"] == number]

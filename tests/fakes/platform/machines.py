@@ -65,6 +65,8 @@ class FakeMachines:
     #: PREEMPTED or FAILED, if the machines have ended; None while they have not.
     end: MachineState | None = None
     reason: str = ""
+    #: True if they are switched off and not deleted yet.
+    stopped: bool = False
     gone_at: datetime | None = None
 
     def state(self, now: datetime) -> MachineState:
@@ -85,6 +87,7 @@ class FakeMachines:
             zone=self.request.zone,
             state=self.state(now),
             reason=self.reason,
+            stopped=self.stopped,
             created_at=self.created_at,
             hosts=self.request.group.hosts,
             token=self.request.token,

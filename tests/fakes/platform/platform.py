@@ -54,6 +54,8 @@ class CloudAccount:
         machines = self._mine(slice_id, zone)
         gone = machines is None or self._cloud.remove(machines, now)
         self._cloud.reply(Verb.DELETE)
+        if machines is None and slice_id in self._cloud.machines:
+            return DeleteResult.LEFT
         return DeleteResult.GONE if gone else DeleteResult.GOING
 
     async def list_slices(self) -> FleetListing:

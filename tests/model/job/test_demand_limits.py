@@ -218,12 +218,15 @@ def test_signals_that_owners_have_not_received_travel_as_keys() -> None:
         key: Eviction(key=key, owner=f"job of {key}", reason="drained")
         for key in (*ledger.live, "gone")
     }
+    # Its machine is gone: the ledger does not have that.
+    dead = "k1"
+    evictions[dead] = evictions[dead].model_copy(update={"gone": (("h1", "first"),)})
     unsent = pack(ledger, notices, evictions)
     start = SchedulerStart(cluster="c", ledger=ledger.state(), **unsent._asdict())
     again = SchedulerStart.model_validate_json(start.model_dump_json())
 
     assert sorted(each.key for each in unsent.notices) == ["k7", "lost"]
-    assert [each.key for each in unsent.evictions] == ["gone"]
+    assert sorted(each.key for each in unsent.evictions) == ["gone", dead]
     assert unpack(Ledger(again.ledger), again) == (notices, evictions)
 
 

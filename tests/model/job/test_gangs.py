@@ -25,6 +25,7 @@ CANCEL    ENDED    RELEASING  RELEASING  RELEASING  -          -
 OFFER     -        -          =          -          -          -
 EXPLAIN   =        =          =          -          =          -
 EVICT     -        -          =          =          -          -
+LOSE      -        -          =          =          -          -
 PROGRESS  -        -          -          =          =          -
 OVERRIDE  =        =          =          =          =          =
 """
@@ -38,6 +39,7 @@ SIGNALS = (
     GangEvent.OFFER,
     GangEvent.EXPLAIN,
     GangEvent.EVICT,
+    GangEvent.LOSE,
     GangEvent.PROGRESS,
     GangEvent.OVERRIDE,
 )

@@ -215,6 +215,15 @@ def test_a_machine_has_the_state_of_its_status(
     assert observed_instance(an_instance(status, preemptible=True)).observation.state is as_spot
 
 
+@pytest.mark.parametrize("status", ["RUNNING", "STOPPING", "STOPPED", "SUSPENDED", "TERMINATED"])
+def test_no_program_runs_on_a_machine_that_is_stopped_or_terminated(status: str) -> None:
+    """Its attempts end then. A machine that is stopping still has its notice, and a suspended one
+    may resume.
+    """
+    stopped = observed_instance(an_instance(status, preemptible=True)).observation.stopped
+    assert stopped is (status in ("STOPPED", "TERMINATED"))
+
+
 def test_a_create_that_fails_after_the_acceptance_has_its_reason() -> None:
     """Only the operation contains it."""
     stock = failed_create(

@@ -9,7 +9,7 @@ The workflow of a gang does in each state what the line `next` shows. Commands:
                                  request
     refused TEXT / placed HOST … / unknown
                                  the answer of the scheduler
-    offered HOST … / explained TEXT / evicted TEXT
+    offered HOST … / explained TEXT / evicted TEXT / gone HOST TEXT
                                  a signal of the scheduler
     takes                        the workflow takes the offered hosts
     timeout                      the scheduling timeout is over
@@ -97,6 +97,9 @@ class Scenario:
                 self.gang = gang.explained(gang.gang.first.key or "", _refusal(rest))
             case "evicted":
                 self.gang = gang.evicted(gang.gang.first.key or "", rest)
+            case "gone":
+                notice = gang.gang.first.key or "", [(hosts[0], "first")], " ".join(hosts[1:])
+                self.gang = gang.hosts_gone(*notice)
             case "progress":
                 key = gang.member_key(gang.gang.tasks[int(hosts[0])])
                 prepared, doing = hosts[1] == "prepared", " ".join(hosts[2:])
@@ -219,6 +222,9 @@ class Scenario:
                     "; send overrides:"
                     f" {gang.gang.band}{', held' if gang.gang.overrides.hold else ''}"
                 )
+                if gang.gone:
+                    dead = ", ".join(f"{host}: {why}" for (host, _), why in gang.gone.items())
+                    return f"run attempt {number} without {dead}"
                 return f"run attempt {number} on {self._hosts()}{overrides if gang.amended else ''}"
             case GangState.RELEASING:
                 after = retries.hosts_after(gang.placement, gang.outcomes)

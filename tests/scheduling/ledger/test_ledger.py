@@ -9,7 +9,7 @@ from iris.model.job.requests import Request
 from iris.model.job.spec import Band
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ledger import REMEMBERED, Ledger
-from tests.builders import NOON, a_host, a_request, at, some
+from tests.builders import NOON, a_host, a_placement, a_request, at, some
 
 
 def a_ledger(*hosts: str) -> Ledger:
@@ -270,6 +270,51 @@ def test_an_ask_repeated_after_its_host_was_lost_finds_another() -> None:
     assert held(ledger) == {"k1": ["h2"]}
 
 
+def told(ledger: Ledger, *incarnations: tuple[str, str]) -> dict[str, tuple[tuple[str, str], ...]]:
+    """Returns whom the ledger tells that these hosts are gone, and which of their hosts it are."""
+    return {each.key: each.gone for each in ledger.hosts_gone(incarnations, "deleted")}
+
+
+def test_gangs_learn_that_their_machines_are_gone_until_they_have_released_them() -> None:
+    """The hosts are removed before their machines are deleted, and a message may be repeated."""
+    ledger = a_ledger("h1", "h2")
+    ledger.ask(a_request("k1"))
+    ledger.ask(a_request("k2"))
+    settle(ledger)
+    (on_h1,) = (key for key, hosts in held(ledger).items() if hosts == ["h1"])
+
+    ledger.slice_down([("h1", "first")])
+    expected = {on_h1: (("h1", "first"),)}
+    assert told(ledger, ("h1", "first")) == expected
+    assert told(renewed(ledger), ("h1", "first")) == expected
+    assert held(ledger).keys() == {"k1", "k2"} - {on_h1}
+
+    ledger.forget(on_h1)
+    assert told(ledger, ("h1", "first")) == {}
+
+
+def test_a_gang_learns_which_of_its_machines_are_gone() -> None:
+    """The programs on its other machines run, and have to be ended in order."""
+    ledger = Ledger()
+    a_pod(ledger, "a", 2)
+    ledger.ask(a_gang("k1"))
+    settle(ledger)
+
+    assert told(ledger, ("a1", "first")) == {"k1": (("a1", "first"),)}
+    assert ledger.hosts.keys() == {"a0"}
+
+
+def test_an_earlier_incarnation_of_a_machine_that_is_gone_tells_nobody() -> None:
+    """The message is late: what runs there now runs on."""
+    ledger = Ledger()
+    ledger.hosts_up([a_host("h1", some(cpu=1), incarnation="second")])
+    ledger.ask(a_request("k1"))
+    settle(ledger)
+
+    assert told(ledger, ("h1", "first")) == {}
+    assert held(ledger) == {"k1": ["h1"]}
+
+
 def test_those_who_wait_are_placed_when_a_host_comes_or_is_free_again() -> None:
     """A waiting request is not lost and need not be repeated."""
     ledger = Ledger()
@@ -297,6 +342,14 @@ def test_the_book_is_bounded_however_much_has_passed_through_it() -> None:
             ledger.amend(key, Band.BATCH, held=True, changed_at=at(number))
             ledger.forget(key, spoilt_by=[f"gone{number:05}"])
             ledger.host_lost("h2", f"life {number:05}")
+            a_gang_loses_its_host_and_does_not_release_it(f"left{number:05}")
+
+    def a_gang_loses_its_host_and_does_not_release_it(key: str) -> None:
+        host = a_host("h3", some(cpu=1), incarnation=key)
+        ledger.hosts_up([host])
+        ledger.adopt(a_placement(host, key=key))
+        ledger.host_lost(host.id, key)
+        settle(ledger)
 
     much_passes()
     full = len(ledger.state().model_dump_json())

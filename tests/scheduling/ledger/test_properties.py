@@ -35,6 +35,7 @@ from iris.model.rules import Rules
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ledger import Ledger, Settled
 from iris.scheduling.ledger.strikes import STRIKES
+from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import INFEASIBLE, RefusalCode
 from tests.builders import a_host, a_request, at
 from tests.small_world import GROUPS, HOSTS, SLICES, WANTS, Message, Wants, has_room, seen, taken
@@ -42,9 +43,13 @@ from tests.strategies import examples
 
 BANDS = st.sampled_from(Band)
 RULES = Rules(patience=timedelta(minutes=1))
-HAPPENS = ("new life", "new life", "lost", "down")
+HAPPENS = ("new life", "new life", "lost", "down", "gone")
 #: None: open it.
 DOES = (ClosedBy.CORDON, ClosedBy.DRAIN, None, None)
+
+
+def _hosts_of(placement: Placement) -> list[tuple[str, str]]:
+    return [(seat.host_id, seat.incarnation) for seat in placement.seats]
 
 
 class Delivery(RuleBasedStateMachine):
@@ -68,6 +73,8 @@ class Delivery(RuleBasedStateMachine):
         self.seated: dict[str, list[str]] = {}
         self.released: set[str] = set()
         self.orphaned: set[str] = set()
+        #: The hosts of orphaned placements that are not released, by key.
+        self.left: dict[str, list[tuple[str, str]]] = {}
         self.ended: set[tuple[str, str]] = set()
         self.closed: dict[str, ClosedBy] = {}
         self.strikes: Counter[str] = Counter()
@@ -155,8 +162,10 @@ class Delivery(RuleBasedStateMachine):
         if happens == "new life":
             return self._comes_up(name)
         size = SLICES[name][0]
-        there = range(size) if happens == "down" else [worker % size]
+        there = [worker % size] if happens == "lost" else range(size)
         lives = [(f"{name}-{each}", f"life {self.lives[name]}") for each in there]
+        if happens == "gone":
+            return lambda: self._machines_are_gone(lives)
         return lambda: self._end(lives, lambda: self.ledger.slice_down(lives))
 
     # What operators do.
@@ -354,6 +363,7 @@ class Delivery(RuleBasedStateMachine):
                         self.closed.setdefault(host, ClosedBy.QUARANTINE)
             self.released.add(key)
             self.going.discard(key)
+            self.left.pop(key, None)
             self.ledger.forget(key, spoilt_by, ran=ran)
 
         return release
@@ -396,8 +406,19 @@ class Delivery(RuleBasedStateMachine):
             if all((seat.host_id, seat.incarnation) in self.ended for seat in placement.seats)
         }
         assert before.keys() - self.ledger.live.keys() == gone
+        self.left.update({key: _hosts_of(before[key]) for key in gone})
         self.orphaned |= gone
         self.going -= gone
+
+    def _machines_are_gone(self, lives: list[tuple[str, str]]) -> None:
+        """Every gang that has not released what it had there is told, and nobody else is."""
+        told: list[Eviction] = []
+        self._end(lives, lambda: told.extend(self.ledger.hosts_gone(lives, "gone")))
+        held = [(key, _hosts_of(placement)) for key, placement in self.ledger.live.items()]
+        expected = [(key, set(hosts) & set(lives)) for key, hosts in (*held, *self.left.items())]
+        assert sorted((each.key, sorted(each.gone)) for each in told) == sorted(
+            (key, sorted(gone)) for key, gone in expected if gone
+        )
 
     def _open_hosts(self) -> list[Host]:
         return [

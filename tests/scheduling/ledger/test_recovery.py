@@ -2,10 +2,13 @@
 a page replaces it.
 """
 
+from iris.messages.scheduler import SliceDown
 from iris.model.job.requests import Placement, Request
 from iris.model.job.spec import Band
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.recovery import GangReport, LedgerRecovery, RecoveryPage
+from iris.scheduling.ledger.size import LedgerSize
+from iris.workflows.scheduler.ledger_messages import enter
 from tests.builders import a_host, a_placement, a_request, at, some
 
 
@@ -101,3 +104,20 @@ def test_hosts_of_a_slice_that_is_drained_take_nothing_new_in_the_new_book_eithe
 
     assert ledger.host_index.closed(ledger.hosts["going"]) == "drained: new kernel"
     assert ledger.host_index.closed(ledger.hosts["stays"]) is None
+
+
+def test_a_slice_whose_machines_are_gone_says_so_again_until_the_gangs_have_reported() -> None:
+    """A ledger that is being recovered does not know whom to tell. When it does, the host itself
+    may be unknown: its slice does not offer it any more.
+    """
+    ledger, host = Ledger(), a_host()
+    down = SliceDown(incarnations=((host.id, host.incarnation),), gone=True, reason="preempted")
+    early = enter(ledger, down, size=LedgerSize(), whole=False)
+    recovered(ledger, holds(a_placement(host, some(cpu=4), "k1")))
+    late = enter(ledger, down, size=LedgerSize(), whole=True)
+
+    assert (bool(early.problem), list(early.evicted)) == (True, [])
+    assert late.problem == ""
+    assert [(each.key, each.reason, each.gone) for each in late.evicted] == [
+        ("k1", "preempted", down.incarnations)
+    ]

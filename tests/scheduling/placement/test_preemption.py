@@ -15,7 +15,7 @@ from iris.model.rules import Rules
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.placement.place import place
-from iris.scheduling.placement.preemption import Evictions, evictions
+from iris.scheduling.placement.preemption import Eviction, Evictions, evictions
 from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.refusals import RefusalCode
 from tests.builders import (
@@ -348,3 +348,20 @@ def test_for_one_gang_nobody_goes_who_could_stay_and_somebody_goes_if_that_helps
         assert bool(gone) == (best and not fits(fleet, request, live))
         for key in gone:
             assert not fits(fleet, request, [each for each in live if each.key not in gone - {key}])
+
+
+def test_two_notices_that_wait_to_be_sent_to_a_gang_become_one_with_all_that_is_gone() -> None:
+    """The slices of a gang may be deleted one right after the other, and an eviction is no reason
+    to wait for a machine that is gone.
+    """
+    evicted = Eviction(key="k1", owner="job", reason="evicted")
+    first, second = (
+        evicted.model_copy(update={"reason": f"{name} preempted", "gone": ((name, "first"),)})
+        for name in ("h1", "h2")
+    )
+    both = second.model_copy(update={"gone": (*first.gone, *second.gone)})
+
+    assert second.after(first) == both
+    assert second.after(both) == both
+    assert [first.after(None), first.after(evicted), evicted.after(first)] == [first] * 3
+    assert evicted.after(evicted) == evicted

@@ -33,10 +33,11 @@ from iris.processes.process import free_ports
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.local.temporal_server import DATABASE, server_command
 from iris.workflows import policies
+from iris.workflows.slices import slice as slice_workflow
 from tests.builders import CHIPS
 from tests.fakes.google.client import FakeGoogle
 from tests.fakes.platform.machines import SECRET
-from tests.fleet_harness import EAGER, SECOND
+from tests.fleet_harness import EAGER, MINUTE, SECOND
 from tests.fleet_played import TenantNotifier
 from tests.harness import PATIENCE, dev_server_cluster, hangs, in_turn, succeeds
 from tests.platforms.gcp.requests import tpu_group, vm_group
@@ -359,9 +360,11 @@ async def test_scenario_09_and_10_taken_back_before_it_was_whole_is_replaced(
 async def test_scenario_11_and_12_a_gang_whose_slice_is_taken_back_runs_again_on_another(
     fleet: GoogleCluster, google: FakeGoogle, monkeypatch: pytest.MonkeyPatch, vanishes: bool
 ) -> None:
-    """Whether the node says so or is just gone; and none of the user's own retries is used up."""
-    # So long a dead agent's attempt is waited for.
-    monkeypatch.setattr(policies, "HEARTBEAT", 8 * SECOND)
+    """Whether the node says so or is just gone. None of the user's own retries is used up, and the
+    lease of the fleet does not delay the next attempt: Google has confirmed that the node is gone.
+    """
+    monkeypatch.setattr(slice_workflow, "TIME_TO_LEAVE", SECOND)
+    await fleet.rules(lease=5 * MINUTE)
     begun: set[int] = set()
 
     async def first(task: RunTask) -> TaskOutcome:
@@ -378,8 +381,10 @@ async def test_scenario_11_and_12_a_gang_whose_slice_is_taken_back_runs_again_on
         google.node(slice_id, vanish=True)
     else:
         google.preempt(slice_id, notice=0)
-    await ended(fleet, slice_id, SliceFault.VANISHED if vanishes else SliceFault.PREEMPTED)
+    shown = await ended(fleet, slice_id, SliceFault.VANISHED if vanishes else SliceFault.PREEMPTED)
     assert (await fleet.end(job)).state is JobState.SUCCEEDED
+    first_attempt, _ = await fleet.attempts(fleet.job(job))
+    assert abs(first_attempt.ended_at - shown.steps[-1].at) < 10 * SECOND
     assert len(fleet.platform.created) == 2
 
 
