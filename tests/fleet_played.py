@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.messages.scheduler import EvictionNotices, Notices, Signalled
+from iris.messages.scheduler import Batch, EvictionNotices, Notices, Release, Signalled
 from iris.model import names
 from iris.model.job.requests import Placement, Request
 from iris.scheduling.placement.refusals import Refusal
@@ -56,18 +56,26 @@ class TenantNotifier(BlindNotifier):
 
     @activity.defn
     async def signal_evicted(self, notices: EvictionNotices) -> Signalled:
-        """A tenant that is told to go is gone, unless it lingers on machines that are there: its
-        key comes back, as that of an owner who is not there any more.
+        """A tenant that is told to go releases its hosts, unless it lingers on machines that are
+        there.
         """
         tenants = tuple(each for each in notices.evictions if each.key in self.tenants)
         for each in tenants:
             tenant = self.tenants[each.key]
             tenant.dead.update(host_id for host_id, _ in each.gone)
             tenant.evicted = tenant.evicted if each.gone else each.reason
-        gone = tuple(each for each in tenants if each.gone or not self.tenants[each.key].lingers)
+        gone = tuple(
+            Release(key=each.key)
+            for each in tenants
+            if each.gone or not self.tenants[each.key].lingers
+        )
+        if gone:
+            scheduler = activity.info().workflow_id
+            assert scheduler is not None
+            handle = self._client.get_workflow_handle(scheduler)
+            await handle.signal("deliver", Batch(messages=gone))
         jobs = tuple(each for each in notices.evictions if each.key not in self.tenants)
-        ended = await super().signal_evicted(EvictionNotices(evictions=jobs))
-        return Signalled(keys=(*ended.keys, *(each.key for each in gone)), unsent=ended.unsent)
+        return await super().signal_evicted(EvictionNotices(evictions=jobs))
 
 
 class Execution(NamedTuple):

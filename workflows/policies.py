@@ -110,8 +110,12 @@ LEDGER_CHECK_EVERY = 4
 #: The number of observations in a row after which machines without a workflow are adopted. One is
 #: not enough: a workflow that has just started is not in the lists yet.
 ORPHAN_OBSERVATIONS = 2
-#: The time limit for signalling the owners of placements. Each owner takes a few milliseconds.
-SIGNAL_OWNERS = timedelta(seconds=60)
+#: The time limit for signalling the owners of placements. Each owner takes a few milliseconds, and
+#: the activity itself gives up owners that do not answer sooner (`Notifier`).
+SIGNAL_OWNERS = timedelta(seconds=20)
+#: How long a run of the scheduler that has to end waits for signals that are under way. The next
+#: run sends the signals again that were not sent by then, and their receivers ignore repetitions.
+LAST_SIGNALS = timedelta(seconds=3)
 #: The time limit for querying a thousand workflows during recovery. A workflow that is in no
 #: worker's cache has to be replayed first.
 RECOVERY_QUERIES = timedelta(minutes=5)

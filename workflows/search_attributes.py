@@ -72,11 +72,15 @@ def show_state(state: str) -> None:
 
 
 class ListEntry:
-    """The state and the reason that lists of jobs show for one job. Each change adds an event to
-    the history, so unchanged values are not set again.
+    """The state, the reason and the priority that lists of jobs show for one job. Each change adds
+    an event to the history, so unchanged values are not set again.
+
+    Args:
+        band: the priority that lists show already.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, band: Band) -> None:
+        self._band = band
         #: The state that lists show; None if none was set. A short job that succeeds sets none, to
         #: save events.
         self.state: JobState | None = None
@@ -86,6 +90,11 @@ class ListEntry:
         if state is not self.state:
             self.state = state
             show_state(state)
+
+    def show_band(self, band: Band) -> None:
+        if band is not self._band:
+            self._band = band
+            show_band(band)
 
     def show_reason(self, state: JobState, reason: str) -> None:
         """Shows the reason of the state. It goes into the memo, because Temporal does not encrypt

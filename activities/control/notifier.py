@@ -4,6 +4,7 @@ An owner that cannot be signalled must not delay the others. So it does not fail
 service would repeat the activity, and signal all owners again.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -26,6 +27,7 @@ from iris.messages.scheduler import (
     SnapshotPage,
 )
 from iris.messages.wire import Keys, RepeatedCheck
+from iris.metrics.declared import EVICTIONS, PLACEMENTS
 from iris.model import names
 from iris.model.job.demand_limits import fitting
 from iris.model.rules import Rules
@@ -33,6 +35,9 @@ from iris.model.rules import Rules
 logger = logging.getLogger(__name__)
 
 PAGE = 2_000
+#: The longest time for signalling the owners of one batch, which usually takes a second. Owners
+#: that have not been signalled by then are signalled again later.
+PATIENCE = timedelta(seconds=5)
 #: The most keys that one check of ended owners returns.
 MOST_GONE = 5_000
 #: How long the scheduler keeps the placements of a terminated job, because the hosts report when no
@@ -75,30 +80,39 @@ class Notifier:
         )
 
     async def _signal_owners(self, signal: str, items: Sequence[tuple[str, str, Any]]) -> Signalled:
-        """Signals each owner. Fails if none could be signalled because the server is away."""
+        """Signals each owner. Fails if none could be signalled because the server is away.
+
+        An owner that has ended is ignored: only `check_jobs` decides when its hosts are free.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + PATIENCE.total_seconds()
 
         async def send(item: tuple[str, str, Any]) -> Exception | None:
             owner, _, what = item
             try:
-                await self._client.get_workflow_handle(owner).signal(signal, what)
+                async with asyncio.timeout_at(until):
+                    await self._client.get_workflow_handle(owner).signal(signal, what)
             except Exception as error:
                 return error
             return None
 
         errors = await for_each(items, send, at_once=AT_ONCE)
+        _count_delivered(signal, errors.count(None))
         failures = [error for error in errors if error is not None]
         if failures and len(failures) == len(items) and all(_is_away(error) for error in failures):
             raise failures[0]
-        gone, unsent = [], []
+        unsent = []
         for (owner, key, _), error in zip(items, errors, strict=True):
-            if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
-                gone.append(key)
-            elif error is not None:
-                logger.error(
-                    "cannot signal %s to workflow %s, trying again later: %s", signal, owner, error
-                )
-                unsent.append(key)
-        return Signalled(keys=tuple(gone), unsent=tuple(unsent))
+            if error is None or _is_not_found(error):
+                continue
+            logger.error(
+                "cannot signal %s to workflow %s, trying again later: %s",
+                signal,
+                owner,
+                str(error) or "it does not answer",
+            )
+            unsent.append(key)
+        return Signalled(unsent=tuple(unsent))
 
     @activity.defn
     async def check_jobs(self, check: RepeatedCheck) -> Keys:
@@ -159,10 +173,20 @@ class Notifier:
         )
 
 
+def _count_delivered(signal: str, owners: int) -> None:
+    if signal == "placed":
+        PLACEMENTS.add("signal", amount=owners)
+    elif signal == "evicted":
+        EVICTIONS.add(amount=owners)
+
+
+def _is_not_found(error: Exception) -> bool:
+    return isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND
+
+
 def _is_away(error: Exception) -> bool:
     """Returns whether an error is about the server as a whole, and may pass."""
-    return (
-        isinstance(error, RPCError)
-        and error.status in AWAY
-        and activity.info().attempt <= PATIENT_ATTEMPTS
+    of_server = isinstance(error, TimeoutError) or (
+        isinstance(error, RPCError) and error.status in AWAY
     )
+    return of_server and activity.info().attempt <= PATIENT_ATTEMPTS

@@ -22,6 +22,7 @@ from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.ledger_check import missing_hosts
+from iris.activities.control.platform_calls import platform_call
 from iris.activities.control.repetition import try_again
 from iris.activities.host.machine import ping
 from iris.autoscaling.liveness import (
@@ -195,7 +196,8 @@ class FleetObserver:
 
     async def _list_machines(self, platform: SliceOps) -> FleetListing:
         try:
-            return await asyncio.wait_for(platform.list_slices(), LIST_PATIENCE)
+            with platform_call("list"):
+                return await asyncio.wait_for(platform.list_slices(), LIST_PATIENCE)
         except TimeoutError:
             return FleetListing(
                 unreachable={

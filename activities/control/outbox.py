@@ -29,6 +29,12 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.messages.scheduler import Answer, Answers, Batch, Envelope, Message
+from iris.metrics.declared import (
+    EXCHANGE_DURATION,
+    EXCHANGE_FAILURES,
+    EXCHANGE_MESSAGES,
+    PLACEMENTS,
+)
 from iris.model import names
 from iris.model.job.demand_limits import MESSAGE_BYTES, fitting, size_of
 
@@ -112,6 +118,7 @@ class Outbox:
         """Sends a batch and passes the answers on. If the scheduler does not answer, the batch goes
         back to the front of the queue.
         """
+        began = time.monotonic()
         try:
             reply = await self._scheduler.execute_update(
                 "exchange",
@@ -126,18 +133,25 @@ class Outbox:
             if not _is_rejection(error):
                 # The scheduler is away, restarts, or continues as new: the batch is sent again.
                 logger.warning("the scheduler does not answer, trying again: %s", error)
+                EXCHANGE_FAILURES.add("unanswered")
                 self._waiting = batch + self._waiting
                 await asyncio.sleep(RETRY_EVERY)
-            elif len(batch) > 1:
+                return
+            EXCHANGE_FAILURES.add("rejected")
+            if len(batch) > 1:
                 logger.warning("the scheduler rejects a batch, sending its halves: %s", error)
                 await self._deliver(batch[: len(batch) // 2])
                 await self._deliver(batch[len(batch) // 2 :])
             else:
                 _fail(batch[0], error)
             return
+        EXCHANGE_DURATION.add(time.monotonic() - began)
+        EXCHANGE_MESSAGES.add(len(batch))
         for entry, answer in answers:
             if not entry.answer.done():
                 entry.answer.set_result(answer)
+                if answer.placement is not None and entry.message.kind == "ask":
+                    PLACEMENTS.add("answer")
 
 
 def _is_rejection(error: Exception) -> bool:

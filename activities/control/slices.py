@@ -4,6 +4,7 @@ import logging
 
 from temporalio import activity
 
+from iris.activities.control.platform_calls import platform_call
 from iris.messages.slice import ConsoleOutput, Machines, SliceRef
 from iris.model.slice.provisioning import CreateOutcome, DeleteResult, SliceRequest
 from iris.platforms.base import Platform, PlatformError, QuotaExceeded, Refused
@@ -25,7 +26,8 @@ class Slices:
         activity, which Temporal retries.
         """
         try:
-            return CreateOutcome(observation=await self._platform.create_slice(request))
+            with platform_call("create"):
+                return CreateOutcome(observation=await self._platform.create_slice(request))
         except QuotaExceeded as error:
             return CreateOutcome(fault=error.fault, reason=str(error), quota_scope=error.scope)
         except Refused as error:
@@ -34,7 +36,8 @@ class Slices:
     @activity.defn
     async def describe_slice(self, ref: SliceRef) -> Machines:
         """Returns the platform's current description of the slice's machines."""
-        return Machines(observation=await self._platform.describe_slice(ref.slice_id, ref.zone))
+        with platform_call("describe"):
+            return Machines(observation=await self._platform.describe_slice(ref.slice_id, ref.zone))
 
     @activity.defn
     async def console_output(self, ref: SliceRef) -> ConsoleOutput:
@@ -42,7 +45,8 @@ class Slices:
         if the platform does not give it now.
         """
         try:
-            return ConsoleOutput(text=await self._platform.last_output(ref.slice_id, ref.zone))
+            with platform_call("output"):
+                return ConsoleOutput(text=await self._platform.last_output(ref.slice_id, ref.zone))
         except PlatformError as error:
             logger.warning(
                 "the console output of slice %s is not available: %s", ref.slice_id, error
@@ -52,4 +56,5 @@ class Slices:
     @activity.defn
     async def delete_slice(self, ref: SliceRef) -> DeleteResult:
         """Deletes the slice's machines. If the result is GOING, the caller repeats this."""
-        return await self._platform.delete_slice(ref.slice_id, ref.zone)
+        with platform_call("delete"):
+            return await self._platform.delete_slice(ref.slice_id, ref.zone)

@@ -10,11 +10,35 @@ from click.shell_completion import CompletionItem
 from iris.cli.name_completion import Kind, names_of
 from iris.model.errors import InvalidValue
 from iris.model.host.resources import Device, parse_device
+from iris.model.ip_address import parse_ip
 from iris.model.job.notifications import parse_webhook
 from iris.model.job.tags import parse_tag
 from iris.model.units import parse_cpu, parse_duration, parse_size
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def metrics_options(function: F) -> F:
+    """Adds the options `--metrics-port` and `--metrics-address`. Both are None if they are not
+    given.
+    """
+    port = click.option(
+        "--metrics-port",
+        type=click.IntRange(0, 65535),
+        help=(
+            "Port for Prometheus; 0: none.  [default: from the configuration, which by default has"
+            " none]"
+        ),
+    )
+    address = click.option(
+        "--metrics-address",
+        type=Parsed("ip", parse_ip),
+        help=(
+            "Address of this machine for --metrics-port.  [default: from the configuration, which"
+            " by default has 127.0.0.1]"
+        ),
+    )
+    return port(address(function))
 
 
 class Parsed(click.ParamType[Any]):

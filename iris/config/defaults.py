@@ -152,6 +152,7 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
         "bootstrap": _filled(config.bootstrap, "bootstrap", origins, {"": [boot, secrets]}),
         "autoscaler": _filled(config.autoscaler, "autoscaler", origins, {"": [pace]}),
         "scheduler": _filled(config.scheduler, "scheduler", origins, {"": [lease]}),
+        "metrics": _filled(config.metrics, "metrics", origins),
         "scale_groups": {
             name: _group(config, group, f"scale_groups.{name}", origins)
             for name, group in config.scale_groups.items()

@@ -14,6 +14,7 @@ from iris.config.schema import (
     AutoscalerDefaults,
     ClusterConfig,
     LocalPlatformConfig,
+    Metrics,
     PlatformConfig,
 )
 from iris.config.values import Section
@@ -70,6 +71,7 @@ def make_local_config(config: ClusterConfig, name: str | None = None) -> Cluster
         "controller": Controller(bundle_prefix="", local=LocalControllerConfig(port=0)),
         "autoscaler": _with(config.autoscaler, evaluation_interval=LOCAL_EVALUATION_INTERVAL),
         "defaults": _with(config.defaults, autoscaler=_local_pace(config.defaults.autoscaler)),
+        "metrics": _local_metrics(config.metrics),
         "scale_groups": {each: _local_group(group) for each, group in config.scale_groups.items()},
     }
     if name is not None:
@@ -103,6 +105,15 @@ def _local_pace(pace: AutoscalerDefaults) -> AutoscalerDefaults:
     if "scale_down_delay" not in pace.model_fields_set:
         changes["scale_down_delay"] = LOCAL_SCALE_DOWN_DELAY
     return _with(pace, **changes)
+
+
+def _local_metrics(metrics: Metrics) -> Metrics:
+    """Returns the section for one machine: simulated hosts would all need the same port, and a
+    simulation of a cluster must not publish a port of a user's machine.
+    """
+    return (
+        Metrics(controller_port=metrics.controller_port) if metrics.controller_port else Metrics()
+    )
 
 
 def _local_group(group: ScaleGroupConfig) -> ScaleGroupConfig:

@@ -15,12 +15,14 @@ from iris.config.texts import (
     CloudName,
     HostPath,
     Image,
+    IpAddress,
     JumpHost,
     LoginUser,
     Mount,
     SshFile,
 )
 from iris.config.values import (
+    AnyPort,
     Duration,
     Flag,
     LastingDuration,
@@ -294,6 +296,22 @@ class Bootstrap(Section):
     )
 
 
+class Metrics(Section):
+    """Metrics for Prometheus, which processes serve at `/metrics`."""
+
+    controller_port: AnyPort = Field(0, description="Port of the control plane's metrics; 0: none.")
+    host_port: AnyPort = Field(
+        0, description="Port of the agent's metrics on each machine of the cluster; 0: none."
+    )
+    address: IpAddress = Field(
+        "127.0.0.1",
+        description=(
+            "IP address of the machine at which both ports listen; 0.0.0.0: all of them. Everybody"
+            " who reaches it can read the metrics."
+        ),
+    )
+
+
 class Defaults(Section):
     """Values for every group or section that does not set its own."""
 
@@ -330,6 +348,7 @@ class ClusterConfig(Section):
     scheduler: Scheduler = Field(
         Scheduler(), description="The order of jobs, and which jobs may be evicted."
     )
+    metrics: Metrics = Field(Metrics(), description="Metrics for Prometheus.")
     scale_groups: dict[str, ScaleGroupConfig] = Field(
         default_factory=dict, description="The kinds of slice, by name."
     )

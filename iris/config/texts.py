@@ -14,6 +14,7 @@ from pydantic import AfterValidator
 
 from iris.model.errors import InvalidValue
 from iris.model.host.constraints import Attribute
+from iris.model.ip_address import parse_ip
 from iris.model.job.environments import check_image
 
 #: The Unicode categories of control characters, of line and paragraph separators, and of halves of
@@ -157,6 +158,8 @@ def _pattern(pattern: re.Pattern[str], what: str, remedy: str) -> AfterValidator
 AttributeOfHost = Annotated[Attribute, AfterValidator(check_lines)]
 #: An IP address or a host name.
 Address = Annotated[str, AfterValidator(_read_address)]
+#: An IP address.
+IpAddress = Annotated[str, AfterValidator(parse_ip)]
 #: The name of the user for an ssh login. If it is empty, another setting decides.
 LoginUser = Annotated[str, AfterValidator(_read_login_user)]
 #: An SSH jump host as `[USER@]HOST[:PORT]`; empty for none.

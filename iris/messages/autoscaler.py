@@ -159,8 +159,8 @@ class ObserveFleet(Frozen):
     census: bool = False
     #: Whether to compare the READY slices with the scheduler's ledger.
     ledger: bool = False
-    #: How often the activity repeats the observation until something has changed; None if it
-    #: observes once.
+    #: If set, the activity repeats the observation, with these options, until there is news; if
+    #: None, it observes once.
     patience: Patience | None = None
 
 

@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from iris.messages.wire import Keys
 from iris.model.frozen import Frozen
-from iris.model.host.hosts import Closure, Host
+from iris.model.host.hosts import ClosedBy, Closure, Host
 from iris.model.job.requests import Placement, Request
 from iris.model.job.spec import Band
 from iris.model.rules import Rules
@@ -15,7 +14,7 @@ from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import Outlook
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.placement.preemption import Eviction
-from iris.scheduling.placement.refusals import Refusal
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 
 class Ask(Frozen):
@@ -228,6 +227,8 @@ class SchedulerStart(Frozen):
 
     cluster: str
     ledger: LedgerState = LedgerState()
+    #: The upper bound of the ledger's size in bytes, as the previous run estimated it.
+    ledger_bytes: int = 0
     #: The keys of placements in the ledger that their owners have not received yet.
     noticed: tuple[str, ...] = ()
     #: The placements that their owners have not received yet, and that are not in the ledger, or
@@ -286,6 +287,43 @@ class Snapshot(Frozen):
     rules: Rules = Rules()
 
 
+class WaitingGangs(Frozen):
+    """The number of waiting gangs of one band that have the same reason."""
+
+    band: Band
+    #: None if the reason was not computed, because too many shapes wait.
+    reason: RefusalCode | None
+    gangs: int
+
+
+class HostCount(Frozen):
+    """The number of hosts of one scale group in the same state."""
+
+    #: Empty for hosts that belong to no scale group.
+    group: str
+    #: Why the hosts accept no new work; None if they are open. A pause of the group does not count.
+    closed: ClosedBy | None
+    hosts: int
+
+
+class Totals(Frozen):
+    """The numbers of gangs and hosts in the ledger, and how near the scheduler is to its limits."""
+
+    waiting: tuple[WaitingGangs, ...] = ()
+    #: The running gangs by band.
+    running: dict[Band, int] = Field(default_factory=dict)
+    #: The gangs on hold by band.
+    held: dict[Band, int] = Field(default_factory=dict)
+    hosts: tuple[HostCount, ...] = ()
+    paused: bool = False
+    #: The work that a replay of the run repeats, and the work that ends the run, in looks.
+    looks: int = 0
+    most_looks: int = 0
+    #: An upper bound of the ledger's size, and the size of a full ledger.
+    ledger_bytes: int = 0
+    full_ledger_bytes: int = 0
+
+
 class Owner(Frozen):
     """The key of a request or placement, and the workflow that owns it."""
 
@@ -308,8 +346,8 @@ class Notices(Frozen):
     placements: tuple[Placement, ...]
 
 
-class Signalled(Keys):
-    """The result of signalling owners. `keys` contains the keys of owners that no longer exist."""
+class Signalled(Frozen):
+    """The result of signalling owners."""
 
     #: The keys of owners that could not be signalled and may still exist.
     unsent: tuple[str, ...] = ()

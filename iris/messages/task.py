@@ -103,7 +103,8 @@ class RunTask(Frozen):
     key: str
     #: The scheduler's key of the placement. All tasks of a gang have the same one.
     placement_key: str
-    #: The workflow that receives progress messages.
+    #: The id of the workflow that runs the gang. The host sends it the task's progress as signals,
+    #: and asks it whether the tasks of the gang may start together.
     owner: str
     job: str
     index: int

@@ -18,7 +18,9 @@ from google.auth.credentials import AnonymousCredentials, Credentials
 from google.cloud import compute_v1, tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
-from iris.platforms.gcp.errors import CALL_ERRORS, CallFailed, api_error_of
+from iris.metrics.declared import GOOGLE_CALLS
+from iris.platforms.base import RateLimited
+from iris.platforms.gcp.errors import CALL_ERRORS, ApiError, CallFailed, api_error_of
 from iris.platforms.gcp.rate_limiter import RateLimiter, Urgency
 from iris.platforms.gcp.settings import GcpSettings
 
@@ -85,7 +87,11 @@ class Calls:
             CallFailed: Google refused the call or did not answer.
             RateLimited: the call was not made, because too many other calls wait.
         """
-        await self._limiter.acquire(urgency)
+        try:
+            await self._limiter.acquire(urgency)
+        except RateLimited:
+            GOOGLE_CALLS.add(urgency.name.lower(), "not_sent")
+            raise
         done = self._threads.submit(self._run, call)
         # A cancelled caller does not free the thread; only the end of the call does.
         done.add_done_callback(lambda _: self._limiter.release())
@@ -97,6 +103,7 @@ class Calls:
             raise
         except CALL_ERRORS as error:
             api_error = api_error_of(error)
+            GOOGLE_CALLS.add(urgency.name.lower(), _answer(api_error))
             if api_error.is_rate_limit:
                 self._limiter.report_rate_limit(api_error.retry_after)
             elif api_error.is_unavailable:
@@ -105,6 +112,7 @@ class Calls:
                 self._limiter.report_answer()
             raise CallFailed(api_error) from error
         self._limiter.report_answer()
+        GOOGLE_CALLS.add(urgency.name.lower(), "ok")
         return answer
 
     def _run(self, call: Callable[[Clients], T]) -> T:
@@ -112,6 +120,15 @@ class Calls:
             if self._clients is None:
                 self._clients = self._connect(self._settings)
         return call(self._clients)
+
+
+def _answer(error: ApiError) -> str:
+    """Returns the kind of an answer, for the metrics."""
+    if error.is_absence:
+        return "not_found"
+    if error.is_rate_limit:
+        return "rate_limited"
+    return "no_answer" if error.is_no_answer else "refused"
 
 
 async def get_or_none(calls: Calls, call: Callable[[Clients], T]) -> T | None:

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 PACK_LIMIT = timedelta(minutes=2)
 #: The time limit for sending the packages over a slow connection.
 UPLOAD_LIMIT = timedelta(minutes=5)
-#: The time limit for unpacking the packages on a slow disk.
+#: The time limit for unpacking the agent's packages on a machine. It allows for a slow disk.
 INSTALL_LIMIT = timedelta(minutes=3)
 COMMAND_LIMIT = timedelta(seconds=15)
 #: The time limit for the start of an agent. The new agent may have to wait for the end of an

@@ -24,7 +24,8 @@ EXTRAS = ("docker", "google-auth", "requests")
 #: The disk space for unpacking, as a multiple of the packed file's size. The unpacked files have
 #: about three times its size.
 UNPACKED = 4
-#: The programs in the packed distributions. They run on any machine of this kind.
+#: The executables that are packed beside the Python packages; others in the distributions are left
+#: out. These are binaries that run on any machine with this operating system and architecture.
 PROGRAMS = ("uv", "uvx", "py-spy")
 #: The optional distributions of a control plane, which also starts a Temporal server and reaches
 #: hosts over SSH.

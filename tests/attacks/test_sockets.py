@@ -14,6 +14,7 @@ import pytest
 
 from tests.e2e.cluster import a_cluster, eventually
 from tests.e2e.google.cluster import a_gcp_cluster, processes_of
+from tests.e2e.operate.test_metrics import measured_cluster
 from tests.fakes.google.client import FakeGoogle
 
 pytestmark = pytest.mark.long
@@ -137,6 +138,27 @@ def test_a_local_cluster_listens_where_the_page_says_and_nowhere_else() -> None:
         cluster.iris("cancel", "long")
 
     assert found == listed("A cluster on one machine:")
+
+
+def test_metrics_open_the_sockets_of_the_page_and_publish_none(tmp_path: Path) -> None:
+    """A local cluster listens at 127.0.0.1, whatever address its configuration has; its hosts share
+    a machine and have no port.
+    """
+
+    def name(socket: Listening) -> str:
+        if socket.port == page.port:
+            assert answer(socket, "/metrics") == 403
+            return "metrics of Iris"
+        return "metrics of the SDK" if answer(socket, "/metrics") == 200 else f"? {socket}"
+
+    with measured_cluster(tmp_path) as (cluster, page):
+        eventually(lambda: page.value("iris_hosts", group="cpu", state="open"))
+        found = sockets_of(cluster.processes())
+        own = {each for each in found if each.process in ("controller", "agent")}
+        names = dict(Counter(map(name, own)))
+
+    assert names == listed("which is the default, none:")
+    assert {each.ip for each in own} == {"127.0.0.1"}
 
 
 def test_the_machine_of_a_control_plane_publishes_one_port(google: FakeGoogle) -> None:

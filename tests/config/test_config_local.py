@@ -73,6 +73,16 @@ def test_a_local_configuration_can_be_dumped_and_converted_again(text: str) -> N
     assert make_local_config(local) == local
 
 
+def test_a_local_cluster_publishes_no_metrics() -> None:
+    """A simulation runs on the machine of a user, whose hosts would all need the same port."""
+    section = "metrics: {controller_port: 9464, host_port: 9465, address: 0.0.0.0}\n"
+    local = make_local_config(load_config(section + "platform: {local: }\n"))
+    metrics = local.metrics
+
+    assert (metrics.controller_port, metrics.host_port) == (9464, 0)
+    assert metrics.address == "127.0.0.1"
+
+
 def test_the_conversion_does_not_change_its_argument() -> None:
     """The caller may send the same value to a cloud."""
     written = load_config(SAMPLE)

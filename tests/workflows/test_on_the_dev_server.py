@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 
 from iris.activities.control import child_jobs, job_tasks
@@ -326,5 +327,39 @@ async def test_a_scheduler_that_continues_as_new_while_it_tells_reasons_goes_on(
 
     await cluster.until(is_another)
     await cluster.join(offers=some(cpu=8))
+
+    assert (await cluster.end(waits)).state is JobState.SUCCEEDED
+
+
+async def test_a_scheduler_continues_as_new_although_the_signal_of_a_placement_hangs(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its history would grow without bound, and its replay after a kill would take minutes. The
+    next run sends the signal again.
+    """
+    hung: set[str | None] = set()
+    signal_owners = cluster.notifier._signal_owners
+
+    async def hangs_in_the_first_run(
+        signal: str, items: Sequence[tuple[str, str, Any]]
+    ) -> Signalled:
+        run_id = activity.info().workflow_run_id
+        if hung - {run_id}:
+            return await signal_owners(signal, items)
+        hung.add(run_id)
+        return await asyncio.Future()
+
+    waits = await cluster.submit("waits", resources=some(cpu=8))
+    await cluster.waits(waits)
+    monkeypatch.setattr(cluster.notifier, "_signal_owners", hangs_in_the_first_run)
+    await cluster.join(offers=some(cpu=8))
+    await cluster.until(lambda: hung)
+
+    async def is_another() -> bool:
+        await cluster.users.cluster.pause("to make the history longer")
+        await cluster.users.cluster.resume()
+        return (await cluster.scheduler.describe()).run_id not in hung
+
+    await cluster.until(is_another)
 
     assert (await cluster.end(waits)).state is JobState.SUCCEEDED

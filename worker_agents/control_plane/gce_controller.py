@@ -55,6 +55,15 @@ class HostedOptions(Frozen):
     #: `host:port` at which hosts reach the Temporal server; None for the address that the metadata
     #: server gives.
     advertise: str | None = None
+    #: The options of the control plane for its metrics; None: the configuration decides.
+    metrics_port: int | None = None
+    metrics_address: str | None = None
+
+    @property
+    def of_metrics(self) -> list[str]:
+        """The words that pass the options for metrics to the control plane."""
+        given = {"--metrics-port": self.metrics_port, "--metrics-address": self.metrics_address}
+        return [f"{option}={value}" for option, value in given.items() if value is not None]
 
 
 async def run(options: HostedOptions) -> None:
@@ -85,7 +94,8 @@ async def run(options: HostedOptions) -> None:
                 advertise = options.advertise or await own_address(metadata, options.port)
                 await _with_server(options, config, file, advertise, stop)
             else:
-                await _keep(_control(config, file, config.controller.temporal.address), stop)
+                control = _control(options, config, file, config.controller.temporal.address)
+                await _keep(control, stop)
         finally:
             if follower is not None:
                 follower.cancel()
@@ -114,7 +124,7 @@ async def _with_server(
                         guarding(f"127.0.0.1:{options.port + 1}", ui)
                     )
                 logger.info("cluster %s: Temporal listens at %s", config.name, advertise)
-                await _keep(_control(config, file, address, advertise), stop)
+                await _keep(_control(options, config, file, address, advertise), stop)
                 await server_task
         finally:
             server_task.cancel()
@@ -129,7 +139,9 @@ async def _keep(control: Child, stop: asyncio.Event) -> None:
         await control.stop(STOP)
 
 
-def _control(config: ClusterConfig, file: Path, address: str, advertise: str = "") -> Child:
+def _control(
+    options: HostedOptions, config: ClusterConfig, file: Path, address: str, advertise: str = ""
+) -> Child:
     """Returns the control plane as a child process. If it dies, the server continues to run."""
     temporal = config.controller.temporal
     command = [
@@ -143,7 +155,8 @@ def _control(config: ClusterConfig, file: Path, address: str, advertise: str = "
     ]
     command += ["--namespace", temporal.namespace if temporal is not None else "default"]
     command += ["--store", config.controller.bundle_prefix, "--config", str(file)]
-    return Child("controller", [*command, "--advertise", advertise or address], None)
+    command += ["--advertise", advertise or address, *options.of_metrics]
+    return Child("controller", command, None)
 
 
 # -- its address

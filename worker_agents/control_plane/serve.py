@@ -32,17 +32,19 @@ from iris.activities.control.recovery import RecoveryQueries
 from iris.activities.control.sealed_secrets import SealedSecrets
 from iris.activities.control.slices import Slices
 from iris.activities.control.webhooks import WebhookCalls
-from iris.client.connect.connection import connect
+from iris.client.connect.connection import connect, make_runtime
 from iris.client.connect.deployment import deployment
 from iris.client.connect.encryption import payload_keys
 from iris.client.connect.identity import cluster_uid
 from iris.client.connect.plugin import IrisPlugin
 from iris.client.fleet.configure import configure_planners, scaling_settings
 from iris.client.operate.platforms import secret_reader
-from iris.concurrency import pause
+from iris.concurrency import beside, pause
 from iris.config import ClusterConfig, rules_of
 from iris.messages.autoscaler import AutoscalerStart
 from iris.messages.scheduler import SchedulerStart
+from iris.metrics.kinds import Part
+from iris.metrics.serve import Listen, keep_gauges, serving_metrics
 from iris.model import names
 from iris.model.errors import Rejected
 from iris.model.frozen import Frozen
@@ -51,6 +53,7 @@ from iris.platforms.manual.settings import manual_settings
 from iris.processes.process import rest_memory, stop_event
 from iris.scheduling.ledger.codec import LedgerState
 from iris.storage.object_store import Store
+from iris.worker_agents.control_plane import planner_gauges
 from iris.worker_agents.control_plane.config_watcher import (
     ConfigFile,
     CurrentPlatform,
@@ -108,6 +111,10 @@ class ControlPlaneOptions(Frozen):
     machines: Path | None = None
     #: `host:port` at which hosts reach the Temporal service; empty if it is the same as `address`.
     advertise: str = ""
+    #: The port and the address at which the control plane serves its metrics. If one is None, that
+    #: of the configuration counts.
+    metrics_port: int | None = None
+    metrics_address: str | None = None
 
 
 async def serve(options: ControlPlaneOptions) -> None:
@@ -118,18 +125,36 @@ async def serve(options: ControlPlaneOptions) -> None:
             uid that marks this cluster's machines.
         Rejected: a later version of the control plane has started the planners.
     """
+    file = ConfigFile(options.config) if options.config is not None else None
+    with serving_metrics(Part.CONTROL_PLANE, _listen(options, file)) as sdk_metrics:
+        await _serve(options, file, sdk_metrics)
+
+
+def _listen(options: ControlPlaneOptions, file: ConfigFile | None) -> Listen:
+    """Returns where the control plane serves its metrics."""
+    configured = Listen()
+    if file is not None:
+        configured = Listen(file.config.metrics.controller_port, file.config.metrics.address)
+    return configured.with_options(options.metrics_port, options.metrics_address)
+
+
+async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metrics: str) -> None:
+    """Does what `serve` does, beside the page with the metrics.
+
+    Args:
+        sdk_metrics: where Temporal's SDK serves its metrics; empty if none are served.
+    """
     stop = stop_event()
     rest_memory()
     client = await connect(
-        options.address, options.namespace, plugins=[IrisPlugin(payload_keys(), tolerant=True)]
+        options.address,
+        options.namespace,
+        plugins=[IrisPlugin(payload_keys(), tolerant=True)],
+        runtime=make_runtime(metrics=sdk_metrics),
     )
     await register_search_attributes(client)
     hosts = contextlib.AsyncExitStack()
-    platform = (
-        await _platform(options, ConfigFile(options.config), hosts)
-        if options.config is not None
-        else None
-    )
+    platform = await _platform(options, file, hosts) if file is not None else None
     # A worker of an earlier version would fail the planners' workflow tasks, so it must not even
     # poll for them.
     await check_versions(client, options.cluster)
@@ -146,12 +171,15 @@ async def serve(options: ControlPlaneOptions) -> None:
         planners = Planners(client, options, platform)
         await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)
-        while not stop.is_set():
-            await pause(stop, PLANNER_CHECK_INTERVAL)
-            try:
-                await planners.check()
-            except RPCError as error:
-                logger.warning("cannot check the scheduler and autoscaler workflows: %s", error)
+        gather = functools.partial(planner_gauges.gather, client, options.cluster)
+        gathering = keep_gauges(gather, planner_gauges.INTERVAL) if sdk_metrics else None
+        async with beside(gathering) if gathering is not None else contextlib.nullcontext():
+            while not stop.is_set():
+                await pause(stop, PLANNER_CHECK_INTERVAL)
+                try:
+                    await planners.check()
+                except RPCError as error:
+                    logger.warning("cannot check the scheduler and autoscaler workflows: %s", error)
 
 
 async def _platform(
@@ -177,9 +205,9 @@ async def _platform(
         await hosts.enter_async_context(machines.serving())
         make = functools.partial(make, ssh_platform=machines.platform)
     elif file.config.platform.gcp is not None:
-        beside = MachinesBeside(secret_reader(file.config))
-        await hosts.enter_async_context(beside.serving())
-        make = functools.partial(make, ssh_platform=beside.platform)
+        over_ssh = MachinesBeside(secret_reader(file.config))
+        await hosts.enter_async_context(over_ssh.serving())
+        make = functools.partial(make, ssh_platform=over_ssh.platform)
     return CurrentPlatform(file, make)
 
 

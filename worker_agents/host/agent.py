@@ -15,13 +15,16 @@ import asyncio
 import contextlib
 import functools
 import logging
+import shutil
 import signal
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
 from temporalio.client import Client
+from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
 
@@ -35,14 +38,18 @@ from iris.activities.host.runtimes.container.engine import clear_host
 from iris.activities.host.runtimes.container.images import Token
 from iris.activities.host.runtimes.process import cgroups
 from iris.activities.host.runtimes.process.job_users import JobUsers
+from iris.activities.host.runtimes.shim import shim
 from iris.activities.host.sessions.exec import Execs
 from iris.activities.host.sessions.port_forward import PortForwards
 from iris.activities.host.sessions.profile import Profiles
 from iris.client.connect.clusters import read_record
-from iris.client.connect.connection import connect
+from iris.client.connect.connection import connect, make_runtime
 from iris.client.connect.deployment import deployment
 from iris.client.connect.paths import state_dir
 from iris.concurrency import beside, pause
+from iris.metrics import declared
+from iris.metrics.kinds import Part
+from iris.metrics.serve import keep_gauges, serving_metrics
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
 from iris.model.host.faults import FAULTS
@@ -72,6 +79,8 @@ RETRY_INTERVAL = timedelta(seconds=2)
 #: The time for which a stopping host tries to tell the cluster that it ends, before its programs
 #: are ended. Then the cluster does not send the same tasks to this host again.
 SIGN_OFF_TIMEOUT = timedelta(seconds=1)
+#: The interval between two looks at what the metrics of the host show.
+GATHER_INTERVAL = timedelta(seconds=5)
 #: The most attempts that start at the same time. The scheduler limits the number of attempts that
 #: run.
 MAX_CONCURRENT_STARTS = 100
@@ -81,7 +90,9 @@ async def serve(options: AgentOptions) -> None:
     """Runs `serve_host` until SIGTERM or SIGINT, or until SIGHUP, which leaves the running programs
     to the next agent.
     """
-    await serve_host(options, prepare_process(hosts=1))
+    with serving_metrics(Part.AGENT, options.metrics) as sdk_metrics:
+        runtime = make_runtime(metrics=sdk_metrics) if sdk_metrics else None
+        await serve_host(options, prepare_process(hosts=1), runtime)
 
 
 def prepare_process(hosts: int) -> "StopRequest":
@@ -98,9 +109,14 @@ def prepare_process(hosts: int) -> "StopRequest":
     return stop_request
 
 
-async def serve_host(options: AgentOptions, stop_request: "StopRequest") -> None:
+async def serve_host(
+    options: AgentOptions, stop_request: "StopRequest", runtime: Runtime | None = None
+) -> None:
     """Runs the agent of a host until the request to end. A hand-over leaves the running programs to
     the next agent.
+
+    Args:
+        runtime: the SDK's runtime that serves metrics; None if the process serves none.
 
     Raises:
         Rejected: another agent already runs for this host, the cluster does not want the host (any
@@ -133,7 +149,7 @@ async def serve_host(options: AgentOptions, stop_request: "StopRequest") -> None
                     metadata.access_token if metadata is not None else lambda: None
                 )
                 await _serve_incarnations(
-                    store, options, metadata, users, registry_token, stop_request
+                    store, options, metadata, users, registry_token, stop_request, runtime
                 )
 
 
@@ -144,6 +160,7 @@ async def _serve_incarnations(
     users: JobUsers | None,
     registry_token: Token,
     stop_request: "StopRequest",
+    runtime: Runtime | None,
 ) -> None:
     found: Accelerators | None = None
     connected = False
@@ -157,7 +174,9 @@ async def _serve_incarnations(
         host = _this_host(options, accelerators, users, current)
         identity = names.worker_identity(host.id, host.incarnation)
         try:
-            client = await connect(options.address, options.namespace, identity=identity)
+            client = await connect(
+                options.address, options.namespace, identity=identity, runtime=runtime
+            )
         except Unreachable as error:
             if not connected:
                 raise
@@ -249,6 +268,10 @@ class _Incarnation:
         self._dir = options.directory
         self._health = health
         self._gpu_check = options.gpu_check
+        self._serves_metrics = bool(options.metrics.port)
+        self._task_dirs = {"agent": options.directory}
+        if users is not None:
+            self._task_dirs["jobs"] = users.directory
         own = [*_own(options), *filter(None, (store.directory,))]
         context = HostContext(
             client=client,
@@ -319,7 +342,15 @@ class _Incarnation:
             activity_task_poller_behavior=PollerBehaviorSimpleMaximum(1),
             max_concurrent_activities=MAX_CONCURRENT_STARTS,
         )
-        async with worker, beside(self._tasks.measure()), beside(self._tasks.limit_disk()):
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(worker)
+            await stack.enter_async_context(beside(self._tasks.measure()))
+            await stack.enter_async_context(beside(self._tasks.limit_disk()))
+            if self._serves_metrics:
+                gather = functools.partial(
+                    gather_gauges, self._tasks, self._health, self._task_dirs
+                )
+                await stack.enter_async_context(beside(keep_gauges(gather, GATHER_INTERVAL)))
             await self._report_until_accepted()
             self._tasks.report_lost()
             host = self._host
@@ -392,6 +423,26 @@ class _Incarnation:
                 was_accepted = True
                 self._log.info("the slice has accepted the host, which takes work now")
         return ""
+
+
+async def gather_gauges(tasks: Tasks, health: GpuHealth, directories: Mapping[str, Path]) -> None:
+    """Shows the present values of the host's gauges.
+
+    Args:
+        directories: the directories with the files of tasks, by their names in the metrics.
+    """
+    loads = tasks.loads()
+    states = Counter(load.state for load in loads)
+    declared.ATTEMPTS.show({(state,): count for state, count in states.items()})
+    declared.LOG_BACKLOG.show_one(sum(load.log_backlog for load in loads))
+    leases = [load.lease - shim.now() for load in loads if load.lease is not None]
+    declared.LEASE_LEFT.show({(): min(leases)} if leases else {})
+    disks = await asyncio.to_thread(
+        lambda: {name: shutil.disk_usage(path) for name, path in directories.items()}
+    )
+    declared.DISK_FREE.show({(name,): disk.free for name, disk in disks.items()})
+    declared.DISK_SIZE.show({(name,): disk.total for name, disk in disks.items()})
+    declared.GPU_FAULT.show({(): bool(health.fault)} if health.watches else {})
 
 
 def _own(options: AgentOptions) -> tuple[Path, ...]:

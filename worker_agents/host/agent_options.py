@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import Field
 
 from iris.activities.host.machine.gpu_health import CHECK_INTERVAL
+from iris.metrics.serve import Listen
 from iris.model.frozen import Frozen
 from iris.model.host.constraints import Attribute
 from iris.model.host.faults import Fault
@@ -68,6 +69,8 @@ class AgentOptions(Frozen):
     #: The container image of tasks that do not name an image. If it is None, such tasks run as
     #: processes.
     image: str | None = None
+    #: Where the agent serves its metrics.
+    metrics: Listen = Listen()
     #: The interval between two checks of the GPUs.
     gpu_check: timedelta = CHECK_INTERVAL
     #: True if the host is simulated. The hardware of the real machine does not belong to a

@@ -54,8 +54,8 @@ class _End(asyncio.Protocol):
 
 
 class _Caller(_End):
-    """The end of a forwarded connection that belongs to the client. It reads at most once before
-    the connection to the service exists.
+    """The client's end of a forwarded connection. It opens the connection to the service. Until
+    that is open, it takes only the first piece of the client's data, and keeps it in `early`.
     """
 
     def __init__(self, host: str, port: int) -> None:

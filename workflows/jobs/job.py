@@ -47,7 +47,7 @@ from iris.workflows.jobs.gang_run import GangRun
 from iris.workflows.jobs.independent_tasks import IndependentTasks
 from iris.workflows.jobs.notification import notify
 from iris.workflows.scheduler_call import uninterrupted
-from iris.workflows.search_attributes import ListEntry, show_band
+from iris.workflows.search_attributes import ListEntry
 
 #: The most tasks in the result of a job's workflow. They need some tens of kilobytes.
 TASKS_IN_RESULT = 100
@@ -82,7 +82,9 @@ class JobWorkflow:
             self._run = ArrayParts(self._job, self._describe)
         else:
             self._run = IndependentTasks(self._job, self._describe)
-        self._listed = ListEntry()
+        self._listed = ListEntry(self._job.band)
+        #: True if the job has changed since it was last shown in lists.
+        self._changed = False
         #: The cancellation of the job; None if it is not cancelled.
         self._cancelling: Cancelling | None = None
         #: The endpoints of attempts, including ended ones. The next run of the workflow needs none,
@@ -97,7 +99,9 @@ class JobWorkflow:
 
     @workflow.run
     async def run(self, job: JobInput) -> JobStatus:
-        asyncio.create_task(self._show_cancellation())  # noqa: RUF006 - it ends with the workflow
+        # Both end with the workflow.
+        asyncio.create_task(self._show_cancellation())  # noqa: RUF006
+        asyncio.create_task(self._show_changes())  # noqa: RUF006
         try:
             await self._run_tasks(job)
         except asyncio.CancelledError:
@@ -186,7 +190,6 @@ class JobWorkflow:
 
     @workflow.signal(description="Change the priority of the job")
     def set_priority(self, band: Band) -> None:
-        show_band(band)
         self._override(band=band)
 
     @workflow.signal(description="Cancel one task of several; the others continue")
@@ -316,7 +319,23 @@ class JobWorkflow:
             (self._run.refusal, self._run.refused_at) if self._run is not None else (None, None)
         )
         workflow.set_current_details(web_ui.job_details(self._job.spec, self.status(), refusal, at))
+        self._changed = True
+
+    async def _show_changes(self) -> None:
+        """Shows each change in lists of jobs.
+
+        The handlers do not do this themselves: the acceptance of an update is a command, too, and
+        their order would have to be the same in a replay. Also, several messages of one workflow
+        task are one change.
+        """
+        while True:
+            await workflow.wait_condition(lambda: self._changed)
+            self._changed = False
+            self._list()
+
+    def _list(self) -> None:
         status = self._known()
+        self._listed.show_band(self._gang.band)
         # Show PENDING when the job has to wait, and BUILDING or RUNNING when a host reports it.
         if any(task.state is TaskState.RUNNING for task in status.tasks):
             self._listed.show(JobState.RUNNING)

@@ -11,6 +11,7 @@ whole cluster depends.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -33,6 +34,7 @@ from iris.messages.scheduler import (
     Signalled,
     Snapshot,
     SnapshotPage,
+    Totals,
 )
 from iris.model import names
 from iris.model.job.demand_limits import MESSAGE_BYTES, size_of
@@ -41,7 +43,7 @@ from iris.model.slice.scaling import Wanted
 from iris.scheduling.ledger.ledger import Ledger, Settled
 from iris.scheduling.ledger.reason_changes import MAX_SHAPES, reason_changes
 from iris.scheduling.ledger.recovery import LedgerRecovery, RecoveryCursor, RecoveryPage
-from iris.scheduling.ledger.size import LedgerSize
+from iris.scheduling.ledger.size import FULL, LedgerSize
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.reasons.forecast import Forecast
@@ -59,6 +61,7 @@ from iris.workflows.scheduler.scheduler_views import (
     DemandWatch,
     owners_of,
     snapshot_of,
+    totals_of,
     unplaced,
     wanted_of,
 )
@@ -84,7 +87,10 @@ class SchedulerWorkflow:
     def __init__(self, start: SchedulerStart) -> None:
         self._cluster = start.cluster
         self._ledger = Ledger(start.ledger)
-        self._size = LedgerSize(workflow.info().get_current_history_size())
+        info = workflow.info()
+        self._size = LedgerSize.at_start(
+            info.get_current_history_size(), info.get_current_history_length(), start.ledger_bytes
+        )
         self._notices, self._evictions = unsent_signals.unpack(self._ledger, start)
         #: The placements that could not be signalled. `_check_jobs` queues them again.
         self._unsent_notices: dict[str, Placement] = {}
@@ -103,7 +109,7 @@ class SchedulerWorkflow:
         self._demand_watch = DemandWatch()
         #: The time for decisions, which is the same in a replay (decision 14): the time of the last
         #: exchange, or the time for which a timer was set.
-        self._time = workflow.info().workflow_start_time
+        self._time = info.workflow_start_time
         self._describe()
 
     @workflow.run
@@ -137,6 +143,7 @@ class SchedulerWorkflow:
             SchedulerStart(
                 cluster=self._cluster,
                 ledger=self._ledger.state(),
+                ledger_bytes=self._size.carried,
                 **unsent_signals.pack(self._ledger, self._notices, self._evictions)._asdict(),
                 sent_reasons=self._sent_reasons,
                 checked_at=self._checked_at,
@@ -237,6 +244,19 @@ class SchedulerWorkflow:
             raise RuntimeError("the scheduler is still placing what fits")
         return wanted_of(self._ledger, workflow.now(), demand)
 
+    @workflow.query(
+        description="For metrics: how many gangs wait, why, and how near the limits are"
+    )
+    def totals(self) -> Totals:
+        counts = totals_of(self._ledger, recovering=self._recovery is not None)
+        limits = {
+            "looks": self._ledger.effort.looks,
+            "most_looks": MAX_REPLAY,
+            "ledger_bytes": self._size.bytes,
+            "full_ledger_bytes": FULL,
+        }
+        return counts.model_copy(update=limits)
+
     @workflow.query(description="A page of the owners of requests and placements")
     def owners(self, page: SnapshotPage) -> Owners:
         return owners_of(self._ledger, page)
@@ -289,7 +309,8 @@ class SchedulerWorkflow:
         result = await self._signal_owners(
             Notifier.signal_placed, Notices(placements=notices), f"{len(notices)} placed"
         )
-        self._remove_signalled(self._notices, self._unsent_notices, notices, result)
+        if result is not None:
+            _remove_signalled(self._notices, self._unsent_notices, notices, result)
 
     async def _send_evictions(self) -> None:
         """Signals evictions to the owners of the gangs that have to leave or whose hosts are
@@ -301,13 +322,16 @@ class SchedulerWorkflow:
             EvictionNotices(evictions=evictions),
             f"{len(evictions)} evicted",
         )
-        self._remove_signalled(self._evictions, self._unsent_evictions, evictions, result)
+        if result is not None:
+            _remove_signalled(self._evictions, self._unsent_evictions, evictions, result)
 
     async def _signal_owners(
         self, signal: Callable[[Notifier, News], Awaitable[Signalled]], news: News, summary: str
-    ) -> Signalled:
-        """Sends the signals in one activity."""
-        return await workflow.execute_activity_method(
+    ) -> Signalled | None:
+        """Sends the signals in one activity. Returns None if the run has to end before the activity
+        does. The next run sends the signals again.
+        """
+        sending = workflow.start_activity_method(
             signal,
             news,
             task_queue=names.control_queue(self._cluster),
@@ -315,25 +339,11 @@ class SchedulerWorkflow:
             retry_policy=policies.UNTIL_DONE,
             summary=summary,
         )
-
-    def _remove_signalled(
-        self,
-        waiting: dict[str, Notice],
-        unsent: dict[str, Notice],
-        sent: Sequence[Notice],
-        result: Signalled,
-    ) -> None:
-        """Removes the signals that were sent from the queue, and the requests and placements of
-        owners that are gone from the ledger.
-        """
-        later = set(result.unsent)
-        for each in sent:
-            if waiting.get(each.key) != each:
-                continue  # released, or replaced by a newer signal, which is sent next
-            del waiting[each.key]
-            if each.key in later:
-                unsent[each.key] = each
-        self._forget(result.keys)
+        await workflow.wait_condition(lambda: sending.done() or self._run_is_long())
+        if not sending.done():
+            with contextlib.suppress(TimeoutError):
+                await workflow.wait_condition(sending.done, timeout=policies.LAST_SIGNALS)
+        return await sending if sending.done() else None
 
     def _recovered(self, page: RecoveryPage, reports: int) -> None:
         self._ledger.effort.received(reports)
@@ -432,6 +442,21 @@ class SchedulerWorkflow:
 
     def _describe(self) -> None:
         workflow.set_current_details(web_ui.scheduler_details(self._ledger, self._size))
+
+
+def _remove_signalled(
+    waiting: dict[str, Notice], unsent: dict[str, Notice], sent: Sequence[Notice], result: Signalled
+) -> None:
+    """Removes the signals that were sent from the queue. Signals that were not sent wait for the
+    next check of the jobs.
+    """
+    later = set(result.unsent)
+    for each in sent:
+        if waiting.get(each.key) != each:
+            continue  # released, or replaced by a newer signal, which is sent next
+        del waiting[each.key]
+        if each.key in later:
+            unsent[each.key] = each
 
 
 async def _recover_ledger(

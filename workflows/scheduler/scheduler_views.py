@@ -2,17 +2,31 @@
 for some of them, has to be signalled.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import islice, zip_longest
 
-from iris.messages.scheduler import HostView, Owner, Owners, Snapshot, SnapshotPage
+from iris.messages.scheduler import (
+    HostCount,
+    HostView,
+    Owner,
+    Owners,
+    Snapshot,
+    SnapshotPage,
+    Totals,
+    WaitingGangs,
+)
 from iris.model import names
+from iris.model.host.constraints import SCALE_GROUP
 from iris.model.host.hosts import ClosedBy, Closure, fault_of, headroom
 from iris.model.job.demand_limits import BATCH_BYTES, fitting, size_of
 from iris.model.job.requests import Placement, Shape
+from iris.model.job.spec import Band
 from iris.model.slice.scaling import MOST_OUTLOOKS, Demand, Wanted
 from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.ledger.reason_changes import MAX_SHAPES
+from iris.scheduling.placement.refusals import RefusalCode
 
 #: The most shapes in one answer to the autoscaler. Further shapes are in a later answer, when gangs
 #: of the first shapes have been placed.
@@ -70,6 +84,46 @@ def _tasks_on(placement: Placement, place: int) -> list[str]:
     return [
         names.task_id(placement.task, index) for index in range(each * place, each * (place + 1))
     ]
+
+
+def totals_of(ledger: Ledger, *, recovering: bool) -> Totals:
+    """Returns the numbers of gangs and hosts. The reasons of the shapes with the most gangs are
+    computed.
+
+    Args:
+        recovering: whether the ledger is not complete yet, so that all gangs wait for that.
+    """
+    counts = {band: ledger.waiting.counts(band) for band in Band}
+    of_shape: Counter[Shape] = Counter()
+    for each in counts.values():
+        of_shape.update(each)
+    largest = [shape for shape, _ in of_shape.most_common(MAX_SHAPES)]
+    reasons = {} if recovering else ledger.wait_reasons().by_shape(largest)
+    codes = {shape: refusal.code for shape, refusal in reasons.items()}
+    waiting: Counter[tuple[Band, RefusalCode | None]] = Counter()
+    for band, shapes in counts.items():
+        for shape, count in shapes.items():
+            waiting[band, codes.get(shape)] += count
+    closed = {host_id: closure.by for host_id, closure in ledger.closed.items()}
+    hosts = Counter(
+        (
+            str(host.attributes.get(SCALE_GROUP, "")),
+            ClosedBy.QUARANTINE if host.fault else closed.get(host.id),
+        )
+        for host in ledger.hosts.values()
+    )
+    return Totals(
+        waiting=tuple(
+            WaitingGangs(band=band, reason=code, gangs=count)
+            for (band, code), count in waiting.items()
+        ),
+        running=Counter(placement.band for placement in ledger.live.values()),
+        held={band: sum(ledger.held.counts(band).values()) for band in Band},
+        hosts=tuple(
+            HostCount(group=group, closed=by, hosts=count) for (group, by), count in hosts.items()
+        ),
+        paused=ledger.paused is not None,
+    )
 
 
 def unplaced(ledger: Ledger) -> dict[Shape, int] | None:

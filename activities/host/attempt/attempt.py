@@ -34,6 +34,7 @@ from iris.activities.host.attempt.lifecycle import (
     Effect,
     Event,
     Lifecycle,
+    Load,
     State,
     restore,
     step,
@@ -148,6 +149,12 @@ class Attempt:
         return self._lifecycle.state is State.SETTLED
 
     @property
+    def load(self) -> Load:
+        """The attempt as the metrics of its host show it."""
+        lease = self._heartbeat.lease if self._lifecycle.state in STARTED else None
+        return Load(self._lifecycle.state, lease, self._logs.backlog)
+
+    @property
     def occupant(self) -> Occupant:
         """The attempt as the watch of the host's disk sees it."""
         live = (State.PREPARING, State.RUNNING)
@@ -208,14 +215,10 @@ class Attempt:
                 outcome = await self._outcome()
                 effects = self.handle(Event.UPLOADED)
                 if Effect.REPORT in effects:
-                    effects = self.handle(
-                        await report(
-                            self._handle,
-                            outcome,
-                            self._log,
-                            hurried=lambda: self._lifecycle.hurried,
-                        )
+                    answer = await report(
+                        self._handle, outcome, self._log, hurried=lambda: self._lifecycle.hurried
                     )
+                    effects = self.handle(answer)
             finally:
                 self._context.claims.remove(self.task.placement_key)
             if (

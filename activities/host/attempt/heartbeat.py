@@ -22,6 +22,7 @@ from iris.activities.host.files.upload import FIRST_RETRY_DELAY, HURRIED_TIMEOUT
 from iris.activities.host.runtimes.shim import shim
 from iris.messages.scheduler import Batch, Vacate
 from iris.messages.task import RunTask, TaskProgress
+from iris.metrics.declared import ATTEMPTS_DROPPED, ATTEMPTS_ENDED
 from iris.model import names
 from iris.model.job.attempts import TaskOutcome
 from iris.model.states import TaskState
@@ -130,6 +131,7 @@ class Heartbeat:
                     self._task.contact.slowed(self._running() / HEARTBEATS_PER_SECOND).interval
                 )
             lease = format_duration(timedelta(seconds=self._task.contact.lease))
+            ATTEMPTS_DROPPED.add("no_contact")
             self._on_event(Event.CONTACT_LOST, f"no contact with the server for {lease}")
         finally:
             announcing.cancel()
@@ -148,6 +150,7 @@ class Heartbeat:
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 self._given_up = True
+                ATTEMPTS_DROPPED.add("given_up")
                 self._on_event(Event.GIVEN_UP, "the server does not wait for the attempt any more")
         except Exception:
             # After any other error there was no contact, so the lease is not renewed.
@@ -217,6 +220,7 @@ async def report(
             return Event.UNREPORTED
         log.warning("the outcome of the attempt could not be reported, trying again: %s", error)
         raise
+    ATTEMPTS_ENDED.add(outcome.state, outcome.fault)
     return Event.ACCEPTED
 
 

@@ -44,6 +44,7 @@ from these two records and from the files of its program.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from iris.model.job.attempts import TaskOutcome
 from iris.model.lifecycle import transition
@@ -156,6 +157,16 @@ class Lifecycle:
     #: True if the exit of the program's first process decides the outcome. Later events then do not
     #: change it.
     exited: bool = False
+
+
+class Load(NamedTuple):
+    """What an attempt does at one moment, for the metrics of its host."""
+
+    state: State
+    #: The end of the attempt's lease, on the clock of `shim.now`; None if it needs none any more.
+    lease: float | None
+    #: The bytes of output that are not in the store yet.
+    log_backlog: int
 
 
 #: The states of an attempt in which processes of its program may be alive.

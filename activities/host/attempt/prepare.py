@@ -5,7 +5,8 @@ can be repeated.
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from iris.activities.host.runtimes.process.job_users import files_of
 from iris.activities.host.runtimes.threads import in_thread
 from iris.activities.host.runtimes.variables import Prepared, attempt_env, needs_own_coordinator
 from iris.messages.task import RunTask
+from iris.metrics.declared import SET_UP_DURATION
 from iris.model import names
 from iris.model.job import bundles
 from iris.model.job.arrays import substituted, task_values
@@ -119,6 +121,32 @@ async def build(
         HostFault: this host cannot prepare the attempt, at least not now.
     """
     preparation = _Preparation(context, task, directory, runtime, listeners)
+    with _measured():
+        return await _build(preparation)
+
+
+@contextlib.contextmanager
+def _measured() -> Iterator[None]:
+    """Measures the block as the preparation of an attempt, unless it is cancelled."""
+    began, result = time.monotonic(), "ready"
+    try:
+        yield
+    except JobFault:
+        result = "job_fault"
+        raise
+    except HostFault:
+        result = "host_fault"
+        raise
+    except BaseException:
+        result = ""
+        raise
+    finally:
+        if result:
+            SET_UP_DURATION.add(time.monotonic() - began, result)
+
+
+async def _build(preparation: "_Preparation") -> Built:
+    context, task, runtime = preparation.context, preparation.task, preparation.runtime
     preparation.check()
     # The secrets are first: if one is missing, the other steps would be useless.
     secrets = await context.secrets.values(task.secrets, task.job)

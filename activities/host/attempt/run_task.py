@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from iris.activities.host.attempt.attempt import Attempt
 from iris.activities.host.attempt.heartbeat import report
 from iris.activities.host.attempt.host_context import HostContext
-from iris.activities.host.attempt.lifecycle import Event
+from iris.activities.host.attempt.lifecycle import Event, Load
 from iris.activities.host.attempt.outcome import of_an_unreadable_record
 from iris.activities.host.attempt.prepare import has_attempts
 from iris.activities.host.files.caches import is_disk_full
@@ -143,6 +143,10 @@ class Tasks:
             context.limits.disk,
             make_room=partial(remains.empty_quarantine, context.attempts_dir),
         )
+
+    def loads(self) -> list[Load]:
+        """Returns what each attempt on the host does now. Reads the sizes of their logs."""
+        return [attempt.load for attempt in self._attempts.values()]
 
     def running(self, job: str, index: int) -> Running | None:
         """Returns the running attempt of this task of a job, or None if the task does not run

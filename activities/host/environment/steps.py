@@ -26,9 +26,9 @@ from iris.model.job.environments import EnvironmentSpec, requirements_file
 
 #: The number of bytes at the end of a step's output that are searched for the cause of a failure.
 _TAIL = 64 * 1024
-#: The longest run of a failed step, in seconds, after which this host tries the step again. A
-#: longer step is not tried again, because uv itself has tried several times and other jobs wait for
-#: the host.
+#: A step that failed because of the network is tried again on this host only if at most this many
+#: seconds have passed since its first try began. Otherwise the host gives up, because uv itself has
+#: tried several times and other jobs wait for the host.
 _QUICK = 60.0
 #: The maximum length of a command in a message, in characters.
 _MOST = 80

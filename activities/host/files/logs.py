@@ -28,6 +28,7 @@ from obstore.exceptions import BaseError
 from pydantic import BaseModel, Field, ValidationError
 
 from iris.activities.host.runtimes.cleanup import links
+from iris.metrics.declared import LOG_FAILURES
 from iris.model import names
 from iris.model.host.store_limits import FULL_LINE, LogAllowance
 from iris.model.units import MIB
@@ -94,11 +95,15 @@ class _Tail:
         self.offset += len(data)
         return data
 
+    def unread(self) -> int:
+        """Returns the number of bytes that were not read yet."""
+        return self._path.lstat().st_size - self.offset if os.path.lexists(self._path) else 0
+
     def drop(self, most: int) -> int:
         """Skips the oldest unread bytes if more than `most` bytes are unread. Returns the number of
         skipped bytes.
         """
-        waits = self._path.lstat().st_size - self.offset if os.path.lexists(self._path) else 0
+        waits = self.unread()
         if waits <= most:
             return 0
         dropped = waits - most // 2
@@ -208,6 +213,11 @@ class LogShipper:
         """The end of the output, for the outcome."""
         return b"\n".join(self._last).decode(errors="replace")[-LAST_BYTES:]
 
+    @property
+    def backlog(self) -> int:
+        """The bytes of output that are not in the store yet. Without I/O on the store."""
+        return len(self._chunk) + len(self._buffer) + sum(map(_Tail.unread, self._tails.values()))
+
     # -- inside ------------------------------------------------------------------------------------
 
     def _read(self) -> bool:
@@ -265,6 +275,7 @@ class LogShipper:
             await self._store.put(names.log_chunk(self._prefix, self.stored), self._chunk)
         except (OSError, BaseError) as error:
             logger.warning("logs of %s could not be stored, trying again: %s", self._prefix, error)
+            LOG_FAILURES.add()
             self.behind = False
             return False
         self.stored += 1

@@ -60,8 +60,8 @@ class GpuHealth:
         self._changed = asyncio.Event()
         #: The fault of the GPUs; empty if they have no fault.
         self.fault = incomplete[0] if incomplete is not None else lasting
-        #: True if all GPUs that were missing at the start of the incarnation are available now. A
-        #: new incarnation can offer them.
+        #: True if the incarnation began without some of its GPUs and all are available now. The
+        #: agent then begins a new incarnation, because this one cannot offer the GPUs.
         self.completed = False
 
     @property

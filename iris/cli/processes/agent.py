@@ -17,12 +17,14 @@ from iris.cli.parameters import (
     MEMORY,
     Parsed,
     cluster_option,
+    metrics_options,
 )
 from iris.cli.run import selected
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, cluster_dir
 from iris.client.connect.paths import state_dir
 from iris.client.connect.secret_keys import use_keys_of
+from iris.metrics.serve import Listen
 from iris.model.host.constraints import parse_attribute
 from iris.model.host.faults import parse_fault
 from iris.model.host.resources import parse_device
@@ -152,6 +154,7 @@ FAULT = Parsed("name=regex", parse_fault)
         " Repeatable."
     ),
 )
+@metrics_options
 @cluster_option
 @click.pass_context
 def agent(
@@ -168,6 +171,8 @@ def agent(
     run_as: str | None,
     simulated: bool,
     attribute: tuple[tuple[str, str], ...],
+    metrics_port: int | None,
+    metrics_address: str | None,
     **offered: Any,  # the options that have the name and the value of a field of AgentOptions
 ) -> None:
     """Run this machine as a host of the cluster until SIGTERM.
@@ -177,6 +182,7 @@ def agent(
     """
     _check_membership(key_file, slice_id, slice_size, join=join)
     slice_key = None if key_file is None else _private_key(key_file)
+    tasks, listen = _from_configuration(config, run_as, simulated=simulated)
     log_to_stderr()
     umask = be_private()
 
@@ -195,7 +201,8 @@ def agent(
             key_file=key_file,
             slice_size=slice_size or 1,
             directory=directory or state_dir() / "hosts" / cluster.name / own_id,
-            tasks=_task_settings(config, run_as, simulated=simulated),
+            tasks=tasks,
+            metrics=listen.with_options(metrics_port, metrics_address),
             simulated=simulated,
             umask=umask,
             attributes={key: parse_attribute(value) for key, value in attribute},
@@ -227,8 +234,11 @@ def _use_keys_of(cluster: ClusterRecord) -> None:
         use_keys_of(cluster_dir(cluster.name))
 
 
-def _task_settings(config: Path | None, run_as: str | None, *, simulated: bool) -> TaskSettings:
-    """Returns the settings of tasks.
+def _from_configuration(
+    config: Path | None, run_as: str | None, *, simulated: bool
+) -> tuple[TaskSettings, Listen]:
+    """Returns the settings of tasks, and where the agent serves its metrics. Simulated hosts share
+    a machine, so they serve none.
 
     Args:
         config: the file with the configuration of the cluster; None: the defaults hold.
@@ -241,7 +251,10 @@ def _task_settings(config: Path | None, run_as: str | None, *, simulated: bool) 
     gcp = None if loaded is None else loaded.platform.gcp
     uids = bootstrap.run_as if run_as is None else run_as
     own_users = choose_uids(uids, root=os.geteuid() == 0, simulated=simulated) is not None
-    return TaskSettings(
+    listen = Listen()
+    if loaded is not None and not simulated:
+        listen = Listen(loaded.metrics.host_port, loaded.metrics.address)
+    settings = TaskSettings(
         run_as=uids,
         require_digests=bootstrap.require_image_digests,
         env_vars=bootstrap.env_vars,
@@ -256,6 +269,7 @@ def _task_settings(config: Path | None, run_as: str | None, *, simulated: bool) 
         secrets_project="" if gcp is None else gcp.project_id,
         secrets_endpoint="" if gcp is None else gcp.endpoints.secret_manager,
     )
+    return settings, listen
 
 
 async def _serve(options: AgentOptions, home: Path | None) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from iris.cli.command import CommandGroup
+from iris.cli.parameters import metrics_options
 from iris.cli.processes.manual_controller import manual
 from iris.model.errors import InvalidValue
 from iris.model.names import check_name
@@ -40,6 +41,7 @@ def controller() -> None:
     metavar="HOST:PORT",
     help="Address of the Temporal service for hosts.  [default: --address]",
 )
+@metrics_options
 @click.option("--machines", type=click.Path(path_type=Path), hidden=True)
 def serve(
     name: str,
@@ -49,6 +51,8 @@ def serve(
     ui: str,
     config: Path | None,
     advertise: str,
+    metrics_port: int | None,
+    metrics_address: str | None,
     machines: Path | None,
 ) -> None:
     """Serve a cluster's workflows until SIGTERM. Run two processes to tolerate the failure of
@@ -67,6 +71,8 @@ def serve(
         config=config,
         machines=machines,
         advertise=advertise,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
     )
     asyncio.run(serve(options))
 
@@ -96,7 +102,15 @@ def serve(
     metavar="HOST:PORT",
     help="Address of the Temporal server for hosts.  [default: this machine's internal name]",
 )
-def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> None:
+@metrics_options
+def run_(
+    config: Path,
+    state_dir: Path,
+    port: int,
+    advertise: str | None,
+    metrics_port: int | None,
+    metrics_address: str | None,
+) -> None:
     """Run a cluster's control plane until SIGTERM, and a Temporal server unless the configuration
     names one.
     """
@@ -111,6 +125,8 @@ def run_(config: Path, state_dir: Path, port: int, advertise: str | None) -> Non
                 state_dir=state_dir.absolute(),
                 port=port,
                 advertise=advertise,
+                metrics_port=metrics_port,
+                metrics_address=metrics_address,
             )
         )
     )

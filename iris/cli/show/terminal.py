@@ -24,7 +24,7 @@ class Bytes(Protocol):
 class TerminalBytes:
     """A stream that shows bytes on a terminal, as UTF-8 and without harmful control sequences.
 
-    The end of a piece may be inside a character or a sequence.
+    A call of `write` may pass a piece that ends inside a UTF-8 character or a control sequence.
 
     Args:
         stream: writes to the terminal.

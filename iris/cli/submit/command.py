@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from iris.client.build.draft import PlannedJob
     from iris.client.jobs.submit.start import Submitted
 
-#: The time limit for the check that may print a warning after the submission.
+#: How long the command waits, after the submission, to learn whether any host can run the job. If
+#: it does not learn this in time, it prints no warning.
 WARNING_TIMEOUT = timedelta(seconds=2)
 
 

@@ -22,7 +22,7 @@ from iris.storage.files import make_private, make_private_tree, private_file, wr
 
 #: The name of the configuration file in a cluster's directory.
 CONFIG = "config.yaml"
-#: The remedy in the error message that no cluster runs.
+#: The part of a message that tells users without a cluster how to start one.
 START_HINT = "start one with: iris cluster start --local -d"
 
 

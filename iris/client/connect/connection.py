@@ -1,6 +1,7 @@
 """Connects to Temporal, with the converter and codec that all processes of Iris share."""
 
 import bz2
+import dataclasses
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from temporalio.converter import (
     PayloadConverter,
 )
 from temporalio.exceptions import ApplicationError
-from temporalio.runtime import Runtime, TelemetryConfig
+from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
 from iris.autoscaling.liveness import REPORT_INTERVAL
 from iris.client.connect.credentials import credentials_for
@@ -193,6 +194,22 @@ def cause_of(message: str) -> str:
     return text.rstrip(": ").lower()
 
 
+def make_runtime(*, quiet: bool = False, metrics: str = "") -> Runtime:
+    """Returns the part of the SDK that all clients and workers of a process may share.
+
+    Args:
+        quiet: as in `connect`.
+        metrics: the `host:port` at which the SDK serves its metrics; empty: it serves none.
+    """
+    served = PrometheusConfig(
+        metrics, counters_total_suffix=True, unit_suffix=True, durations_as_seconds=True
+    )
+    telemetry = TelemetryConfig(metrics=served if metrics else None)
+    if quiet:
+        telemetry = dataclasses.replace(telemetry, logging=None)
+    return Runtime(telemetry=telemetry, worker_heartbeat_interval=REPORT_INTERVAL)
+
+
 async def connect(
     address: str,
     namespace: str = "default",
@@ -201,6 +218,7 @@ async def connect(
     timeout: timedelta = timedelta(seconds=10),
     quiet: bool = False,
     plugins: Sequence[Plugin] = (),
+    runtime: Runtime | None = None,
 ) -> Client:
     """Connects to the Temporal service at `host:port`. Temporal's environment variables and profile
     supply TLS settings and an API key, if they are for this address.
@@ -209,6 +227,7 @@ async def connect(
         quiet: whether to switch off the log of the SDK's core. It goes to standard output, which a
             command needs for its own output.
         plugins: the plugins of the workers that use the client. A plugin may replace the converter.
+        runtime: the result of `make_runtime`, to share one; None to make one.
 
     Raises:
         Unreachable: no service answers at the address within the timeout, or the service refuses
@@ -221,14 +240,13 @@ async def connect(
         "target_host": address,
         "namespace": namespace,
     }
-    telemetry = TelemetryConfig(logging=None) if quiet else TelemetryConfig()
     try:
         return await Client.connect(
             **settings,
             plugins=plugins,
             data_converter=data_converter(payload_keys()),
             identity=identity,
-            runtime=Runtime(telemetry=telemetry, worker_heartbeat_interval=REPORT_INTERVAL),
+            runtime=runtime or make_runtime(quiet=quiet),
             connect_timeout=timeout,
         )
     except (RuntimeError, ValueError) as error:  # ValueError: the address is malformed

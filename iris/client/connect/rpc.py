@@ -251,12 +251,18 @@ class Connection:
                     raise self._silent(
                         f"has not answered within {RPC_TIMEOUT.total_seconds():.0f} s"
                     ) from None
-                # The control plane has not polled lately or fails, or too many queries wait for it.
-                if error.status in (
-                    RPCStatusCode.FAILED_PRECONDITION,
-                    RPCStatusCode.RESOURCE_EXHAUSTED,
-                ):
+                # The control plane has not polled lately, or fails.
+                if error.status is RPCStatusCode.FAILED_PRECONDITION:
                     raise self._silent("takes no questions", error.message) from None
+                # As many queries wait for it as the service keeps.
+                if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
+                    raise Unreachable(
+                        self._silence(
+                            "is busy",
+                            "too many questions wait for its answer",
+                            lasts=" for minutes",
+                        )
+                    ) from None
                 raise self._not_started(error) from None
 
     async def signal_autoscaler(self, signal: str, *arguments: Any) -> None:
@@ -347,10 +353,10 @@ class Connection:
         """Returns the error about a control plane that does not answer."""
         return Unreachable(self._silence(problem, details))
 
-    def _silence(self, problem: str, details: str) -> str:
+    def _silence(self, problem: str, details: str, lasts: str = "") -> str:
         """Returns the message that the control plane does not answer, with the remedy."""
         record = self.record
-        remedy = f"try again, and if this lasts, run `iris cluster restart {record.name}`"
+        remedy = f"try again, and if this lasts{lasts}, run `iris cluster restart {record.name}`"
         remedy += "" if record.in_use() else " where the cluster was started"
         return (
             f"the control plane of cluster {record.name} {problem}{details and f': {details}'};"

@@ -19,7 +19,6 @@ from iris.client.jobs.resolve_id import resolve_id
 from iris.client.jobs.rows import JobRow, state_of
 from iris.client.jobs.status import check_task, overruled, reported_status, task_of
 from iris.client.jobs.submitted import submitted_spec
-from iris.client.jobs.usage import usage_of
 from iris.client.logs.source import LogSource, log_source
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
@@ -353,6 +352,8 @@ class JobsClient:
         Raises:
             Unreachable: the service does not answer.
         """
+        from iris.client.jobs.usage import usage_of  # few commands read heartbeats
+
         return await usage_of(self._connection, status)
 
     async def submitted_spec(self, job: str, run_id: str | None = None) -> JobSpec:

@@ -49,10 +49,12 @@ MAX_CRASHES = 3
 #: The shortest and the longest delay between two attempts while the service or the store does not
 #: answer.
 RETRY_INTERVAL, LONGEST_RETRY_INTERVAL = timedelta(seconds=0.2), timedelta(seconds=5)
-#: How long a batch tries to reach a store that does not answer. A batch waits without a limit for
-#: the Temporal service, because the service keeps the calls.
+#: How long a batch tries again while the object store does not answer; then its calls are lost
+#: (`CallLost`). There is no such limit for the Temporal service: it stores the batch, so the calls
+#: are not lost while it does not answer.
 STORE_TIMEOUT = timedelta(minutes=15)
-#: How long the end of a pool waits for the deletion of its files in the store, in seconds.
+#: How long the shutdown of a pool waits until its files in the object store are deleted, in
+#: seconds. After that, it ends all the same.
 CLEAN_TIMEOUT = 5.0
 #: The status codes of the service for a batch that has already ended. After a lost connection, the
 #: sender may not know that the batch has ended.

@@ -7,7 +7,6 @@ money.
 import json
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -245,6 +244,8 @@ def _read(directory: Path) -> dict[str, Any]:
             f"project: {directory / _PROJECT} cannot be read ({error.strerror}); fix it, or use"
             " --no-sync"
         ) from None
+    import tomllib  # many jobs have no project
+
     try:
         return tomllib.loads(content.decode())
     except ValueError as error:

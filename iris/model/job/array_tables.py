@@ -21,7 +21,9 @@ MAX_COLUMN_NAME = 100
 
 
 class Table(NamedTuple):
-    """Rows of texts. All rows have the same columns."""
+    """The parameters of an array: one row for each task. All values are text, and each row has a
+    value for each column.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

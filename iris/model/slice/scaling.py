@@ -206,8 +206,9 @@ class GroupMemory(Frozen):
     failed_at: datetime | None = None
     backoff_until: datetime | None = None
     backoff_reason: str = ""
-    #: True if so many slices failed that the group is rarely tried until the configuration is
-    #: loaded again.
+    #: True if so many slices failed in a row, of which the last one's agents never reported, that
+    #: the group requests at most one slice an hour. It is False again when a slice becomes ready or
+    #: fails in another way, or when the configuration is loaded again.
     stopped: bool = False
     cooldown_until: datetime | None = None
     #: The times of scale-ups within the last minute, for the rate limit.

@@ -65,8 +65,8 @@ class GangLifecycle:
     delay: timedelta = timedelta(0)
     #: Why the gang tries again after BACKOFF, without the time of the next attempt.
     retried_after: str = ""
-    #: The time up to which `Gang.held_for` includes the current hold; None if the gang is not on
-    #: hold.
+    #: The start of the part of the current hold that `Gang.held_for` does not include yet; None if
+    #: the gang is not on hold.
     held_since: datetime | None = None
     #: True if the user's latest overrides are not sent to the scheduler yet.
     amended: bool = False

@@ -57,8 +57,9 @@ class Settled(NamedTuple):
     #: True if another pass is due at once: this pass stopped at its limit, or resources became free
     #: after its round began (`Ledger.passed_over` explains rounds).
     stopped: bool
-    #: When the next search for victims is due; None if none is due. It is due if the last search
-    #: was not complete, or if a gang that `Rules.min_run_time` protects may then be evicted.
+    #: When to search again for victims (gangs to evict); None if no search is due. One is due if
+    #: the last search did not examine all waiting requests, or if a gang could not be evicted only
+    #: because it has not run for `Rules.min_run_time` yet: the first such gang has then.
     again_at: datetime | None
 
 
@@ -536,7 +537,9 @@ class Ledger:
             self._recent_use.ended(placement)
         for seat in placement.seats if placement is not None else ():
             self._seated.get(seat.host_id, set()).discard(key)
-            self._uses.left(seat.slice_id)
+            host = self.hosts.get(seat.host_id)
+            if host is not None and host.slice_id == seat.slice_id:  # the slice still exists
+                self._uses.left(seat.slice_id)
         return placement
 
     def _drop_orphans(self, host_ids: Iterable[str]) -> None:

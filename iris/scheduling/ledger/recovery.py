@@ -12,8 +12,8 @@ from iris.scheduling.ledger.ledger import Ledger
 
 
 class RecoveryCursor(Frozen):
-    """The position of a recovery in the list of the cluster's workflows, which are asked page by
-    page.
+    """The position of a recovery in the list of the cluster's workflows. The recovery queries them
+    page by page for the hosts, requests and placements that the lost ledger contained.
     """
 
     cluster: str

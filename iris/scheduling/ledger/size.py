@@ -2,9 +2,11 @@
 
 The ledger is passed to the scheduler's next run as one payload, which Temporal limits to 2 MiB. So
 the scheduler refuses requests before the ledger gets that large. The size at the begin of a run is
-exact: it is the size of the run's history, which begins with the compressed ledger. Entries that
-the run adds count with their size before compression, which is several times larger. So the
-scheduler continues as new when this estimate comes near the limit, and then knows the exact size.
+exact: it is the size of the run's history, which begins with the compressed ledger. If messages
+arrived before the first task of the run, they are in the history too; then the bound of the
+previous run counts, if it is smaller. Entries that the run adds count with their size before
+compression, which is several times larger. So the scheduler continues as new when this estimate
+comes near the limit, and then knows the exact size.
 """
 
 from collections.abc import Iterable
@@ -31,6 +33,11 @@ MOST_KINDS, MOST_OF_ONE_USER = 10_000, 5_000
 #: The bytes of a request's or placement's row without its key and hosts, and the bytes that each
 #: host of a placement adds.
 _ROW, _SEAT = 16, 10
+#: The events of a history that has only the ledger: the start of the run and of its first task.
+_EVENTS_OF_A_START = 3
+#: Removed entries count with their size before compression, which is at most this many times the
+#: size after it.
+_COMPRESSION = 4
 
 
 class LedgerSize:
@@ -44,6 +51,22 @@ class LedgerSize:
         self._began = began
         self._added = 0
         self._removed = 0
+
+    @classmethod
+    def at_start(cls, history: int, events: int, carried: int) -> "LedgerSize":
+        """Returns the size at the begin of a run.
+
+        Args:
+            history: the size of the run's history in bytes; 0 if the server does not report it.
+            events: the number of events in that history.
+            carried: the bound that the previous run passed on; 0 for an empty ledger.
+        """
+        return cls(history if events <= _EVENTS_OF_A_START else min(history, carried))
+
+    @property
+    def carried(self) -> int:
+        """The bound for the next run, with the removed entries deducted."""
+        return max(0, self.bytes - self._removed // _COMPRESSION)
 
     @property
     def bytes(self) -> int:
@@ -61,7 +84,7 @@ class LedgerSize:
     def stale(self) -> bool:
         """Whether the size has to be measured again. Then the scheduler continues as new."""
         added = self.bytes >= FULL - NEAR and self._added >= STEP
-        return added or (self.full and self._removed >= 4 * STEP)
+        return added or (self.full and self._removed >= _COMPRESSION * STEP)
 
     def requested(self, request: Request, *, alike: bool) -> None:
         """Counts a request.

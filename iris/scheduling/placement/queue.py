@@ -188,6 +188,14 @@ class Queue:
         """Returns the shapes that wait in this band, each with the time of its oldest request."""
         return _oldest_of_each(self._lines[band])
 
+    def counts(self, band: Band) -> dict[Shape, int]:
+        """Returns the number of requests of each shape in this band."""
+        found: dict[Shape, int] = {}
+        for lines in self._lines[band].values():
+            for kind, line in lines.items():
+                found[kind.shape] = found.get(kind.shape, 0) + len(line)
+        return found
+
     def users(self, band: Band) -> dict[str, datetime]:
         """Returns the users who wait in this band, each with the time of the oldest request."""
         return {

@@ -1,5 +1,6 @@
 """What the notifier does with an owner that it cannot signal, and with a server that is away."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +12,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
+from iris.activities.control import notifier
 from iris.activities.control.notifier import PATIENT_ATTEMPTS, Notifier
 from iris.messages.scheduler import EvictionNotices, Owner, Owners, Signalled, SnapshotPage
 from iris.messages.wire import RepeatedCheck, Repetition
@@ -21,6 +23,8 @@ ENDED = RPCError("workflow not found", RPCStatusCode.NOT_FOUND, b"")
 FULL = RPCError(
     "exceeded workflow execution limit for signal events", RPCStatusCode.INVALID_ARGUMENT, b""
 )
+#: An owner with this error does not answer.
+HANGS = Exception()
 BUSY = RPCError("namespace rate limit exceeded", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,6 +48,8 @@ class Handle:
         self._error = error
 
     async def signal(self, name: str, value: object) -> None:
+        if self._error is HANGS:
+            await asyncio.Future()
         if self._error is not None:
             raise self._error
 
@@ -62,12 +68,30 @@ async def test_an_owner_that_cannot_be_signalled_is_reported_and_does_not_fail_t
     """A failed activity would signal all others again, for ever; and the scheduler would send
     nothing else meanwhile.
     """
-    assert await evict({"b": ENDED}) == Signalled(keys=("B",))
-    assert await evict({"a": FULL, "b": ENDED}) == Signalled(keys=("B",), unsent=("A",))
+    assert await evict({"a": FULL}) == Signalled(unsent=("A",))
     assert await evict({"a": BUSY, "c": ValueError("cannot be encoded")}) == Signalled(
         unsent=("A", "C")
     )
     assert await evict({"a": FULL}, owners="a") == Signalled(unsent=("A",))
+
+
+async def test_an_owner_that_has_ended_is_not_signalled_again_and_not_forgotten_either() -> None:
+    """Its program may still run. Only the check of the owners decides when its hosts are free."""
+    assert await evict({"b": ENDED}) == Signalled()
+
+
+async def test_an_owner_that_does_not_answer_delays_the_others_for_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The scheduler signals nobody else meanwhile."""
+    monkeypatch.setattr(notifier, "PATIENCE", timedelta(milliseconds=50))
+
+    assert await evict({"a": HANGS}) == Signalled(unsent=("A",))
+    with pytest.raises(TimeoutError):  # as when the server is away: Temporal repeats it
+        await evict({"a": HANGS}, owners="a")
+    assert await evict({"a": HANGS}, owners="a", attempt=PATIENT_ATTEMPTS + 1) == Signalled(
+        unsent=("A",)
+    )
 
 
 async def test_the_activity_fails_while_the_server_takes_no_signal_at_all() -> None:

@@ -6,7 +6,7 @@ from iris.model.host.constraints import SCALE_GROUP
 from iris.model.host.hosts import ClosedBy, Closure, Host
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ledger import Ledger
-from tests.builders import a_gang, a_host, a_request, a_slice, at
+from tests.builders import a_gang, a_gang_placement, a_host, a_request, a_slice, at
 
 GROUP = {SCALE_GROUP: "tpus"}
 
@@ -112,3 +112,17 @@ def test_the_next_run_of_the_scheduler_knows_since_when_slices_are_idle() -> Non
 
     again = Ledger(LedgerState.model_validate_json(ledger.state().model_dump_json()))
     assert again.idle() == {"s": at(100)}
+
+
+def test_a_lost_slice_is_forgotten_although_a_gang_of_several_slices_ends_later() -> None:
+    """The ledger would keep an entry for each such slice for ever, and it must fit into a
+    payload.
+    """
+    lost, left = a_slice("lost", attributes=GROUP), a_slice("left", attributes=GROUP)
+    ledger = a_ledger(*lost, *left)
+    ledger.adopt(a_gang_placement([*lost, *left], key="wide"))
+    ledger.slice_down(lives(*lost))
+    ledger.forget("wide")
+    ledger.settle(at(100))
+
+    assert ledger.state().used_at == {"left": at(100)}

@@ -12,7 +12,15 @@ from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from iris.messages.job import JobInput
-from iris.messages.scheduler import Answers, Ask, Batch, Envelope, Release
+from iris.messages.scheduler import (
+    Answers,
+    Ask,
+    Batch,
+    Envelope,
+    Release,
+    SchedulerStart,
+    Vacate,
+)
 from iris.model import names
 from iris.model.errors import InvalidValue
 from iris.model.host.constraints import Constraint, Operator
@@ -211,4 +219,27 @@ async def test_a_full_ledger_is_measured_as_it_travels_and_refuses_until_it_is_s
             *(cluster.outbox.exchange(Envelope(message=release)) for release in releases)
         )
         await cluster.until(accepts)
+    await _serves_others(cluster)
+
+
+async def test_messages_that_wait_for_a_new_scheduler_do_not_count_as_its_ledger(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are in the history of the run before its first task, beside the ledger. An empty ledger
+    would say that it is full, and refuse every job until its next run.
+    """
+    full = 30_000
+    monkeypatch.setattr(ledger_size, "FULL", full)
+    monkeypatch.setattr(ledger_size, "STEP", full)
+    await cluster.stop_serving()
+    await cluster.scheduler.terminate("its ledger is lost")
+    await cluster.start_scheduler(SchedulerStart(cluster=cluster.name))
+    for number in range(200):
+        key = f"ada/old-{number}:0@1/run"
+        await cluster.deliver(Vacate(key=key, host_id="h1", incarnation="1"))
+    described = (await cluster.scheduler.describe()).raw_description
+    assert described.workflow_execution_info.history_size_bytes > full, "the messages are too small"
+    await cluster.serve()
+    await cluster.join()
+
     await _serves_others(cluster)

@@ -5,12 +5,13 @@ from datetime import timedelta
 
 import pytest
 from temporalio import activity
+from temporalio.api.enums.v1 import EventType
 
 from iris.activities.host.attempt.gang_start import is_member, wait_for_gang
-from iris.messages.task import RunTask
+from iris.messages.task import GangStart, RunTask
 from iris.model.job.attempts import Account, TaskOutcome
 from iris.model.job.environments import EnvironmentSpec
-from iris.model.job.spec import Coscheduling
+from iris.model.job.spec import Band, Coscheduling
 from iris.model.states import JobState, TaskState
 from tests.builders import some
 from tests.harness import (
@@ -40,7 +41,8 @@ class SetUps:
         #: were.
         self.prepared: list[int] = []
         self.started: list[int] = []
-        #: The tasks whose attempt ended instead.
+        #: The tasks that waited when their attempt ended. They were told so, or were cancelled before
+        #: they were.
         self.ended: list[int] = []
         self._cluster = cluster
         self._then = then
@@ -51,9 +53,9 @@ class SetUps:
             await self.slow[task.index].passed()
             self.prepared.append(task.index)
             if is_member(task) and not await wait_for_gang(self._cluster.client, task):
-                self.ended.append(task.index)
                 await asyncio.Event().wait()
         except asyncio.CancelledError:
+            self.ended.append(task.index)
             return await is_killed(task)
         finally:
             beats.cancel()
@@ -236,3 +238,31 @@ async def test_a_gang_of_one_asks_nothing(cluster: Cluster) -> None:
 
 async def _events(cluster: Cluster, job: str) -> list[int]:
     return [event.event_type async for event in cluster.job(job).fetch_history_events()]
+
+
+async def test_a_job_accepts_the_question_of_its_hosts_before_it_shows_what_signals_have_changed(
+    cluster: Cluster,
+) -> None:
+    """A replay always has the update after the signals of its workflow task. The time-skipping server
+    does not, so commands of signal handlers made some jobs stand still for ever.
+    """
+    await cluster.join_slice(size=4)
+    cluster.outbox.asks.close()  # keeps the first workflow task open for two seconds
+    job = await cluster.gang(tasks=4)
+    handle = cluster.job(job)
+    await cluster.until(lambda: cluster.outbox.asks.seen)
+    await handle.signal("set_priority", Band.PRODUCTION)
+    asked = asyncio.create_task(handle.execute_update("start_together", GangStart(claim="none")))
+    await cluster.until(lambda: _was_signalled(cluster, job))
+    cluster.outbox.asks.open()
+    assert not await asked
+    assert (await cluster.end(job)).state is JobState.SUCCEEDED
+
+    kinds = await _events(cluster, job)
+    shown = kinds.index(EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES)
+    assert kinds[shown - 1] == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
+
+
+async def _was_signalled(cluster: Cluster, job: str) -> bool:
+    kind = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+    return kind in await _events(cluster, job)

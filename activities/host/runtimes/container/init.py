@@ -23,11 +23,11 @@ from collections.abc import Sequence
 
 #: The shell in which the scripts run.
 SHELL = "/bin/sh"
-#: The script that becomes the program. It opens the output pipes, and reads the secrets from their
-#: pipe if there are any. It writes the program's process group into the pipe `LOOK`, for
-#: `SUPERVISE`. It writes an empty line into the pipe `CODE`, which tells the shim that signals
-#: reach the program from now on. Then it executes the program. The user's arguments are parameters
-#: of the script, so the shell does not parse them.
+#: The shell script that starts the user's program. It opens the output pipes, and reads the secrets
+#: from their pipe if there is one. It writes its process id, which is also the id of the program's
+#: process group, into the pipe `LOOK`, where `SUPERVISE` reads it. It writes an empty line into the
+#: pipe `CODE`: from now on, the shim's signals reach the program. At last it replaces itself with
+#: the program (`exec`). The user's arguments are positional parameters, which no shell parses.
 BECOME = (
     'unset TINI_KILL_PROCESS_GROUP TINI_SUBREAPER; exec 2>>"$1"; [ ! -p "$2" ] || . "$2"; '
     '[ ! -p "$3" ] || echo $$ >"$3"; [ ! -p "$4" ] || echo >"$4"; shift 4; exec "$@" >>"$0"'
