@@ -296,8 +296,9 @@ class FleetCluster(Cluster):
     async def look(self, slice_id: str = "s1", *, listed: bool = True) -> None:
         """As the autoscaler does that sees in the platform's list that something has changed."""
         there = self.platform.machines.get(slice_id) if listed else None
-        seen = there.observed(await self.now()) if there else None
-        await self.slice_of(slice_id).signal("cloud_state", CloudState(observation=seen))
+        now = await self.now()
+        seen = there.observed(now) if there else None
+        await self.slice_of(slice_id).signal("cloud_state", CloudState(observation=seen, at=now))
 
     async def drain(self, slice_id: str = "s1", reason: str = "not wanted", **how: Any) -> None:
         await self.slice_of(slice_id).signal(

@@ -37,7 +37,8 @@ class Slices:
     async def describe_slice(self, ref: SliceRef) -> Machines:
         """Returns the platform's current description of the slice's machines."""
         with platform_call("describe"):
-            return Machines(observation=await self._platform.describe_slice(ref.slice_id, ref.zone))
+            seen = await self._platform.describe_slice(ref.slice_id, ref.zone)
+        return Machines(observation=seen, at=activity.info().current_attempt_scheduled_time)
 
     @activity.defn
     async def console_output(self, ref: SliceRef) -> ConsoleOutput:

@@ -37,6 +37,8 @@ class CloudState(Frozen):
     """
 
     observation: SliceObservation | None
+    #: The time of the list.
+    at: datetime
 
 
 class SliceInput(Frozen):
@@ -137,6 +139,8 @@ class Machines(Frozen):
     """
 
     observation: SliceObservation | None
+    #: The time of the answer.
+    at: datetime
 
 
 class ConsoleOutput(Frozen):

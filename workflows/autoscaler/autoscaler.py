@@ -335,9 +335,12 @@ class AutoscalerWorkflow:
             if each in live and live[each].zone not in report.unreachable
         )
         news.update(dict.fromkeys(gone))
+        seen_at = report.at or workflow.now()
         await asyncio.gather(
             *(
-                self._slices.signal(slice_id, "cloud_state", CloudState(observation=each))
+                self._slices.signal(
+                    slice_id, "cloud_state", CloudState(observation=each, at=seen_at)
+                )
                 for slice_id, each in news.items()
             )
         )

@@ -199,7 +199,7 @@ class SliceWorkflow:
             case DescribeMachines(overdue=overdue):
                 found = await _describe_machines(self._slice.created)
                 return (
-                    MachinesDescribed(found.observation, overdue)
+                    MachinesDescribed(found.observation, found.at, overdue)
                     if found is not None
                     else NotDescribed(overdue)
                 )
@@ -364,8 +364,8 @@ def _event(signal: Signal) -> Event:
             return HostReported(host, signature, public_key)
         case HostLost():
             return HostGone(signal.host_id, signal.incarnation, signal.reason, signal.left)
-        case CloudState(observation=observation):
-            return MachinesListed(observation)
+        case CloudState(observation=observation, at=at):
+            return MachinesListed(observation, at)
         case Drain():
             return signal
 

@@ -136,6 +136,8 @@ class MachinesListed:
 
     #: The machines as the platform's list shows them; None if the list does not contain them.
     observation: SliceObservation | None
+    #: The time of the list.
+    at: datetime
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,8 @@ class MachinesDescribed:
     #: The machines as the platform describes them; None if the platform has no machines of the
     #: slice.
     observation: SliceObservation | None
+    #: The time of the description.
+    at: datetime
     overdue: bool = False
 
 

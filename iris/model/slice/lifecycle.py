@@ -147,7 +147,7 @@ def _answer_request(slice: SliceRecord, event: RequestAnswered, now: datetime) -
         now,
     )
     return (
-        _then(accepted, _observe, outcome.observation, now)
+        _then(accepted, _observe, outcome.observation, now, now)
         if outcome.observation is not None
         else accepted
     )
@@ -159,11 +159,14 @@ def _abandon(slice: SliceRecord, event: RequestAbandoned, now: datetime) -> Tran
     )
 
 
-def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -> Transition:
+def _observe(
+    slice: SliceRecord, seen: SliceObservation | None, at: datetime, now: datetime
+) -> Transition:
     """Handles an observation of the machines.
 
     Args:
         seen: None if the platform has no machines of the slice.
+        at: the time of the observation.
     """
     slice = replace(slice.with_key(seen), stopped=seen is not None and seen.stopped)
     if (loss := loss_of(seen)) is not None:
@@ -177,7 +180,7 @@ def _observe(slice: SliceRecord, seen: SliceObservation | None, now: datetime) -
     # Agents and tasks may continue during a repair.
     grace = format_duration(REPAIR_GRACE)
     begun = f"in repair; deleted if that takes longer than {grace}: {seen.reason}"
-    slice = exist.slice.with_facts(repair_until=now + REPAIR_GRACE if repairing else None)
+    slice = exist.slice.with_facts(repair_until=at + REPAIR_GRACE if repairing else None)
     slice = slice.noted(begun if repairing else "the platform has repaired its machines", now)
     return Transition(slice, (*exist.effects, ReportFacts(slice.facts)))
 
@@ -276,12 +279,12 @@ def _lose_host(slice: SliceRecord, event: HostGone, now: datetime) -> Transition
 def _check_list(slice: SliceRecord, event: MachinesListed, now: datetime) -> Transition:
     if event.observation is None:
         return Transition(slice, (DescribeMachines(),))
-    return _observe(slice, event.observation, now)
+    return _observe(slice, event.observation, event.at, now)
 
 
 def _check_machines(slice: SliceRecord, event: MachinesDescribed, now: datetime) -> Transition:
     before = slice
-    slice, effects = _observe(replace(slice, check_at=now + DESCRIBE_AGAIN), event.observation, now)
+    slice, effects = _observe(_described(slice, now), event.observation, event.at, now)
     if not event.overdue or slice.state not in LIVE:
         return Transition(slice, effects)
     if slice.state is SliceState.PROVISIONING:
@@ -294,13 +297,21 @@ def _check_machines(slice: SliceRecord, event: MachinesDescribed, now: datetime)
 
 def _describe_later(slice: SliceRecord, event: NotDescribed, now: datetime) -> Transition:
     """Waits, because the platform does not answer and an overdue slice may work."""
-    slice = replace(slice, check_at=now + DESCRIBE_AGAIN)
+    slice = _described(slice, now)
     until = slice.facts.repair_until
     return Transition(
         slice.with_facts(repair_until=until + DESCRIBE_AGAIN)
         if event.overdue and until is not None
         else slice
     )
+
+
+def _described(slice: SliceRecord, now: datetime) -> SliceRecord:
+    """Returns the slice after a question to the platform, which delays the next one if the machines
+    are overdue.
+    """
+    overdue = slice.state is SliceState.PROVISIONING
+    return replace(slice, check_at=now + DESCRIBE_AGAIN) if overdue else slice
 
 
 # Deadlines.
@@ -396,7 +407,7 @@ def _retire_drained(slice: SliceRecord, event: RetireAnswered, now: datetime) ->
     if not event.problem or drain.is_over(event.at, EVICTION_GRACE):
         return _move(slice, SliceState.DELETING, reason, now)
     pause = DRAIN_CHECK if overdue and not slice.evicted else slice.check_every
-    check_at = now + pause
+    check_at = event.at + pause
     if drain.deadline is not None and not overdue:
         check_at = min(check_at, drain.deadline)
     pause = min(2 * pause, MAX_EVICTION_CHECK if overdue else MAX_DRAIN_CHECK)

@@ -78,8 +78,8 @@ ARRIVES: list[tuple[events.Event, set[SliceState]]] = [
     (events.HostsOffered(), LIVE - {S.PROVISIONING}),
     (events.HostGone("h1", "first", "host h1 has not reported"), LIVE | ENDING),
     (events.HostMissing(), LIVE),
-    (events.MachinesListed(seen(MachineState.PREEMPTED)), LIVE | ENDING),
-    (events.MachinesDescribed(None), LIVE),
+    (events.MachinesListed(seen(MachineState.PREEMPTED), at(0)), LIVE | ENDING),
+    (events.MachinesDescribed(None, at(0)), LIVE),
     (events.NotDescribed(overdue=True), LIVE),
     (events.DeadlineReached(at(0)), LIVE),
     (events.ConsoleRead("no such image"), {S.PROVISIONING, S.BOOTSTRAPPING}),
@@ -217,7 +217,7 @@ def test_a_slice_decides_on_reports_when_the_platform_has_reported_its_key() -> 
     assert reported(reported(early, "h1", KEY), "h2", "") == early
 
     listed = seen(MachineState.CREATING).model_copy(update={"public_key": public_key(KEY)})
-    slice = step(early, events.MachinesListed(listed), at(0)).slice
+    slice = step(early, events.MachinesListed(listed, at(0)), at(0)).slice
     assert [host.id for host in reported(slice, "h1", KEY).hosts] == ["h1"]
     assert SliceInput.of(slice, ()).record(at(0)).public_key == public_key(KEY), (
         "after continue-as-new too"
@@ -244,7 +244,8 @@ def test_why_machines_are_not_there_yet_is_a_step_of_the_slice() -> None:
         "its disk is full",
         "the disk of the control plane is full",
     ):
-        slice = step(slice, events.MachinesListed(seen(MachineState.CREATING, why)), at(1)).slice
+        listed = events.MachinesListed(seen(MachineState.CREATING, why), at(1))
+        slice = step(slice, listed, at(1)).slice
 
     assert [each.reason for each in slice.steps[1:]] == [
         "its disk is full",
@@ -267,10 +268,33 @@ def test_the_next_run_starts_with_the_same_slice() -> None:
     """A slice is older than its history: what is lost between two runs is lost for good."""
     slice = a_record(S.BOOTSTRAPPING, adopted=True, hosts=(a_host("h1"),), last_words="booted")
     slice, _ = step(
-        slice, events.MachinesListed(seen(MachineState.REPAIRING, "maintenance")), at(5)
+        slice, events.MachinesListed(seen(MachineState.REPAIRING, "maintenance"), at(5)), at(5)
     )
 
     assert SliceInput.of(slice, ()).record(slice.check_at) == slice
+
+
+@pytest.mark.parametrize("drift", [-1, 1])
+def test_what_is_due_next_in_a_drain_does_not_depend_on_the_clock_of_the_workflow(
+    drift: float,
+) -> None:
+    """A replay has another clock. The end of a repair and the next check of the drain lead to
+    different commands.
+    """
+    repairing = events.MachinesListed(seen(MachineState.REPAIRING), at(5))
+
+    def due(drift: float) -> tuple[datetime | None, datetime | None]:
+        slice = a_record(S.READY, drain=None, hosts=(a_host("h1"),))
+        slice = step(slice, repairing, at(5)).slice
+        slice = step(slice, DRAIN, at(6)).slice
+        slice = step(
+            slice, events.RetireAnswered(ASKED, at(7), "host h1 runs"), at(7 + drift)
+        ).slice
+        checked = deadline(slice)
+        slice = step(slice, events.NotDescribed(overdue=True), at(8 + drift)).slice
+        return checked, deadline(slice)
+
+    assert due(drift) == due(0)
 
 
 # -- transcripts
@@ -368,7 +392,9 @@ class Lifecycle:
     def do_list(self, state: str, reason: str = "") -> str:
         """`list MACHINE_STATE|missing [REASON]`: a change in the platform's list."""
         return self._step(
-            events.MachinesListed(None if state == "missing" else seen(MachineState(state), reason))
+            events.MachinesListed(
+                None if state == "missing" else seen(MachineState(state), reason), at(self.now)
+            )
         )
 
     def do_describe(self, state: str, *overdue: str) -> str:
@@ -379,7 +405,9 @@ class Lifecycle:
             return self._step(events.NotDescribed(bool(overdue)))
         return self._step(
             events.MachinesDescribed(
-                None if state == "missing" else seen(MachineState(state)), bool(overdue)
+                None if state == "missing" else seen(MachineState(state)),
+                at(self.now),
+                bool(overdue),
             )
         )
 
@@ -393,7 +421,7 @@ class Lifecycle:
 
     def do_retired(self, problem: str = "", time: str = "") -> str:
         """`retired [PROBLEM] [TIME]`: the scheduler's answer, with its time in seconds."""
-        answered_at = _time(time) or self.asked.due or at(self.now)
+        answered_at = _time(time) or max(self.asked.due or at(0), at(self.now))
         return self._step(events.RetireAnswered(self.asked, answered_at, problem))
 
     def do_cancel(self) -> str:
