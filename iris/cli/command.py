@@ -84,8 +84,6 @@ class LazyGroup(click.Group):
         return list(self._table)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem  # only shells need it
-
         names = [
             CompletionItem(name, help=place.help)
             for name, place in self._table.items()

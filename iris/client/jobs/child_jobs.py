@@ -7,7 +7,6 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.lists import JobFilter, list_jobs
 from iris.client.jobs.rows import JobRow
-from iris.client.jobs.submitted import submitted_spec
 from iris.model import names
 from iris.model.host.resources import format_amounts
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
@@ -56,6 +55,8 @@ class ChildJobsClient:
         """
         if refusal.code not in (RefusalCode.BUSY, RefusalCode.KEPT):
             return ""
+        from iris.client.jobs.submitted import submitted_spec  # few commands need it
+
         for parent in _above(job):
             resources = (await submitted_spec(self._connection, parent)).resources.amounts()
             if all(

@@ -18,7 +18,6 @@ from iris.client.jobs.lists import JobFilter, count_jobs, list_jobs
 from iris.client.jobs.resolve_id import resolve_id
 from iris.client.jobs.rows import JobRow, state_of
 from iris.client.jobs.status import check_task, overruled, reported_status, task_of
-from iris.client.jobs.submitted import submitted_spec
 from iris.client.logs.source import LogSource, log_source
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
@@ -362,6 +361,8 @@ class JobsClient:
         Raises:
             Unreachable: the service does not answer.
         """
+        from iris.client.jobs.submitted import submitted_spec  # few commands need it
+
         return await submitted_spec(self._connection, job, run_id)
 
     async def list(self, wanted: JobFilter | None = None, *, limit: int = 50) -> list[JobRow]:

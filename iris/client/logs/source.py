@@ -6,7 +6,6 @@ from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.find import describe_job
 from iris.client.jobs.rows import tasks_in
-from iris.client.jobs.submitted import submitted_spec
 from iris.model import names
 from iris.model.frozen import Frozen
 from iris.model.job.arrays import MEMO_ARRAY
@@ -40,6 +39,8 @@ async def log_source(connection: Connection, job: str, run_id: str | None = None
     run_id = first_run(described)
     indices = None
     if memo.get(MEMO_ARRAY):
+        from iris.client.jobs.submitted import submitted_spec  # few commands need it
+
         indices = tuple((await submitted_spec(connection, job, run_id)).indices)
     return LogSource(
         run_id=run_id,
