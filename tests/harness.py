@@ -337,6 +337,7 @@ class Outbox(outbox.Outbox):
         super().__init__(client, cluster)
         self.asks = Gate()
         self.releases = Gate()
+        self.amends = Gate()
         #: How many changes of requests have been answered.
         self.amended = 0
 
@@ -346,6 +347,8 @@ class Outbox(outbox.Outbox):
             await self.asks.passed()
         if isinstance(envelope.message, Release):
             await self.releases.passed()
+        if isinstance(envelope.message, Amend):
+            await self.amends.passed()
         answer = await super().exchange(envelope)
         self.amended += isinstance(envelope.message, Amend)
         return answer

@@ -250,7 +250,11 @@ class GangAttempt:
         """
         await workflow.wait_condition(lambda: running.done() or self._is_gone(place))
         if not running.done():
-            # Nobody waits for the activity, which ends with its heartbeat timeout.
+            # The SDK handles the signals of a workflow task before the results of its activities.
+            with contextlib.suppress(builtins.TimeoutError):
+                await workflow.wait_condition(running.done, timeout=policies.MOMENT)
+        if not running.done():
+            # The attempt does not wait for the activity, which ends with its heartbeat timeout.
             running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             return self._gone_end(place)
         try:

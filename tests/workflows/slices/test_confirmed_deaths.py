@@ -11,6 +11,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from iris.model.job.attempts import Account
+from iris.model.job.spec import Band
 from iris.model.job.status import JobStatus
 from iris.model.slice.status import SliceState
 from iris.model.states import JobState, TaskState
@@ -187,6 +188,27 @@ def gone(host: FakeHost, **changes: object) -> Eviction:
         gone=((host.host.id, host.host.incarnation),),
     )
     return notice.model_copy(update=changes)
+
+
+async def test_an_outcome_counts_that_reaches_the_job_together_with_the_notice(
+    cluster: Cluster,
+) -> None:
+    """The host reported it before its machine went. Nothing that has ended runs again."""
+    program = Held()
+    host = await cluster.join("h1", program=program)
+    job = await cluster.submit()
+    await runs(cluster, host)
+    workflow = cluster.job(job)
+    cluster.outbox.amends.close()  # keeps a workflow task open for two seconds
+    await workflow.signal("set_priority", Band.PRODUCTION)
+    await cluster.until(lambda: cluster.outbox.amends.seen)
+    await workflow.signal("evicted", gone(host))
+    program.let_go()
+    status = await cluster.end(job)
+    cluster.outbox.amends.open()
+
+    assert status.state is JobState.SUCCEEDED
+    assert len(host.taken) == 1
 
 
 async def test_a_notice_counts_once_and_only_for_the_attempt_and_the_incarnation_that_it_names(
