@@ -314,7 +314,7 @@ async def _gangs(cluster: Cluster, keep: Callable[..., Any]) -> None:
     task = hosts[0].taken[-1]
     await cluster.announce(task)
     seat = (hosts[0].host.id, hosts[0].host.incarnation)
-    gone = Eviction(key=task.placement_key, owner=task.owner, reason="preempted", gone=(seat,))
+    gone = Eviction(key=task.placement_key, owner=task.owner, why_gone="preempted", gone=(seat,))
     await cluster.job(dead).signal("evicted", gone)
     await cluster.end(dead)
     await keep("gang-with-a-machine-that-is-gone", cluster.job(dead))

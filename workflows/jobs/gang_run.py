@@ -104,10 +104,10 @@ class GangRun:
         match message:
             case Placement():
                 self._set(now.offered(message))
-            case Eviction(key=key, reason=reason, gone=()):
-                self._set(now.evicted(key, reason))
-            case Eviction(key=key, reason=reason, gone=hosts):
-                self._set(now.hosts_gone(key, hosts, reason))
+            case Eviction(key=key, reason=reason):
+                if message.gone:
+                    now = now.hosts_gone(key, message.gone, message.why_gone)
+                self._set(now.evicted(key, reason) if reason else now)
             case Reason(key=key, refusal=refusal):
                 self._set(now.explained(key, refusal))
             case TaskProgress(key=key, state=state, at=at, reason=reason, prepared=prepared):

@@ -298,7 +298,7 @@ class Ledger:
             seats = ((seat.host_id, seat.incarnation) for seat in placement.seats)
             if lost := tuple(dict.fromkeys(seat for seat in seats if seat in gone)):
                 notices.append(
-                    Eviction(key=placement.key, owner=placement.owner, reason=reason, gone=lost)
+                    Eviction(key=placement.key, owner=placement.owner, gone=lost, why_gone=reason)
                 )
         return notices
 

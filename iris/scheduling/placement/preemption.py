@@ -45,19 +45,27 @@ class Eviction(Frozen):
 
     key: str
     owner: str
-    reason: str
+    #: Why the gang has to stop its programs; empty if it has not.
+    reason: str = ""
     #: The hosts of the gang, as (host, incarnation), whose machines no longer exist. Their programs
-    #: are dead. Empty if the programs run, and the gang has to stop them.
+    #: are dead.
     gone: tuple[tuple[str, str], ...] = ()
+    #: Why the slices of the hosts in `gone` ended.
+    why_gone: str = ""
 
     def after(self, earlier: "Eviction | None") -> "Eviction":
         """Returns the one notice that replaces both this notice and an earlier one of the same gang
-        that was not sent yet. It has the hosts of both that are gone.
+        that was not sent yet.
         """
-        if earlier is None or not earlier.gone:
+        if earlier is None:
             return self
-        gone = tuple(dict.fromkeys((*earlier.gone, *self.gone)))
-        return (self if self.gone else earlier).model_copy(update={"gone": gone})
+        return self.model_copy(
+            update={
+                "reason": self.reason or earlier.reason,
+                "gone": tuple(dict.fromkeys((*earlier.gone, *self.gone))),
+                "why_gone": self.why_gone or earlier.why_gone,
+            }
+        )
 
 
 class Evictions(NamedTuple):

@@ -118,6 +118,6 @@ def test_a_slice_whose_machines_are_gone_says_so_again_until_the_gangs_have_repo
 
     assert (bool(early.problem), list(early.evicted)) == (True, [])
     assert late.problem == ""
-    assert [(each.key, each.reason, each.gone) for each in late.evicted] == [
+    assert [(each.key, each.why_gone, each.gone) for each in late.evicted] == [
         ("k1", "preempted", down.incarnations)
     ]

@@ -351,17 +351,18 @@ def test_for_one_gang_nobody_goes_who_could_stay_and_somebody_goes_if_that_helps
 
 
 def test_two_notices_that_wait_to_be_sent_to_a_gang_become_one_with_all_that_is_gone() -> None:
-    """The slices of a gang may be deleted one right after the other, and an eviction is no reason
-    to wait for a machine that is gone.
+    """The slices of a gang may be deleted one right after the other. An eviction is no reason to
+    wait for a machine that is gone, and a machine that is gone does not end the tasks elsewhere.
     """
     evicted = Eviction(key="k1", owner="job", reason="evicted")
     first, second = (
-        evicted.model_copy(update={"reason": f"{name} preempted", "gone": ((name, "first"),)})
+        Eviction(key="k1", owner="job", gone=((name, "first"),), why_gone=f"{name} preempted")
         for name in ("h1", "h2")
     )
     both = second.model_copy(update={"gone": (*first.gone, *second.gone)})
+    all_three = first.model_copy(update={"reason": "evicted"})
 
     assert second.after(first) == both
     assert second.after(both) == both
-    assert [first.after(None), first.after(evicted), evicted.after(first)] == [first] * 3
-    assert evicted.after(evicted) == evicted
+    assert [first.after(evicted), evicted.after(first)] == [all_three] * 2
+    assert [first.after(None), evicted.after(evicted)] == [first, evicted]

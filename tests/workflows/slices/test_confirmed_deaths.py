@@ -184,7 +184,7 @@ def gone(host: FakeHost, **changes: object) -> Eviction:
     notice = Eviction(
         key=task.placement_key,
         owner=task.owner,
-        reason="preempted",
+        why_gone="preempted",
         gone=((host.host.id, host.host.incarnation),),
     )
     return notice.model_copy(update=changes)
