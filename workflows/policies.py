@@ -111,7 +111,7 @@ LEDGER_CHECK_EVERY = 4
 #: not enough: a workflow that has just started is not in the lists yet.
 ORPHAN_OBSERVATIONS = 2
 #: The time limit for signalling the owners of placements. Each owner takes a few milliseconds, and
-#: the activity itself gives up owners that do not answer sooner (`Notifier`).
+#: the activity itself gives up owners that do not answer, at the latest after `BATCH_PATIENCE`.
 SIGNAL_OWNERS = timedelta(seconds=20)
 #: How long a run of the scheduler that has to end waits for signals that are under way. The next
 #: run sends the signals again that were not sent by then, and their receivers ignore repetitions.

@@ -35,9 +35,12 @@ from iris.model.rules import Rules
 logger = logging.getLogger(__name__)
 
 PAGE = 2_000
-#: The longest time for signalling the owners of one batch, which usually takes a second. Owners
-#: that have not been signalled by then are signalled again later.
+#: The time limit of one signal, which usually takes milliseconds. An owner that does not answer is
+#: signalled again later.
 PATIENCE = timedelta(seconds=5)
+#: The time limit of one batch, for a service that answers slowly. Owners that were not signalled by
+#: then are signalled again later.
+BATCH_PATIENCE = timedelta(seconds=15)
 #: The most keys that one check of ended owners returns.
 MOST_GONE = 5_000
 #: How long the scheduler keeps the placements of a terminated job, because the hosts report when no
@@ -85,12 +88,12 @@ class Notifier:
         An owner that has ended is ignored: only `check_jobs` decides when its hosts are free.
         """
         loop = asyncio.get_running_loop()
-        until = loop.time() + PATIENCE.total_seconds()
+        until = loop.time() + BATCH_PATIENCE.total_seconds()
 
         async def send(item: tuple[str, str, Any]) -> Exception | None:
             owner, _, what = item
             try:
-                async with asyncio.timeout_at(until):
+                async with asyncio.timeout_at(min(until, loop.time() + PATIENCE.total_seconds())):
                     await self._client.get_workflow_handle(owner).signal(signal, what)
             except Exception as error:
                 return error
@@ -186,7 +189,8 @@ def _is_not_found(error: Exception) -> bool:
 
 def _is_away(error: Exception) -> bool:
     """Returns whether an error is about the server as a whole, and may pass."""
-    of_server = isinstance(error, TimeoutError) or (
-        isinstance(error, RPCError) and error.status in AWAY
+    return (
+        isinstance(error, RPCError)
+        and error.status in AWAY
+        and activity.info().attempt <= PATIENT_ATTEMPTS
     )
-    return of_server and activity.info().attempt <= PATIENT_ATTEMPTS
