@@ -43,6 +43,8 @@ LOCAL_ADDRESS = "127.0.0.1"
 MAX_LOCAL_HOSTS = 500
 
 REQUEST = "request.json"
+#: The directory with a directory for each host, which has the host's id as its name.
+HOSTS = "hosts"
 KEY = "slice.key"
 MACHINES = "machines.json"
 DELETE = "delete"
@@ -185,7 +187,7 @@ def agent_directory(home: Path, host_id: str) -> Path:
     """Returns the directory of a host's agent. It is below the slice's directory and is removed
     with it.
     """
-    return home / "hosts" / host_id
+    return home / HOSTS / host_id
 
 
 def slice_command(request: SliceRequest, home: Path) -> list[str]:

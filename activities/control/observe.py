@@ -196,7 +196,7 @@ class FleetObserver:
 
     async def _list_machines(self, platform: SliceOps) -> FleetListing:
         try:
-            with platform_call("list"):
+            with platform_call("list", repeats=True):
                 return await asyncio.wait_for(platform.list_slices(), LIST_PATIENCE)
         except TimeoutError:
             return FleetListing(

@@ -11,14 +11,16 @@ from iris.platforms.base import RateLimited, Refused, Unavailable
 
 
 @contextlib.contextmanager
-def platform_call(call: str) -> Iterator[None]:
+def platform_call(call: str, *, repeats: bool = False) -> Iterator[None]:
     """Counts the block as one call of the platform. A cancelled call has no outcome, so it is not
     counted.
 
     Args:
         call: create, describe, delete, output or list.
+        repeats: whether the activity is repeated also when nothing has failed, so that a second
+            attempt is no retry.
     """
-    if activity.in_activity() and activity.info().attempt > 1:
+    if not repeats and activity.in_activity() and activity.info().attempt > 1:
         PLATFORM_RETRIES.add(call)
     began, outcome = time.monotonic(), ""
     try:

@@ -139,7 +139,7 @@ class Machines(Frozen):
     """
 
     observation: SliceObservation | None
-    #: The time of the answer.
+    #: The time of the question.
     at: datetime
 
 

@@ -18,7 +18,8 @@ GANGS_WAITING = Gauge(
     _CONTROL,
     "iris_gangs_waiting",
     "Gangs that wait for hosts, by the code of the reason (docs/reference/reasons.md); NOT_COMPUTED"
-    " for all but the fifty most frequent shapes.",
+    " for all but the fifty most frequent shapes, and for all while the scheduler recovers its"
+    " ledger.",
     ("band", "reason"),
 )
 GANGS_RUNNING = Gauge(_CONTROL, "iris_gangs_running", "Gangs that have hosts.", ("band",))
@@ -31,7 +32,9 @@ PLACEMENTS = Counter(
     ("delivery",),
 )
 EVICTIONS = Counter(
-    _CONTROL, "iris_evictions_total", "Evictions that this process delivered to gangs."
+    _CONTROL,
+    "iris_evictions_total",
+    "Evictions, and notices that machines are gone, that this process delivered to gangs.",
 )
 
 # -- the scheduler ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from iris.client.connect.clusters import ProcessRef
 from iris.model import names
 from iris.model.host.hosts import Host
 from iris.model.slice.provisioning import DeleteResult, MachineState, SliceRequest
-from iris.platforms.local import LocalPlatform
+from iris.platforms.local import REQUEST, LocalPlatform, agent_directory
 from iris.processes.children import Restarts
 from iris.worker_agents.local.local_machines import LocalMachines
 from tests.builders import a_host
@@ -232,6 +232,20 @@ async def test_a_slice_deleted_without_a_supervisor_is_gone_only_after_its_progr
     """
     (host,) = await place.create("old", hosts=1)
     with a_program(host) as program:
+        assert not await place.gone("old")
+        async with a_room(place.dir, place.command, place.logs):
+            await until(lambda: place.gone("old"))
+        assert program.poll() is not None
+
+
+async def test_a_slice_whose_request_is_damaged_is_gone_only_after_its_programs(
+    place: Place,
+) -> None:
+    """A full disk may damage it. The directories of its hosts still say whose programs run."""
+    (host,) = await place.create("old", hosts=1)
+    agent_directory(place.dir / "old", host).mkdir(parents=True)
+    with a_program(host) as program:
+        (place.dir / "old" / REQUEST).write_text("{")
         assert not await place.gone("old")
         async with a_room(place.dir, place.command, place.logs):
             await until(lambda: place.gone("old"))

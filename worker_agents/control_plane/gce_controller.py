@@ -61,7 +61,7 @@ class HostedOptions(Frozen):
 
     @property
     def of_metrics(self) -> list[str]:
-        """The words that pass the options for metrics to the control plane."""
+        """The command-line arguments that pass the options for metrics to the control plane."""
         given = {"--metrics-port": self.metrics_port, "--metrics-address": self.metrics_address}
         return [f"{option}={value}" for option, value in given.items() if value is not None]
 

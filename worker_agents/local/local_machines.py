@@ -25,6 +25,7 @@ from iris.model.host.hosts import Host
 from iris.model.slice.provisioning import MachineState, SliceRequest
 from iris.platforms.local import (
     DELETE,
+    HOSTS,
     MACHINES,
     MachineReport,
     Unreadable,
@@ -187,6 +188,8 @@ class _Slice:
         except Unreadable as error:
             logger.warning("%s", error)
             await self.end.wait()
+            hosts = {directory.name for directory in (self._home / HOSTS).glob("*")}
+            await asyncio.to_thread(leftover_processes.kill_on, hosts, self._home)
         else:
             try:
                 if not (self._home / DELETE).exists():

@@ -328,8 +328,8 @@ class SchedulerWorkflow:
     async def _signal_owners(
         self, signal: Callable[[Notifier, News], Awaitable[Signalled]], news: News, summary: str
     ) -> Signalled | None:
-        """Sends the signals in one activity. Returns None if the run has to end before the activity
-        does. The next run sends the signals again.
+        """Sends the signals in one activity. Returns None if the run has become long before the
+        activity has ended. The signals are then sent again, usually by the next run.
         """
         sending = workflow.start_activity_method(
             signal,

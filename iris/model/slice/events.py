@@ -147,7 +147,7 @@ class MachinesDescribed:
     #: The machines as the platform describes them; None if the platform has no machines of the
     #: slice.
     observation: SliceObservation | None
-    #: The time of the description.
+    #: The time of the question.
     at: datetime
     overdue: bool = False
 

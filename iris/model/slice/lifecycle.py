@@ -307,11 +307,11 @@ def _describe_later(slice: SliceRecord, event: NotDescribed, now: datetime) -> T
 
 
 def _described(slice: SliceRecord, now: datetime) -> SliceRecord:
-    """Returns the slice after a question to the platform, which delays the next one if the machines
-    are overdue.
+    """Returns the slice after a question to the platform. While the machines do not exist, it is
+    asked again at the earliest after `DESCRIBE_AGAIN`.
     """
-    overdue = slice.state is SliceState.PROVISIONING
-    return replace(slice, check_at=now + DESCRIBE_AGAIN) if overdue else slice
+    provisioning = slice.state is SliceState.PROVISIONING
+    return replace(slice, check_at=now + DESCRIBE_AGAIN) if provisioning else slice
 
 
 # Deadlines.

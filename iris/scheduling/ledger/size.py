@@ -35,8 +35,8 @@ MOST_KINDS, MOST_OF_ONE_USER = 10_000, 5_000
 _ROW, _SEAT = 16, 10
 #: The events of a history that has only the ledger: the start of the run and of its first task.
 _EVENTS_OF_A_START = 3
-#: Removed entries count with their size before compression, which is at most this many times the
-#: size after it.
+#: Removed entries count with their size before compression, which is usually less than this many
+#: times the size after it.
 _COMPRESSION = 4
 
 
