@@ -244,10 +244,13 @@ class Cluster:
         return next((process.pid for process in self.processes_with(*words)), None)
 
     def kill(self, *words: str) -> int:
-        """`kill -9` the process with these words in its command line; its number."""
+        """`kill -9` the process with these words in its command line, and wait until it is dead: a
+        busy machine takes a moment for that. Returns its number.
+        """
         pid = self.pid(*words)
         assert pid is not None, f"no process has {words} in its command line"
         os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not alive(pid), every=0.01)
         return pid
 
     def crash(self, host: str) -> None:
