@@ -6,6 +6,7 @@ absent: old values would look like present ones.
 
 from collections import Counter
 from datetime import timedelta
+from typing import TypeVar
 
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError
@@ -44,29 +45,37 @@ _OF_AUTOSCALER: tuple[Gauge, ...] = (
     declared.HELD_HOSTS,
     declared.AUTOSCALER_PAUSED,
 )
-_SILENCE = (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError)
+T = TypeVar("T")
 
 
 async def gather(client: Client, cluster: str) -> None:
     """Shows the present values."""
-    answers: dict[str, bool] = {}
-    scheduler = client.get_workflow_handle(names.scheduler_workflow(cluster))
+    scheduler = await _answer(client, names.scheduler_workflow(cluster), "totals", Totals)
+    if scheduler is not None:
+        show_totals(scheduler)
+    else:
+        _clear(_OF_SCHEDULER)
+    autoscaler = await _answer(
+        client, names.autoscaler_workflow(cluster), "status", AutoscalerStatus
+    )
+    if autoscaler is not None:
+        show_status(autoscaler)
+    else:
+        _clear(_OF_AUTOSCALER)
+    declared.PLANNER_ANSWERS.show(
+        {("scheduler",): scheduler is not None, ("autoscaler",): autoscaler is not None}
+    )
+
+
+async def _answer(client: Client, workflow: str, query: str, result: type[T]) -> T | None:
+    """Returns the answer of a planner; None if it does not answer."""
     try:
-        totals = await scheduler.query("totals", result_type=Totals, rpc_timeout=RPC_TIMEOUT)
-        show_totals(totals)
-        answers["scheduler"] = True
-    except _SILENCE:
-        answers["scheduler"] = _clear(_OF_SCHEDULER)
-    autoscaler = client.get_workflow_handle(names.autoscaler_workflow(cluster))
-    try:
-        status = await autoscaler.query(
-            "status", result_type=AutoscalerStatus, rpc_timeout=RPC_TIMEOUT
+        answer: T = await client.get_workflow_handle(workflow).query(
+            query, result_type=result, rpc_timeout=RPC_TIMEOUT
         )
-        show_status(status)
-        answers["autoscaler"] = True
-    except _SILENCE:
-        answers["autoscaler"] = _clear(_OF_AUTOSCALER)
-    declared.PLANNER_ANSWERS.show({(planner,): answer for planner, answer in answers.items()})
+    except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
+        return None
+    return answer
 
 
 def show_totals(totals: Totals) -> None:
@@ -102,8 +111,6 @@ def show_status(status: AutoscalerStatus) -> None:
     declared.AUTOSCALER_PAUSED.show_one(status.paused is not None)
 
 
-def _clear(gauges: tuple[Gauge, ...]) -> bool:
-    """Removes the values of the gauges. Returns False, the value of a planner that is silent."""
+def _clear(gauges: tuple[Gauge, ...]) -> None:
     for gauge in gauges:
         gauge.clear()
-    return False

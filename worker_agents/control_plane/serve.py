@@ -171,9 +171,11 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
         planners = Planners(client, options, platform)
         await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)
-        gather = functools.partial(planner_gauges.gather, client, options.cluster)
-        gathering = keep_gauges(gather, planner_gauges.INTERVAL) if sdk_metrics else None
-        async with beside(gathering) if gathering is not None else contextlib.nullcontext():
+        async with contextlib.AsyncExitStack() as stack:
+            if sdk_metrics:
+                gather = functools.partial(planner_gauges.gather, client, options.cluster)
+                gathering = keep_gauges(gather, planner_gauges.INTERVAL)
+                await stack.enter_async_context(beside(gathering))
             while not stop.is_set():
                 await pause(stop, PLANNER_CHECK_INTERVAL)
                 try:

@@ -188,19 +188,21 @@ class _Slice:
         except Unreadable as error:
             logger.warning("%s", error)
             await self.end.wait()
-            hosts = {directory.name for directory in (self._home / HOSTS).glob("*")}
-            await asyncio.to_thread(leftover_processes.kill_on, hosts, self._home)
+            await self._kill_programs({home.name for home in (self._home / HOSTS).glob("*")})
         else:
             try:
                 if not (self._home / DELETE).exists():
                     await self._keep(request)
             finally:
-                # A program that left its process group must not outlive its machine either, nor
-                # one that an earlier supervisor has left.
-                hosts = {host.id for host in simulated_hosts(request)}
-                await asyncio.to_thread(leftover_processes.kill_on, hosts, self._home)
+                await self._kill_programs({host.id for host in simulated_hosts(request)})
         if (self._home / DELETE).exists():
             await self._remove()
+
+    async def _kill_programs(self, hosts: set[str]) -> None:
+        """Kills what runs on these hosts, for example a program that left its process group, or one
+        that an earlier supervisor has left. It must not outlive its machine.
+        """
+        await asyncio.to_thread(leftover_processes.kill_on, hosts, self._home)
 
     async def _keep(self, request: SliceRequest) -> None:
         agents = self._children(request)

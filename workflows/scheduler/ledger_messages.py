@@ -51,12 +51,10 @@ MANY = Refusal(
         " waits"
     ),
 )
+_RECOVERS = "the scheduler was restarted and recovers its ledger"
 #: The refusal of each request while the ledger is being recovered.
 RECOVERING = Refusal(
-    code=RefusalCode.QUEUED,
-    message=(
-        "the scheduler was restarted and recovers its ledger; it places gangs when that is complete"
-    ),
+    code=RefusalCode.QUEUED, message=f"{_RECOVERS}; it places gangs when that is complete"
 )
 
 
@@ -353,13 +351,13 @@ def _slice_down(ledger: Ledger, down: SliceDown, *, whole: bool) -> Entered:
         return Entered(hosts=hosts)
     gone = ledger.hosts_gone(down.incarnations, cut(down.reason, MAX_PROBLEM))
     # The attempts on the machines may not be known yet. The slice sends its message again.
-    problem = "" if whole else "the scheduler was restarted and recovers its ledger"
+    problem = "" if whole else _RECOVERS
     return Entered(problem, gone, hosts)
 
 
 def _retire(ledger: Ledger, retire: Retire, *, whole: bool) -> Entered:
     if not whole:
-        return Entered("the scheduler was restarted and recovers its ledger")
+        return Entered(_RECOVERS)
     problem = ledger.retire(retire.incarnations, retire.idle_since)
     if not problem:
         return Entered(hosts=[host_id for host_id, _ in retire.incarnations])

@@ -94,10 +94,7 @@ def totals_of(ledger: Ledger, *, recovering: bool) -> Totals:
         recovering: whether the ledger is not complete yet, so that all gangs wait for that.
     """
     counts = {band: ledger.waiting.counts(band) for band in Band}
-    of_shape: Counter[Shape] = Counter()
-    for each in counts.values():
-        of_shape.update(each)
-    largest = [shape for shape, _ in of_shape.most_common(MAX_SHAPES)]
+    largest = [shape for shape, _ in Counter(ledger.demand()).most_common(MAX_SHAPES)]
     reasons = {} if recovering else ledger.wait_reasons().by_shape(largest)
     codes = {shape: refusal.code for shape, refusal in reasons.items()}
     waiting: Counter[tuple[Band, RefusalCode | None]] = Counter()

@@ -12,13 +12,14 @@ that comes back as a new incarnation is removed first.
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from iris.activities.control.slices import Slices
-from iris.messages.scheduler import HostLost, Retire, SliceDown, SliceUp
+from iris.messages.scheduler import HostLost, Message, Retire, SliceDown, SliceUp
 from iris.messages.slice import CloudState, HostReady, Machines, SliceInput, SliceRef
 from iris.model.host.hosts import ClosedBy, Closure
 from iris.model.slice import lifecycle
@@ -313,10 +314,7 @@ class SliceWorkflow:
         """Reports to the scheduler that the machines no longer exist, until it knows which attempts
         were on them.
         """
-        pause = policies.LEAVING_CHECK
-        while (await exchange(self._slice.cluster, self._down(gone=True))).problem:
-            await workflow.sleep(pause)
-            pause = min(2 * pause, policies.MAX_LEAVING_CHECK)
+        await self._send_until_done(lambda _: self._down(gone=True))
 
     @property
     def _is_taken_back(self) -> bool:
@@ -344,15 +342,21 @@ class SliceWorkflow:
         `EVICTED_AFTER`, the tasks that still run are evicted.
         """
         closure = Closure(by=ClosedBy.LEAVING, reason=self._slice.facts.reason)
-        retire, waited, pause = (
-            Retire(incarnations=self._slice.incarnations, closure=closure),
-            timedelta(0),
-            policies.LEAVING_CHECK,
+        retire = Retire(incarnations=self._slice.incarnations, closure=closure)
+        await self._send_until_done(
+            lambda waited: retire.model_copy(update={"evict": waited >= EVICTED_AFTER})
         )
-        while (await exchange(self._slice.cluster, retire)).problem:
+
+    async def _send_until_done(self, message: Callable[[timedelta], Message]) -> None:
+        """Sends a message to the scheduler again and again until the scheduler has carried it out.
+
+        Args:
+            message: returns the message. Its argument is the time since the first one was sent.
+        """
+        waited, pause = timedelta(0), policies.LEAVING_CHECK
+        while (await exchange(self._slice.cluster, message(waited))).problem:
             await workflow.sleep(pause)
             waited, pause = waited + pause, min(2 * pause, policies.MAX_LEAVING_CHECK)
-            retire = retire.model_copy(update={"evict": waited >= EVICTED_AFTER})
 
     def _continue(self) -> None:
         workflow.continue_as_new(SliceInput.of(self._slice, self._inbox))

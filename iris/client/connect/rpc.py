@@ -256,13 +256,8 @@ class Connection:
                     raise self._silent("takes no questions", error.message) from None
                 # As many queries wait for it as the service keeps.
                 if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
-                    raise Unreachable(
-                        self._silence(
-                            "is busy",
-                            "too many questions wait for its answer",
-                            lasts=" for minutes",
-                        )
-                    ) from None
+                    problem = "too many questions wait for its answer"
+                    raise self._silent("is busy", problem, lasts=" for minutes") from None
                 raise self._not_started(error) from None
 
     async def signal_autoscaler(self, signal: str, *arguments: Any) -> None:
@@ -349,9 +344,9 @@ class Connection:
             return error
         return NotStarted(self._silence("has not started", error.message))
 
-    def _silent(self, problem: str, details: str = "") -> Unreachable:
+    def _silent(self, problem: str, details: str = "", lasts: str = "") -> Unreachable:
         """Returns the error about a control plane that does not answer."""
-        return Unreachable(self._silence(problem, details))
+        return Unreachable(self._silence(problem, details, lasts))
 
     def _silence(self, problem: str, details: str, lasts: str = "") -> str:
         """Returns the message that the control plane does not answer, with the remedy."""
