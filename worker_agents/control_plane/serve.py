@@ -61,6 +61,7 @@ from iris.worker_agents.control_plane.config_watcher import (
     platform_of,
     ssh_hosts,
 )
+from iris.worker_agents.control_plane.lost_tasks import end_lost_tasks
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
 from iris.worker_agents.control_plane.store_upkeep import keeping_secrets, marking_store
 from iris.workflows import policies
@@ -450,9 +451,10 @@ async def _running_version(client: Client, workflow_id: str) -> int | None:
 
 async def _take_over(client: Client, cluster: str) -> None:
     """Lets the planners continue here at once. Their next tasks would otherwise wait for the last
-    worker, which may be dead.
+    worker, which may be dead, and a task that it had begun for its timeout.
     """
-    for workflow_id in (names.scheduler_workflow(cluster), names.autoscaler_workflow(cluster)):
+    planners = (names.scheduler_workflow(cluster), names.autoscaler_workflow(cluster))
+    for workflow_id in planners:
         execution = WorkflowExecution(workflow_id=workflow_id)
         try:
             await client.workflow_service.reset_sticky_task_queue(
@@ -461,3 +463,4 @@ async def _take_over(client: Client, cluster: str) -> None:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:  # a new cluster has none yet
                 raise
+    await end_lost_tasks(client, planners)
