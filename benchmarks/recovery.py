@@ -43,6 +43,7 @@ from benchmarks.passes import asked
 from benchmarks.table import Row
 from iris.activities.control.notifier import Notifier
 from iris.client.connect.connection import connect
+from iris.client.connect.plugin import IrisPlugin
 from iris.messages.scheduler import Answers, Ask, Batch, Release, SchedulerStart, Signalled
 from iris.messages.wire import Keys, RepeatedCheck
 from iris.model import names
@@ -178,8 +179,8 @@ class Scheduler:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1]
         )
         assert self._process.stdout is not None
-        while self._process.stdout.readline() not in (SERVES, b""):
-            pass
+        while (line := self._process.stdout.readline()) != SERVES:
+            assert line, "the process that serves the scheduler has ended"
 
     def kill(self) -> None:
         assert self._process is not None
@@ -314,7 +315,7 @@ def _rows(case: Case, when: str, recoveries: list[Recovery]) -> list[Row]:
 async def serve(address: str, cluster: str) -> None:
     """Serves the scheduler as a control plane does, until standard input ends."""
     rest_memory()
-    client = await connect(address)
+    client = await connect(address, plugins=[IrisPlugin()])
     _, _, planner = control_plane.make_workers(client, cluster)
     await control_plane._take_over(client, cluster)
     async with planner:

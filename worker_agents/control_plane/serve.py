@@ -306,13 +306,25 @@ def _patient_worker(
 
 
 def _planner_worker(client: Client, cluster: str) -> Worker:
-    return Worker(
+    worker = Worker(
         client,
         task_queue=names.planner_queue(cluster),
         deployment_config=deployment(),
         workflows=[SchedulerWorkflow, AutoscalerWorkflow],
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
     )
+    allow_long_steps(worker, policies.PLANNER_TASK)
+    return worker
+
+
+def allow_long_steps(worker: Worker, limit: timedelta) -> None:
+    """Sets the time that a workflow may compute without a pause, before the SDK takes it for
+    deadlocked and fails its task. The SDK's limit is two seconds, and it has no option for another
+    one. On a slow machine, reading the ledger of a large cluster takes longer, each time again.
+    """
+    workflows = worker._workflow_worker
+    assert workflows is not None and hasattr(workflows, "_deadlock_timeout_seconds")
+    workflows._deadlock_timeout_seconds = int(limit.total_seconds())
 
 
 class Planners:
