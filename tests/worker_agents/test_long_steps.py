@@ -1,5 +1,6 @@
 """The planners may compute longer than the SDK lets workflows do."""
 
+import asyncio
 import time
 
 from temporalio import workflow
@@ -31,6 +32,6 @@ async def test_a_step_that_takes_longer_than_the_limit_of_the_sdk_ends() -> None
             slow = await cluster.client.start_workflow(
                 Slow.run, id="slow", task_queue="slow", task_timeout=policies.PLANNER_TASK
             )
-            await slow.result()
+            await asyncio.wait_for(slow.result(), policies.PLANNER_TASK.total_seconds())
         types = [event.WhichOneof("attributes") async for event in slow.fetch_history_events()]
         assert not [each for each in types if each and "task_failed" in each]
