@@ -168,7 +168,9 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
     await _take_over(client, options.cluster)
     marking = marking_store(client, options.cluster, options.store)
     secrets = keeping_secrets(client, options.cluster, options.store)
-    async with hosts, control, patient, planner, marking, secrets:
+    # They end in the opposite order: a job's workflow task that is under way still gets the answer
+    # of the scheduler, for which this process would otherwise wait in vain.
+    async with hosts, planner, patient, control, marking, secrets:
         planners = Planners(client, options, platform)
         await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)
