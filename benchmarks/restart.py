@@ -33,7 +33,9 @@ async def _measure(ground: Ground, restarts: int) -> list[Row]:
     for _ in range(restarts):
         await asyncio.sleep(PAUSE)
         record = read_record(ground.record.name)
-        assert record is not None and (running := control_plane(record)) is not None
+        assert record is not None
+        running = control_plane(record)
+        assert running is not None
         began, process = time.monotonic(), psutil.Process(running.pid)
         process.terminate()
         # It would still place a job that came at once.

@@ -14,11 +14,16 @@ from tests.harness import dev_server_cluster
 LONGER = 2.5
 
 
+def compute() -> None:
+    """Takes as long as reading a large ledger on a slow machine."""
+    time.sleep(LONGER)
+
+
 @workflow.defn
 class Slow:
     @workflow.run
     async def run(self) -> None:
-        time.sleep(LONGER)  # as a pass on a slow machine
+        compute()
 
 
 async def test_a_step_that_takes_longer_than_the_limit_of_the_sdk_ends() -> None:

@@ -1,10 +1,10 @@
 """Ends the workflow tasks of the planners that a dead control plane had begun.
 
-The service waits for a begun workflow task until its timeout (`PLANNER_TASK`), which is long because
-a slow machine must be able to finish a replay within it. Until then, it gives the planner to nobody.
-A control plane that starts therefore looks for tasks that were begun before: it has begun none
-itself. A task that takes longer than those of a living control plane do is reported to the service
-as failed, and the service schedules it anew at once.
+The service waits for a begun workflow task until its timeout (`PLANNER_TASK`), and gives the
+planner to no other worker. The timeout is long, because a slow machine must be able to finish a
+replay within it. A control plane that starts therefore looks for tasks that were begun before: it
+has begun none itself. It reports a task that is still under way after `LOST_AFTER` as failed. The
+service then schedules the task anew at once.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 #: planes run, the start of one may interrupt a longer replay of the other, which then begins anew.
 LOST_AFTER = timedelta(seconds=4)
 LOOK_EVERY = 0.1
+CAUSE = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE
 
 
 class BegunTask(Frozen):
@@ -98,21 +99,21 @@ async def _fail(client: Client, task: BegunTask) -> None:
     by its timeout.
     """
     service, namespace = client.workflow_service, client.namespace
-    described = await service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
-    history = await service.get_workflow_execution_history_reverse(
-        GetWorkflowExecutionHistoryReverseRequest(
-            namespace=namespace,
-            execution=WorkflowExecution(workflow_id=task.workflow_id, run_id=task.run_id),
-            maximum_page_size=1,
-        )
-    )
-    token = task_token(described.namespace_info.id, task, history.history.events[0])
     try:
+        described = await service.describe_namespace(DescribeNamespaceRequest(namespace=namespace))
+        history = await service.get_workflow_execution_history_reverse(
+            GetWorkflowExecutionHistoryReverseRequest(
+                namespace=namespace,
+                execution=WorkflowExecution(workflow_id=task.workflow_id, run_id=task.run_id),
+                maximum_page_size=1,
+            )
+        )
+        token = task_token(described.namespace_info.id, task, history.history.events[0])
         await service.respond_workflow_task_failed(
             RespondWorkflowTaskFailedRequest(
                 namespace=namespace,
                 task_token=token,
-                cause=WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE,
+                cause=CAUSE,
                 failure=Failure(
                     message="the control plane that began this task has died",
                     application_failure_info=ApplicationFailureInfo(type="LostTask"),
@@ -134,13 +135,13 @@ async def _fail(client: Client, task: BegunTask) -> None:
 def task_token(namespace_id: str, task: BegunTask, last: HistoryEvent) -> bytes:
     """Returns the token by which the service knows a workflow task.
 
-    The token is a message of the service (`temporal.server.api.token.v1.Task`), encoded as protobuf:
-    the ids of namespace, workflow and run (fields 1 to 3), of the event that scheduled the task (4),
-    the attempt (5) and the version of the history (11).
+    The token is a message of the service (`temporal.server.api.token.v1.Task`) as protobuf: the ids
+    of namespace, workflow and run (fields 1 to 3), the event that scheduled the task (4), the
+    attempt (5) and the version of the history (11).
 
     Args:
-        last: the last event of the history. The service writes the events of a repeated task, and of
-            one that only has an update to deliver, when the task has ended. Until then, the task
+        last: the last event of the history. The service writes the events of a repeated task, and
+            of a task that only delivers an update, when the task has ended. Until then, the task
             has the next number.
     """
     scheduled = last.workflow_task_started_event_attributes.scheduled_event_id or last.event_id + 1

@@ -325,7 +325,7 @@ def allow_long_steps(worker: Worker, limit: timedelta) -> None:
     one. On a slow machine, reading the ledger of a large cluster takes longer, each time again.
     """
     workflows = worker._workflow_worker
-    assert workflows is not None and hasattr(workflows, "_deadlock_timeout_seconds")
+    assert workflows is not None
     workflows._deadlock_timeout_seconds = int(limit.total_seconds())
 
 
