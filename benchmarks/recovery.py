@@ -75,17 +75,19 @@ class Case:
         kills: the number of kills, by the number of exchanges since the scheduler's start, in
             ascending order.
         busy: the number of kills in the middle of a workflow task.
+        busy_target: the seconds to an answer after such a kill.
     """
 
     hosts: int
     waiting: int
     kills: dict[int, int]
     busy: int
+    busy_target: float = 12.0
 
 
-QUICK = Case(600, 5_000, {0: 3, 100: 3}, busy=1)
-FEW = Case(600, 5_000, {0: 10, 500: 10, 5_000: 10}, busy=3)
-MANY = Case(10_000, 100_000, {0: 3, 50: 3}, busy=1)
+QUICK = Case(600, 5_000, {0: 3, 100: 3}, busy=3)
+FEW = Case(600, 5_000, {0: 10, 500: 10, 5_000: 10}, busy=5)
+MANY = Case(10_000, 100_000, {0: 3, 50: 3}, busy=3, busy_target=20.0)
 
 
 def measure_few(*, quick: bool) -> list[Row]:
@@ -291,13 +293,14 @@ async def _measure(address: str, case: Case) -> list[Row]:
                 case,
                 "in the middle of a task",
                 [await scheduler.killed_in_a_task() for _ in range(case.busy)],
+                case.busy_target,
             )
         finally:
             scheduler.kill()
     return rows
 
 
-def _rows(case: Case, when: str, recoveries: list[Recovery]) -> list[Row]:
+def _rows(case: Case, when: str, recoveries: list[Recovery], target: float = TARGET) -> list[Row]:
     size = f"{case.hosts:,} hosts × {case.waiting:,} waiting, killed {when}"
     answers = [each.answers for each in recoveries]
     cpu, events = [each.cpu for each in recoveries], [each.events for each in recoveries]
@@ -307,8 +310,8 @@ def _rows(case: Case, when: str, recoveries: list[Recovery]) -> list[Row]:
         " events"
     )
     return [
-        Row(f"{size}: s to an answer, median", median(answers), target=TARGET, note=note),
-        Row(f"{size}: worst", max(answers), target=TARGET),
+        Row(f"{size}: s to an answer, median", median(answers), target=target, note=note),
+        Row(f"{size}: worst", max(answers), target=target),
     ]
 
 
