@@ -4,8 +4,8 @@ and the exchanges before.
 Hosts and jobs exist on paper only. The Temporal service, the scheduler's workflow and the process
 that serves it are real: it has the control plane's worker for planners, and is started again as
 soon as it was killed. The supervisor of a real control plane starts it after another second. Kills
-hit a scheduler at rest, and one that is in the middle of a workflow task: the service waits for
-that task until it times out.
+hit a scheduler at rest, and one that is in the middle of a workflow task, which the next process has
+to end.
 
     python -m benchmarks.recovery ADDRESS CLUSTER
         serves the scheduler of a cluster until standard input ends
