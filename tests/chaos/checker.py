@@ -7,6 +7,8 @@
     seen.jsonl         when a job was first reported with a final state, or that it never was
     faults.jsonl       what was done to the cluster, with the hosts on which nothing could run
     left.jsonl         processes that were found after everything had ended
+    pool.jsonl         the results of the calls of a pool of workers, and how its program ended
+    commands.jsonl     commands that showed their user a traceback
     audit.jsonl        the audit log of the platform
     run.json           the time of the last fault, and how long everything may take after it
 
@@ -40,6 +42,8 @@ class Evidence(NamedTuple):
     seen: list[Row]
     faults: list[Row]
     left: list[Row]
+    pool: list[Row]
+    commands: list[Row]
     audit: list[Row]
     last_fault: float
     bound: float
@@ -91,13 +95,9 @@ def read(directory: Path) -> Evidence:
     """Reads a run's directory."""
     run = json.loads((directory / "run.json").read_text())
     attempts = [row for file in sorted(directory.glob("attempts/*.jsonl")) for row in rows(file)]
-    names = ("accepted", "cancelled", "seen", "faults", "left", "audit")
-    return Evidence(
-        attempts,
-        *(list(rows(directory / f"{name}.jsonl")) for name in names),
-        last_fault=run["last_fault"],
-        bound=run["bound"],
-    )
+    names = ("accepted", "cancelled", "seen", "faults", "left", "pool", "commands", "audit")
+    written = {name: list(rows(directory / f"{name}.jsonl")) for name in names}
+    return Evidence(attempts=attempts, last_fault=run["last_fault"], bound=run["bound"], **written)
 
 
 def rows(file: Path) -> Iterator[Row]:
@@ -113,7 +113,12 @@ def violations(evidence: Evidence) -> list[Violation]:
         *not_lost(evidence),
         *not_twice(evidence),
         *not_after_the_end(evidence),
+        *pool_results(evidence.pool),
         *nothing_left(evidence),
+        *(
+            Violation("TRACEBACK", f"iris {row['command']}: {row['said']}")
+            for row in evidence.commands
+        ),
         *machines(evidence.audit),
     ]
 
@@ -203,6 +208,19 @@ def not_after_the_end(evidence: Evidence) -> Iterator[Violation]:
                         f"{job}:{task}@{each.attempt} (pid {each.pid}, host {each.host}) ran"
                         f" {late:.2f} s after its job was reported as {seen[job]['state']}",
                     )
+
+
+def pool_results(pool: list[Row]) -> Iterator[Violation]:
+    """Each call of the pool has one result, which is right: the square of its number."""
+    ends = [row["ended"] for row in pool if "ended" in row]
+    results = [row for row in pool if "call" in row]
+    if ends != [0]:
+        yield Violation("LOST", f"the program with the pool ended with {ends}")
+    if [row["call"] for row in results] != [*range(len(results))]:
+        yield Violation("LOST", "the calls of the pool do not have one result each, in their order")
+    for row in results:
+        if row["result"] != row["call"] ** 2:
+            yield Violation("UNFIT", f"call {row['call']} of the pool returned {row['result']}")
 
 
 def nothing_left(evidence: Evidence) -> Iterator[Violation]:

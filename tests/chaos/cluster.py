@@ -156,21 +156,25 @@ class ChaosCluster(Cluster):
         address = f"127.0.0.1:{self.links[name].port}"
         advertised = f"127.0.0.1:{self._machines_link.port}"
         options = ("--store", self.store.as_uri(), "--config", str(config))
-        return lambda: self.begin(
-            *("controller", "serve", "--name", self.name, "--address", address),
-            *("--advertise", advertised, *options),
-        )
+        command = ("controller", "serve", "--name", self.name, "--address", address)
+        return lambda: self._lasting(name, *command, "--advertise", advertised, *options)
 
     def _agent(self, name: str) -> Callable[[], Running]:
         directory = self.disks.get(name, self.home / "hosts") / name
         slice_of = ("--slice", "pair", "--slice-size", "2", "--attribute", "rack=r")
         options = slice_of if name in PAIR else ()
         cluster = f"127.0.0.1:{self.links[name].port}/{self.name}"
-        return lambda: self.begin(
-            *("agent", "--join", "--run-as=root", "--host-id", name, "--dir", str(directory)),
-            *("--cpu", "2", "--memory", "4g", *options),
-            IRIS_CLUSTER=cluster,
-        )
+        command = ("agent", "--join", "--run-as=root", "--host-id", name, "--dir", str(directory))
+        size = ("--cpu", "2", "--memory", "4g")
+        return lambda: self._lasting(name, *command, *size, *options, IRIS_CLUSTER=cluster)
+
+    def _lasting(self, name: str, *arguments: str, **env: str) -> Running:
+        """Starts a part of the cluster. Its output is found as `logs/NAME.N`."""
+        running = self.begin(*arguments, cwd=None, merged=False, **env)
+        logs = self.home / "logs"
+        logs.mkdir(exist_ok=True)
+        (logs / f"{name}.{len([*logs.glob(f'{name}.*')])}").symlink_to(running.said)
+        return running
 
     def host_processes(self, host: str) -> list[psutil.Process]:
         """The agent of a joined host, and all that runs there."""
@@ -209,6 +213,13 @@ class ChaosCluster(Cluster):
         for part in self.parts.values():
             with suppress(Exception):
                 part.running.process.wait(max(0.1, deadline - time.monotonic()))
+
+    def outside(self) -> set[psutil.Process]:
+        """The processes that are no part of Iris: Temporal's and the cloud's."""
+        parts = (*self.service.servers, *self.service.databases)
+        found = {each for part in parts for each in self.service.processes(part)}
+        cloud = str(self.home / "google")
+        return found | {each for each in self.processes() if cloud in " ".join(each.cmdline())}
 
     def _keep(self) -> None:
         while not self._over.wait(0.5):

@@ -89,5 +89,5 @@ def plan(seed: int, seconds: float, targets: Mapping[str, Sequence[str]]) -> lis
         if free_at.get(target, 0.0) <= at:
             found.append(Fault(round(at, 1), name, target, round(lasts, 1)))
             free_at[target] = at + lasts + 2
-        at += dice.uniform(1, 7)
+        at += dice.uniform(0.5, 4)
     return found

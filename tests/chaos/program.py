@@ -1,6 +1,6 @@
 """The program of every job of a chaos run. It imports nothing of Iris.
 
-    python program.py DIR [--seconds S] [--fails N] [--child COMMAND…]
+    python program.py DIR [--seconds S] [--fails N] [--child COMMAND]
 
 It writes what it does into a file of its own below DIR/attempts, outside of Iris. Each line is on
 the disk before the program goes on.
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--fails", type=int, default=0)
-    parser.add_argument("--child", nargs=argparse.REMAINDER, default=[])
+    parser.add_argument("--child", type=json.loads, help="a command that submits a job, as JSON")
     options = parser.parse_args()
     attempt = Attempt(options.directory / "attempts")
 

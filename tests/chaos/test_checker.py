@@ -46,6 +46,8 @@ def evidence(**given: Any) -> Evidence:
         "seen": [seen()],
         "faults": [{"begin": 20, "end": 30, "kind": "server killed"}],
         "left": [],
+        "pool": [{"call": 0, "result": 0}, {"call": 1, "result": 1}, {"ended": 0}],
+        "commands": [],
         "audit": [],
         "last_fault": 30.0,
         "bound": 100.0,
@@ -141,6 +143,12 @@ def test_a_run_that_kept_every_promise_is_accepted(good: dict[str, Any]) -> None
         ),
         ({"attempts": ran(until=51)}, "AFTER_END"),
         ({"left": [{"pid": 1, "command": "python program.py", "when": "after the jobs"}]}, "LEFT"),
+        ({"pool": [{"call": 0, "result": 0}, {"ended": 1}]}, "LOST"),
+        ({"pool": [{"call": 0, "result": 0}]}, "LOST"),
+        ({"pool": [{"call": 1, "result": 1}, {"ended": 0}]}, "LOST"),
+        ({"pool": [*[{"call": 0, "result": 0}] * 2, {"ended": 0}]}, "LOST"),
+        ({"pool": [{"call": 0, "result": 1}, {"ended": 0}]}, "UNFIT"),
+        ({"commands": [{"command": "jobs", "said": "Traceback …"}]}, "TRACEBACK"),
         ({"audit": [created("vm", "1")]}, "LEFT"),
         ({"audit": [created("vm", "1"), created("vm", "2"), {"what": "deleted", "uid": "1"}, {"what": "deleted", "uid": "2"}]}, "TWICE"),
     ],
@@ -164,7 +172,7 @@ def test_the_summary_counts_and_has_the_longest_time_from_a_death_to_the_next_st
 def test_the_checker_and_the_program_import_nothing_of_iris_or_of_other_packages() -> None:
     """They are the outside evidence: a fault of Iris's code must not be theirs, too."""
     for module in (checker, program):
-        tree = ast.parse(Path(module.__file__).read_text())
+        tree = ast.parse(Path(str(module.__file__)).read_text())
         names = {
             name.partition(".")[0]
             for node in ast.walk(tree)
@@ -196,6 +204,7 @@ def test_what_the_program_writes_is_what_the_checker_reads(tmp_path: Path) -> No
         codes.append(done.returncode)
     assert codes == [program.FAILED, 0]
     (tmp_path / "seen.jsonl").write_text(json.dumps(seen(at=1e12)) + "\n")
+    (tmp_path / "pool.jsonl").write_text('{"ended": 0}\n')
 
     found = checker.read(tmp_path)
     assert violations(found) == []

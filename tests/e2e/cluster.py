@@ -95,8 +95,9 @@ class Running:
         merged: bool = False,
         umask: int = -1,
     ) -> None:
-        said = Path(tempfile.mkdtemp(prefix="command-", dir=directory))
-        self._out, self._err = said / "out", said / "err"
+        #: The directory of its output.
+        self.said = Path(tempfile.mkdtemp(prefix="command-", dir=directory))
+        self._out, self._err = self.said / "out", self.said / "err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             both = out if merged else err
             if tuple(arguments[:3]) == IRIS and can_fork(arguments[3:], env):
