@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.chaos.clocks import clock_env, clock_library
 from tests.chaos.links import Link, Network
 from tests.chaos.plan import LEASE
 from tests.chaos.services import Service
@@ -107,6 +108,7 @@ class ChaosCluster(Cluster):
         self._machines_link = network.link()
         self.parts: dict[str, Part] = {}
         self.disks: dict[str, Path] = {}
+        self._clock_library = clock_library(home)
         self._over = threading.Event()
         self._keeper = threading.Thread(target=self._keep)
 
@@ -127,6 +129,8 @@ class ChaosCluster(Cluster):
     def start_all(self) -> None:
         """Starts everything, and waits until the joined hosts take work."""
         self.store.mkdir(mode=0o700)
+        for directory in ("logs", "clocks"):
+            (self.home / directory).mkdir()
         config = self.home / "chaos.yaml"
         endpoints = {"tpu": self.google.tpu, "compute": self.google.compute}
         config.write_text(
@@ -165,16 +169,25 @@ class ChaosCluster(Cluster):
         options = slice_of if name in PAIR else ()
         cluster = f"127.0.0.1:{self.links[name].port}/{self.name}"
         command = ("agent", "--join", "--run-as=root", "--host-id", name, "--dir", str(directory))
-        size = ("--cpu", "2", "--memory", "4g")
+        size = ("--cpu", "4", "--memory", "4g")
         return lambda: self._lasting(name, *command, *size, *options, IRIS_CLUSTER=cluster)
 
     def _lasting(self, name: str, *arguments: str, **env: str) -> Running:
         """Starts a part of the cluster. Its output is found as `logs/NAME.N`."""
-        running = self.begin(*arguments, cwd=None, merged=False, **env)
+        clock = clock_env(self._clock_library, self.clock(name))
+        running = self.begin(*arguments, cwd=None, merged=False, **env, **clock)
         logs = self.home / "logs"
-        logs.mkdir(exist_ok=True)
         (logs / f"{name}.{len([*logs.glob(f'{name}.*')])}").symlink_to(running.said)
         return running
+
+    def clock(self, name: str) -> Path:
+        """The file with the error of the clock of a part of the cluster."""
+        return self.home / "clocks" / name
+
+    @property
+    def has_clocks(self) -> bool:
+        """Whether clocks can be stepped here."""
+        return self._clock_library is not None
 
     def host_processes(self, host: str) -> list[psutil.Process]:
         """The agent of a joined host, and all that runs there."""

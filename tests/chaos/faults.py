@@ -9,6 +9,7 @@ from typing import Any
 
 import psutil
 
+from tests.chaos.clocks import step
 from tests.chaos.cluster import CONTROLS, HOSTS, PROJECT, ChaosCluster
 from tests.chaos.journal import Journal, now
 from tests.chaos.links import Mode
@@ -21,10 +22,13 @@ TARGETS = {
     "controls": CONTROLS,
     "stores": ("store",),
     "disks": ("h3",),
+    "clocks": (*HOSTS, *CONTROLS),
     "clouds": ("cloud",),
 }
 #: The delay of a slow link, in seconds.
 SLOW = 0.4
+#: By how much a clock is wrong, in seconds.
+STEP = 3600
 
 Facts = dict[str, Any]
 Does = Callable[[ChaosCluster, str], AbstractContextManager[Facts]]
@@ -119,6 +123,18 @@ def store_away(cluster: ChaosCluster, target: str) -> Iterator[Facts]:
     elsewhere.rename(cluster.store)
 
 
+def stepped(seconds: int) -> Does:
+    """Returns the fault of a clock that is set, and set right at the end."""
+
+    @contextmanager
+    def fault(cluster: ChaosCluster, target: str) -> Iterator[Facts]:
+        step(cluster.clock(target), seconds)
+        yield {}
+        step(cluster.clock(target), 0)
+
+    return fault
+
+
 @contextmanager
 def preempted(cluster: ChaosCluster, target: str) -> Iterator[Facts]:
     """The cloud takes the first machine back, with a short notice."""
@@ -184,6 +200,8 @@ DOES: dict[str, Does] = {
     "store full": disk_full,
     "store away": store_away,
     "disk full": disk_full,
+    "clock ahead": stepped(STEP),
+    "clock behind": stepped(-STEP),
     "preempt": preempted,
     "vanish": vanished,
     "calls fail": calls_fail,

@@ -60,7 +60,7 @@ class Load:
     def run(self) -> None:
         """Submits a job every second or so."""
         number = 0
-        while not self._over.wait(self._dice.uniform(0.3, 2)):
+        while not self._over.wait(self._dice.uniform(0.5, 2)):
             (kind,) = self._dice.choices([*WEIGHTS], [*WEIGHTS.values()])
             does = getattr(self, f"_{kind}")(f"{kind}-{number}")
             self._begun += 1

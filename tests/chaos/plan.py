@@ -59,6 +59,8 @@ KINDS: Mapping[str, Kind] = {
     "store full": Kind("stores", 3, [SHORT, MIDDLE]),
     "store away": Kind("stores", 2, [SHORT, MIDDLE]),
     "disk full": Kind("disks", 2, [SHORT, MIDDLE]),
+    "clock ahead": Kind("clocks", 2, [SHORT, MIDDLE]),
+    "clock behind": Kind("clocks", 2, [SHORT, MIDDLE]),
     "preempt": Kind("clouds", 4, [RESTART]),
     "vanish": Kind("clouds", 3, [RESTART]),
     "calls fail": Kind("clouds", 2, [SHORT]),

@@ -76,6 +76,8 @@ def run(seed: int, seconds: float, *, official: bool = False) -> Outcome:
     service = OfficialServer(home / "t") if official else DevServer(home / "t")
     with a_chaos_cluster(home, service) as cluster:
         targets = TARGETS | {"servers": service.servers, "databases": service.databases}
+        if not cluster.has_clocks:
+            targets["clocks"] = ()
         faults = plan(seed, seconds, targets)
         trouble, load = Trouble(cluster, faults, journal), Load(cluster, journal, seed)
         last_fault, ended = _carry_out(trouble, load)
