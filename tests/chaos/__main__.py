@@ -6,9 +6,9 @@ import sys
 
 from tests.chaos.run import run
 
-#: Together they take ten minutes, half of which is the time until everything has ended.
+#: Together they take some ten minutes, half of which is the time until everything has ended.
 SEEDS = (1, 2, 3)
-SECONDS = 110.0
+SECONDS = 90.0
 
 
 def main() -> None:

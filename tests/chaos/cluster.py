@@ -7,6 +7,7 @@ the service through a link of its own.
 """
 
 import os
+import random
 import signal
 import threading
 import time
@@ -23,9 +24,13 @@ from tests.chaos.services import Service
 from tests.e2e.cluster import Cluster, Running, eventually
 from tests.fakes.google.client import FakeGoogle
 from tests.small_disk import small_disk
+from tests.workflows.autoscaler.google_trouble import Trouble
 
 NAME = "chaos"
 PROJECT = "project-chaos"
+ZONES = ("europe-west4-b", "europe-west4-a")
+#: The cloud's seconds in one second: its machines boot in three.
+CLOUD_SPEED = 20
 #: The hosts that join by themselves. The files of the last one are on a small disk.
 SINGLE = ("h1", "h2", "h3")
 PAIR = ("pair-0", "pair-1")
@@ -40,7 +45,7 @@ name: {name}
 platform:
   gcp:
     project_id: {project}
-    default_zones: [europe-west4-b, europe-west4-a]
+    default_zones: [{zones}]
     label_prefix: iris
     endpoints: {{tpu: "{tpu}", compute: "{compute}"}}
 scheduler: {{lease: {lease}s}}
@@ -50,6 +55,10 @@ defaults:
     observe_interval: 2s
     scale_up_delay: 0s
     scale_down_delay: 15s
+    backoff: 2s
+    max_backoff: 10s
+    stockout_delay: 5s
+    max_stockout_delay: 15s
 bootstrap: {{image: "europe-west4-docker.pkg.dev/p/iris/agent:1", run_as: root}}
 controller:
   image: europe-west4-docker.pkg.dev/p/iris/controller:1
@@ -101,9 +110,13 @@ class Part:
 class ChaosCluster(Cluster):
     """The processes of one run, in a new directory with a short name."""
 
-    def __init__(self, home: Path, service: Service, google: FakeGoogle, network: Network) -> None:
+    def __init__(
+        self, home: Path, service: Service, google: FakeGoogle, network: Network, seed: int
+    ) -> None:
         super().__init__(home, NAME)
         self.service, self.google = service, google
+        google.run(CLOUD_SPEED)
+        self.trouble = Trouble(google, PROJECT, ZONES, random.Random(f"cloud {seed}"))
         self.links: dict[str, Link] = {name: network.link() for name in (*HOSTS, *CONTROLS)}
         self._machines_link = network.link()
         self.parts: dict[str, Part] = {}
@@ -137,6 +150,7 @@ class ChaosCluster(Cluster):
             CONFIG.format(
                 name=self.name,
                 project=PROJECT,
+                zones=", ".join(ZONES),
                 store=self.store.as_uri(),
                 lease=LEASE,
                 **endpoints,
@@ -241,17 +255,15 @@ class ChaosCluster(Cluster):
 
 
 @contextmanager
-def a_chaos_cluster(home: Path, service: Service) -> Iterator[ChaosCluster]:
+def a_chaos_cluster(home: Path, service: Service, seed: int) -> Iterator[ChaosCluster]:
     """A cluster that runs; afterwards nothing is left of it."""
     with ExitStack() as stack:
         google = stack.enter_context(FakeGoogle(boot=True, directory=_short(home / "google")))
-        google.boot_time(2)
-        google.delete_time(1)
         service.start()
         stack.callback(service.stop)
         network = Network(service.ports)
         stack.callback(network.close)
-        cluster = ChaosCluster(home, service, google, network)
+        cluster = ChaosCluster(home, service, google, network, seed)
         stack.callback(cluster.clear)
         for name, kib in (("store", STORE_KIB), (SINGLE[-1], DISK_KIB)):
             cluster.disks[name] = stack.enter_context(small_disk(home / f"disk-{name}", kib))

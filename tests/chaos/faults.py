@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from tests.chaos.clocks import step
-from tests.chaos.cluster import CONTROLS, HOSTS, PROJECT, ChaosCluster
+from tests.chaos.cluster import CONTROLS, HOSTS, ChaosCluster
 from tests.chaos.journal import Journal, now
 from tests.chaos.links import Mode
 from tests.chaos.plan import Fault
@@ -29,6 +29,13 @@ TARGETS = {
 SLOW = 0.4
 #: By how much a clock is wrong, in seconds.
 STEP = 3600
+
+#: The faults of `Trouble` from which a cluster recovers within a run. An operation of Google that is
+#: stuck delays its slice by ten minutes.
+CLOUD_FAULTS = (
+    *("preempt", "vanish", "breaks", "reboot"),
+    *("stock_out", "zone_down", "storm", "drop", "lists"),
+)
 
 Facts = dict[str, Any]
 Does = Callable[[ChaosCluster, str], AbstractContextManager[Facts]]
@@ -136,33 +143,12 @@ def stepped(seconds: int) -> Does:
 
 
 @contextmanager
-def preempted(cluster: ChaosCluster, target: str) -> Iterator[Facts]:
-    """The cloud takes the first machine back, with a short notice."""
-    found = _machine(cluster)
-    if found:
-        cluster.google.preempt(found, notice=5)
-    yield {"machine": found}
-
-
-@contextmanager
-def vanished(cluster: ChaosCluster, target: str) -> Iterator[Facts]:
-    """The first machine is gone, without a notice."""
-    found = _machine(cluster)
-    if found:
-        cluster.google.node(found, vanish=True)
-    yield {"machine": found}
-
-
-def _machine(cluster: ChaosCluster) -> str:
-    """The path of the first machine; empty: there is none now."""
-    return min(cluster.google.alive(PROJECT), default="")
-
-
-@contextmanager
-def calls_fail(cluster: ChaosCluster, target: str) -> Iterator[Facts]:
-    cluster.google.fail("*", 503, times=None)
-    yield {}
-    cluster.google.clear()
+def cloud_trouble(cluster: ChaosCluster, target: str) -> Iterator[Facts]:
+    """Something that a cloud does: it takes machines back, has none, or answers with errors."""
+    before = cluster.trouble.happened.copy()
+    cluster.trouble.goes_wrong(*CLOUD_FAULTS)
+    yield {"what": [*(cluster.trouble.happened - before)]}
+    cluster.trouble.passes()
 
 
 @contextmanager
@@ -202,16 +188,14 @@ DOES: dict[str, Does] = {
     "disk full": disk_full,
     "clock ahead": stepped(STEP),
     "clock behind": stepped(-STEP),
-    "preempt": preempted,
-    "vanish": vanished,
-    "calls fail": calls_fail,
+    "cloud trouble": cloud_trouble,
     "kill cloud": cloud_killed,
     "kill database": service_killed,
     "freeze database": service_frozen,
 }
 
 
-class Trouble:
+class Faults:
     """Carries out a plan, each fault in a thread of its own."""
 
     def __init__(self, cluster: ChaosCluster, plan: Sequence[Fault], journal: Journal) -> None:
@@ -230,6 +214,7 @@ class Trouble:
             self._threads.append(thread)
         for thread in self._threads:
             thread.join()
+        self._cluster.trouble.calm()
 
     def _do(self, fault: Fault) -> None:
         begin, facts = now(), dict[str, Any]()

@@ -15,7 +15,7 @@ import psutil
 from tests.chaos import checker
 from tests.chaos.checker import Summary, Violation
 from tests.chaos.cluster import ChaosCluster, a_chaos_cluster
-from tests.chaos.faults import TARGETS, Trouble
+from tests.chaos.faults import TARGETS, Faults
 from tests.chaos.journal import Journal, now
 from tests.chaos.load import PROGRAM, Load
 from tests.chaos.plan import Fault, plan
@@ -74,15 +74,15 @@ def run(seed: int, seconds: float, *, official: bool = False) -> Outcome:
     evidence.mkdir()
     journal = Journal(evidence)
     service = OfficialServer(home / "t") if official else DevServer(home / "t")
-    with a_chaos_cluster(home, service) as cluster:
+    with a_chaos_cluster(home, service, seed) as cluster:
         targets = TARGETS | {"servers": service.servers, "databases": service.databases}
         if not cluster.has_clocks:
             targets["clocks"] = ()
         faults = plan(seed, seconds, targets)
-        trouble, load = Trouble(cluster, faults, journal), Load(cluster, journal, seed)
-        last_fault, ended = _carry_out(trouble, load)
+        doing, load = Faults(cluster, faults, journal), Load(cluster, journal, seed)
+        last_fault, ended = _carry_out(doing, load)
         _look_for_the_rest(cluster, journal)
-        errors = [*trouble.errors, *load.errors]
+        errors = [*doing.errors, *load.errors]
         shutil.copytree(cluster.store, home / "store")  # from a disk that is about to go
     shutil.copy(home / "google" / "state" / "audit.jsonl", evidence)
     times = {"last_fault": last_fault, "bound": BOUND, "seed": seed}
@@ -95,7 +95,7 @@ def run(seed: int, seconds: float, *, official: bool = False) -> Outcome:
     return outcome
 
 
-def _carry_out(trouble: Trouble, load: Load) -> tuple[float, float]:
+def _carry_out(doing: Faults, load: Load) -> tuple[float, float]:
     """Returns the time of the end of the last fault, and that of the last job."""
     over = threading.Event()
 
@@ -108,7 +108,7 @@ def _carry_out(trouble: Trouble, load: Load) -> tuple[float, float]:
     for thread in threads:
         thread.start()
     try:
-        trouble.run()
+        doing.run()
         last_fault = now()
         load.stop()
         threads[0].join()

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(890)]
 
 #: Its faults kill and stop hosts, a control plane and the server, and cut links, for short and long
 #: times.
-SEED = 7
+SEED = 14
 SECONDS = 40
 
 
