@@ -33,6 +33,8 @@ WEIGHTS = {
     "cancelled": 3,
     "preemptible": 3,
 }
+#: So many long jobs are submitted at first.
+AT_FIRST = 12
 #: Commands that run at the same time: one that waits for the service must not hold up the others.
 AT_ONCE = 4
 #: The time limit of a command, and the pause before it is repeated, in seconds.
@@ -58,10 +60,13 @@ class Load:
         self.errors: list[str] = []
 
     def run(self) -> None:
-        """Submits a job every second or so."""
+        """Submits a job every second or so; the first ones at once, so that each host has some that
+        run when the first fault comes.
+        """
         number = 0
-        while not self._over.wait(self._dice.uniform(0.5, 2)):
+        while not self._over.wait(self._dice.uniform(0.5, 2) if number >= AT_FIRST else 0):
             (kind,) = self._dice.choices([*WEIGHTS], [*WEIGHTS.values()])
+            kind = kind if number >= AT_FIRST else "long"
             does = getattr(self, f"_{kind}")(f"{kind}-{number}")
             self._begun += 1
             self._commands.submit(self._safely, does)

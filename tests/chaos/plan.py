@@ -88,7 +88,7 @@ def plan(seed: int, seconds: float, targets: Mapping[str, Sequence[str]]) -> lis
     weights = [kind.weight for kind in kinds.values()]
     free_at: dict[str, float] = {}
     found: list[Fault] = []
-    at = dice.uniform(2, 5)
+    at = dice.uniform(10, 13)
     while at < seconds:
         first = len(found) < LONG_FIRST
         (name,) = [dice.choice(LONG_KINDS)] if first else dice.choices(list(kinds), weights)
