@@ -43,6 +43,8 @@ class Outcome(NamedTuple):
     calm_after: float
     #: Evidence and logs: they are kept if there is a violation.
     directory: Path
+    #: What runs the same again.
+    again: str
 
     def __str__(self) -> str:
         verdict = f"{len(self.violations)} VIOLATIONS" if self.violations else "ok"
@@ -57,7 +59,7 @@ class Outcome(NamedTuple):
                 *("  fault  " + str(fault) for fault in self.faults),
                 *("  " + str(violation) for violation in self.violations),
                 f"  records, faults: {self.directory}/evidence; logs: {self.directory}/logs",
-                f"  again: .venv/bin/python -m tests.chaos --seeds {self.seed}",
+                f"  again: {self.again}",
             ]
         )
 
@@ -89,7 +91,16 @@ def run(seed: int, seconds: float, *, official: bool = False) -> Outcome:
     (evidence / "run.json").write_text(json.dumps(times))
     found = checker.read(evidence)
     broken = checker.violations(found) + [Violation("RUN", error) for error in errors]
-    outcome = Outcome(seed, faults, broken, checker.summary(found), ended - last_fault, home)
+    again = f".venv/bin/python -m tests.chaos --seeds {seed} --seconds {seconds:g}"
+    outcome = Outcome(
+        seed,
+        faults,
+        broken,
+        checker.summary(found),
+        ended - last_fault,
+        home,
+        again + " --official" * official,
+    )
     if not broken:
         shutil.rmtree(home, ignore_errors=True)
     return outcome

@@ -83,7 +83,8 @@ class OfficialServer:
         self.ports: list[int] = []
 
     def start(self) -> None:
-        service = self._cluster.start(servers=2)
+        # Pools and pings need it. It is on by default from version 1.32 on.
+        service = self._cluster.start(servers=2, settings={"activity.enableStandalone": True})
         self.ports = [int(address.rpartition(":")[2]) for address in service.addresses]
 
     def begin(self, part: str) -> None:
