@@ -33,8 +33,10 @@ WEIGHTS = {
     "cancelled": 3,
     "preemptible": 3,
 }
-#: So many long jobs are submitted at first.
-AT_FIRST = 12
+#: So many jobs are submitted at first, and how long they run.
+AT_FIRST, PATIENT = 12, (75, 90)
+#: How long later attempts of long programs run, in seconds: they need not be waited for.
+LATER = "5"
 #: Commands that run at the same time: one that waits for the service must not hold up the others.
 AT_ONCE = 4
 #: The time limit of a command, and the pause before it is repeated, in seconds.
@@ -60,13 +62,13 @@ class Load:
         self.errors: list[str] = []
 
     def run(self) -> None:
-        """Submits a job every second or so; the first ones at once, so that each host has some that
-        run when the first fault comes.
+        """Submits a job every second or so. The first ones come at once and run for longer than a
+        silent host is kept, so that one that is not ended in time runs beside its successor.
         """
         number = 0
         while not self._over.wait(self._dice.uniform(0.5, 2) if number >= AT_FIRST else 0):
             (kind,) = self._dice.choices([*WEIGHTS], [*WEIGHTS.values()])
-            kind = kind if number >= AT_FIRST else "long"
+            kind = kind if number >= AT_FIRST else "patient"
             does = getattr(self, f"_{kind}")(f"{kind}-{number}")
             self._begun += 1
             self._commands.submit(self._safely, does)
@@ -142,6 +144,10 @@ class Load:
 
     def _single(self, name: str) -> Callable[[], None]:
         seconds = self._dice.uniform(0, 6)
+        return lambda: self._submit(name, seconds)
+
+    def _patient(self, name: str) -> Callable[[], None]:
+        seconds = self._dice.uniform(*PATIENT)
         return lambda: self._submit(name, seconds)
 
     def _long(self, name: str) -> Callable[[], None]:
@@ -234,6 +240,7 @@ class Load:
     ) -> list[str]:
         program = [sys.executable, str(PROGRAM), str(self._journal.directory)]
         program += ["--seconds", f"{seconds:.1f}", "--fails", str(failures)]
+        program += ["--again", LATER] if seconds > float(LATER) else []
         return [*program, *(["--child", json.dumps(child)] if child else [])]
 
     def _until_done(self, verb: str, name: str, *, once: bool = False) -> None:
@@ -249,7 +256,7 @@ class Load:
         running = self._cluster.begin(*arguments)
         try:
             code = running.process.wait(PATIENCE)
-        except Exception:
+        except subprocess.TimeoutExpired:
             running.process.kill()
             running.process.wait()
             return None

@@ -1,6 +1,6 @@
 """The program of every job of a chaos run. It imports nothing of Iris.
 
-    python program.py DIR [--seconds S] [--fails N] [--child COMMAND]
+    python program.py DIR [--seconds S] [--again S] [--fails N] [--child COMMAND]
 
 It writes what it does into a file of its own below DIR/attempts, outside of Iris. Each line is on
 the disk before the program goes on.
@@ -75,6 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
     parser.add_argument("--seconds", type=float, default=1)
+    parser.add_argument("--again", type=float, help="the seconds of later attempts")
     parser.add_argument("--fails", type=int, default=0)
     parser.add_argument("--child", type=json.loads, help="a command that submits a job, as JSON")
     options = parser.parse_args()
@@ -86,7 +87,8 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, told)
     attempt.record("start")
-    ends = time.monotonic() + options.seconds
+    is_first = attempt.attempt == 1 or options.again is None
+    ends = time.monotonic() + (options.seconds if is_first else options.again)
     if options.child:
         submits(attempt, options.child, EVERY)
     while (left := ends - time.monotonic()) > 0:
