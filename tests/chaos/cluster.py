@@ -21,7 +21,7 @@ from tests.chaos.clocks import clock_env, clock_library
 from tests.chaos.links import Link, Network
 from tests.chaos.plan import LEASE
 from tests.chaos.services import Service
-from tests.e2e.cluster import Cluster, Running, eventually
+from tests.e2e.cluster import Cluster, Running, eventually, processes_of
 from tests.fakes.google.client import FakeGoogle
 from tests.small_disk import small_disk
 from tests.workflows.autoscaler.google_trouble import Trouble
@@ -178,13 +178,12 @@ class ChaosCluster(Cluster):
         return lambda: self._lasting(name, *command, "--advertise", advertised, *options)
 
     def _agent(self, name: str) -> Callable[[], Running]:
-        directory = self.disks.get(name, self.home / "hosts") / name
         slice_of = ("--slice", "pair", "--slice-size", "2", "--attribute", "rack=r")
-        options = slice_of if name in PAIR else ()
+        options: tuple[str, ...] = slice_of if name in PAIR else ()
         cluster = f"127.0.0.1:{self.links[name].port}/{self.name}"
-        command = ("agent", "--join", "--run-as=root", "--host-id", name, "--dir", str(directory))
-        size = ("--cpu", "4", "--memory", "4g")
-        return lambda: self._lasting(name, *command, *size, *options, IRIS_CLUSTER=cluster)
+        options += ("--dir", str(self.directory(name)), "--cpu", "4", "--memory", "4g")
+        command = ("agent", "--join", "--run-as=root", "--host-id", name, *options)
+        return lambda: self._lasting(name, *command, IRIS_CLUSTER=cluster)
 
     def _lasting(self, name: str, *arguments: str, **env: str) -> Running:
         """Starts a part of the cluster. Its output is found as `logs/NAME.N`."""
@@ -203,18 +202,13 @@ class ChaosCluster(Cluster):
         """Whether clocks can be stepped here."""
         return self._clock_library is not None
 
+    def directory(self, host: str) -> Path:
+        """The files of a joined host."""
+        return self.disks.get(host, self.home / "hosts") / host
+
     def host_processes(self, host: str) -> list[psutil.Process]:
         """The agent of a joined host, and all that runs there."""
-        directory = str(self.disks.get(host, self.home / "hosts") / host)
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error, OSError):
-                texts = (process.cwd(), *process.cmdline(), *process.environ().values())
-                if process.status() != psutil.STATUS_ZOMBIE and any(
-                    text == directory or f"{directory}/" in text for text in texts
-                ):
-                    found.append(process)
-        return found
+        return processes_of(self.directory(host))
 
     def kill_host(self, host: str) -> None:
         """As if the power were cut: everything on the host ends at once."""
@@ -225,13 +219,17 @@ class ChaosCluster(Cluster):
                     process.kill()
             psutil.wait_procs(left, 1)
 
+    def leave_alone(self) -> None:
+        """Starts no process again."""
+        self._over.set()
+        if self._keeper.is_alive():
+            self._keeper.join()
+
     def stop_all(self) -> None:
         """Ends agents and control planes in order, as systemd does when machines are switched
         off.
         """
-        self._over.set()
-        if self._keeper.ident is not None:
-            self._keeper.join()
+        self.leave_alone()
         for name in reversed(self.parts):
             process = self.parts[name].running.process
             if process.poll() is None:
@@ -264,10 +262,10 @@ def a_chaos_cluster(home: Path, service: Service, seed: int) -> Iterator[ChaosCl
         network = Network(service.ports)
         stack.callback(network.close)
         cluster = ChaosCluster(home, service, google, network, seed)
-        stack.callback(cluster.clear)
         for name, kib in (("store", STORE_KIB), (SINGLE[-1], DISK_KIB)):
             cluster.disks[name] = stack.enter_context(small_disk(home / f"disk-{name}", kib))
         stack.callback(cluster.clear)  # before the disks go
+        stack.callback(cluster.leave_alone)
         Cluster.running.append(cluster)
         stack.callback(Cluster.running.remove, cluster)
         cluster.start_all()
