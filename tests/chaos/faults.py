@@ -201,6 +201,8 @@ class Faults:
     def __init__(self, cluster: ChaosCluster, plan: Sequence[Fault], journal: Journal) -> None:
         self._cluster, self._plan, self._journal = cluster, plan, journal
         self._threads: list[threading.Thread] = []
+        #: The end of a fault may take longer than planned: the next one of its target waits for it.
+        self._locks = {fault.target: threading.Lock() for fault in plan}
         #: What went wrong with the faults themselves.
         self.errors: list[str] = []
 
@@ -217,6 +219,10 @@ class Faults:
         self._cluster.trouble.calm()
 
     def _do(self, fault: Fault) -> None:
+        with self._locks[fault.target]:
+            self._do_alone(fault)
+
+    def _do_alone(self, fault: Fault) -> None:
         begin, facts = now(), dict[str, Any]()
         try:
             with DOES[fault.kind](self._cluster, fault.target) as facts:
