@@ -201,22 +201,34 @@ class Faults:
     def __init__(self, cluster: ChaosCluster, plan: Sequence[Fault], journal: Journal) -> None:
         self._cluster, self._plan, self._journal = cluster, plan, journal
         self._threads: list[threading.Thread] = []
+        self._given_up = threading.Event()
         #: The end of a fault may take longer than planned: the next one of its target waits for it.
         self._locks = {fault.target: threading.Lock() for fault in plan}
         #: What went wrong with the faults themselves.
         self.errors: list[str] = []
 
     def run(self) -> None:
-        """Returns when the last fault has ended."""
+        """Returns when the last fault has ended. If the run is given up, all faults end at once."""
+        try:
+            self._run()
+        except BaseException:
+            self._given_up.set()
+            self._join()
+            raise
+
+    def _run(self) -> None:
         began = time.monotonic()
         for fault in self._plan:
             time.sleep(max(0.0, began + fault.at - time.monotonic()))
             thread = threading.Thread(target=self._do, args=(fault,))
             thread.start()
             self._threads.append(thread)
+        self._join()
+        self._cluster.trouble.calm()
+
+    def _join(self) -> None:
         for thread in self._threads:
             thread.join()
-        self._cluster.trouble.calm()
 
     def _do(self, fault: Fault) -> None:
         with self._locks[fault.target]:
@@ -226,7 +238,7 @@ class Faults:
         begin, facts = now(), dict[str, Any]()
         try:
             with DOES[fault.kind](self._cluster, fault.target) as facts:
-                time.sleep(fault.lasts)
+                self._given_up.wait(fault.lasts)
         except Exception as error:
             self.errors.append(f"{fault}: {error!r}")
         row = {"kind": fault.kind, "target": fault.target, "begin": begin, "end": now()}

@@ -72,6 +72,14 @@ def run(seed: int, seconds: float, *, official: bool = False) -> Outcome:
     """
     home = Path(tempfile.mkdtemp(prefix="iris-x"))
     home.chmod(0o711)
+    try:
+        return _run(home, seed, seconds, official)
+    except BaseException as error:
+        error.add_note(f"seed {seed}; what there is of the run: {home}")
+        raise
+
+
+def _run(home: Path, seed: int, seconds: float, official: bool) -> Outcome:
     evidence = home / "evidence"
     evidence.mkdir()
     journal = Journal(evidence)
