@@ -78,6 +78,8 @@ class Link:
                 [asyncio.ensure_future(pump) for pump in pumps],
                 return_when=asyncio.FIRST_COMPLETED,
             )
+        except asyncio.CancelledError:  # by `close`; asyncio would log it as an error
+            return
         finally:
             self._writers.difference_update(ends)
             for end in ends:
