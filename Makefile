@@ -10,7 +10,7 @@ PYTEST ?= $(BIN)/pytest
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
 
-.PHONY: demo demo-recording docs blocking files tour test test-long test-docker test-production env lint types check bench build lock clean
+.PHONY: demo demo-recording docs blocking files tour test test-long test-docker test-production chaos env lint types check bench build lock clean
 
 demo: env ## run a job of two tasks on an ephemeral local cluster, and show its logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
@@ -29,6 +29,9 @@ test-docker: env ## run the tests that need a container engine (scripts/start-do
 test-production: env ## run the tests on Temporal's official server on PostgreSQL (scripts/temporal-cluster builds it)
 	scripts/temporal-cluster build
 	$(PYTEST) -m production --timeout 900
+
+chaos: env ## run clusters under faults for some ten minutes, one for each seed, and check what their programs wrote
+	$(BIN)/python -m tests.chaos
 
 lint: env
 	$(BIN)/ruff check .

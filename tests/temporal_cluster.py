@@ -114,7 +114,7 @@ class TemporalCluster:
                 )
             )
         try:
-            self._start_postgres()
+            self.start_postgres()
             self._create_tables()
             # One after the other: the first one writes what belongs to all, and a second one that
             # would write it, too, ends.
@@ -168,7 +168,8 @@ class TemporalCluster:
     # -- PostgreSQL
     # ----------------------------------------------------------------------------------------------
 
-    def _start_postgres(self) -> None:
+    def start_postgres(self) -> None:
+        """Starts PostgreSQL, and waits until it accepts connections."""
         data = self._dir / "postgres"
         port = self.service.postgres_port
         if not data.exists():

@@ -95,8 +95,9 @@ class Running:
         merged: bool = False,
         umask: int = -1,
     ) -> None:
-        said = Path(tempfile.mkdtemp(prefix="command-", dir=directory))
-        self._out, self._err = said / "out", said / "err"
+        #: The directory of its output.
+        self.said = Path(tempfile.mkdtemp(prefix="command-", dir=directory))
+        self._out, self._err = self.said / "out", self.said / "err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             both = out if merged else err
             if tuple(arguments[:3]) == IRIS and can_fork(arguments[3:], env):
@@ -221,15 +222,7 @@ class Cluster:
         """Every process that belongs to this state directory: started with it, or, as programs are,
         in it.
         """
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error, OSError):
-                texts = (process.cwd(), *process.cmdline(), *process.environ().values())
-                if process.status() != psutil.STATUS_ZOMBIE and any(
-                    str(self.home) in text for text in texts
-                ):
-                    found.append(process)
-        return found
+        return processes_of(self.home)
 
     def processes_with(self, *words: str) -> list[psutil.Process]:
         """Those that have all these words in their command lines; those that end meanwhile are
@@ -440,6 +433,21 @@ class Cluster:
     def there_is(self, name: str, within: float = PATIENCE) -> None:
         """Wait until a program has made this file."""
         eventually(self.file(name).exists, within, every=0.02)
+
+
+def processes_of(directory: Path) -> list[psutil.Process]:
+    """Every process whose directory, command line or environment names this directory, or a path
+    below it.
+    """
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            texts = (process.cwd(), *process.cmdline(), *process.environ().values())
+            if process.status() != psutil.STATUS_ZOMBIE and any(
+                str(directory) in text for text in texts
+            ):
+                found.append(process)
+    return found
 
 
 def _command(process: psutil.Process) -> list[str]:

@@ -40,8 +40,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 #: The status codes of a service that does not answer. RESOURCE_EXHAUSTED means too many requests,
-#: or a second query of a workflow before its worker has answered the first.
+#: or a second query of a workflow before its worker has answered the first. If the connection
+#: breaks during a call, gRPC reports UNKNOWN, INTERNAL or CANCELLED.
 _GONE = (
+    RPCStatusCode.UNKNOWN,
+    RPCStatusCode.INTERNAL,
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.DEADLINE_EXCEEDED,
     RPCStatusCode.CANCELLED,
@@ -150,11 +153,20 @@ class Connection:
             if (outdating := outdated(error, self.record)) is not None:
                 raise outdating from None
             if error.status in _GONE:
-                cluster = self.record
-                raise Unreachable(
-                    f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}"
-                ) from None
+                raise self._unreachable(error) from None
             raise
+        except asyncio.CancelledError as error:
+            # The SDK raises it, too, if a wait for the result of an activity ends with an RPC error
+            # of the status CANCELLED. That is a closed connection: nobody has cancelled the wait.
+            if not isinstance(error.__cause__, RPCError):
+                raise
+            raise self._unreachable(error.__cause__) from None
+
+    def _unreachable(self, error: RPCError) -> Unreachable:
+        cluster = self.record
+        return Unreachable(
+            f"cluster {cluster.name} at {cluster.address} does not answer: {error.message}"
+        )
 
     def signal_errors(self, receiver: str) -> AbstractContextManager[None]:
         """Converts RPC errors of a signal to a workflow that ran a moment ago.

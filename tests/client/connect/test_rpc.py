@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import WorkflowEnvironment
 
 from iris.client.connect.clusters import ClusterRecord
@@ -87,3 +89,41 @@ async def test_a_cluster_of_an_older_version_is_named_with_the_remedy() -> None:
             await server.client.start_workflow(
                 "Job", id="job", task_queue="nobody", search_attributes=attributes
             )
+
+
+@pytest.mark.parametrize("status", [RPCStatusCode.UNKNOWN, RPCStatusCode.INTERNAL])
+def test_a_connection_that_breaks_during_a_call_is_a_service_that_does_not_answer(
+    status: RPCStatusCode,
+) -> None:
+    """Found by `make chaos`: the pool of a program took the end of the server for a lost call,
+    because gRPC has no status of its own for a broken connection.
+    """
+    connection = a_connection()
+    with pytest.raises(Unreachable, match=r"transport error$"), connection.rpc_errors():
+        raise RPCError("transport error", status, b"")
+
+
+async def test_a_wait_for_a_result_whose_connection_ends_is_not_cancelled() -> None:
+    """Found by `make chaos`: for a closed connection gRPC has the status CANCELLED, for which the
+    SDK raises `CancelledError`. A pool ended its sender for it, and lost the calls.
+    """
+    with pytest.raises(Unreachable, match="operation was canceled"), a_connection().rpc_errors():
+        raise asyncio.CancelledError from RPCError(
+            "operation was canceled", RPCStatusCode.CANCELLED, b""
+        )
+    waits = asyncio.create_task(a_wait(a_connection()))
+    await asyncio.sleep(0)
+    waits.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waits
+
+
+def a_connection() -> Connection:
+    """A connection that is not used."""
+    client = Client.__new__(Client)
+    return Connection(client, ClusterRecord(name="a", address="a:1", store="file:///nowhere"))
+
+
+async def a_wait(connection: Connection) -> None:
+    with connection.rpc_errors():
+        await asyncio.Event().wait()

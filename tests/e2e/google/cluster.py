@@ -167,7 +167,7 @@ def a_temporal_service() -> Iterator[str]:
         stdout=subprocess.DEVNULL,
     )
     try:
-        eventually(lambda: _listens(port))
+        eventually(lambda: listens(port))
         yield f"127.0.0.1:{port}"
         assert server.poll() is None, "somebody has ended it"
     finally:
@@ -175,6 +175,7 @@ def a_temporal_service() -> Iterator[str]:
         server.wait()
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Returns whether a process of this machine accepts connections at the port."""
     with socket.socket() as caller:
         return caller.connect_ex(("127.0.0.1", port)) == 0
