@@ -283,6 +283,8 @@ class _Pace:
         self._ended, self._took = 0.0, 0.0
         #: Whether the last request got hosts.
         self._has_room = True
+        #: Whether a pause before the next batch is useful.
+        self._may_pause = True
         #: The times of the placements of the last seconds.
         self._placed: deque[float] = deque()
         self._arrival = asyncio.Event()
@@ -314,6 +316,8 @@ class _Pace:
         ]
         if asks:
             self._has_room = asks[-1]
+        released = sum(isinstance(entry.message, Release) for entry in batch)
+        self._may_pause = self._has_room or released > 1
         self._placed.extend([_now()] * (sum(asks) + len(reply.placed)))
         while self._placed and self._placed[0] < _now() - RATE_OVER:
             self._placed.popleft()
@@ -340,10 +344,11 @@ class _Pace:
                 await asyncio.wait_for(self._arrival.wait(), left)
 
     def _due(self, waiting: Sequence[_Entry]) -> float:
-        """Returns when the next batch is due: after a pause as long as the last exchange, and not
-        before there is an urgent message.
+        """Returns when the next batch is due: when there is an urgent message, and after a pause as
+        long as the last exchange. There is no pause in a full cluster in which hosts become free
+        one by one: they would be idle for nothing.
         """
-        due = self._ended + min(MAX_PAUSE, self._took)
+        due = self._ended + (min(MAX_PAUSE, self._took) if self._may_pause else 0.0)
         if not waiting or any(self._is_urgent(entry.message) for entry in waiting):
             return due
         return max(due, waiting[0].arrived + UNHURRIED)
