@@ -330,8 +330,8 @@ class SchedulerWorkflow:
             _remove_signalled(self._notices, self._unsent_notices, notices, result)
 
     async def _take_back(self) -> None:
-        """Queues the placements that no control plane has confirmed in time: it may have died before
-        it signalled them.
+        """Queues the placements that no control plane has confirmed in time: it may have died
+        before it signalled them.
         """
         while True:
             await workflow.wait_condition(lambda: bool(self._handed_over))
