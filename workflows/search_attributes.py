@@ -77,15 +77,13 @@ class ListEntry:
 
     Args:
         band: the priority that lists show already.
-        shown: the search attributes at the start of this run of the workflow.
     """
 
-    def __init__(self, band: Band, shown: TypedSearchAttributes) -> None:
+    def __init__(self, band: Band) -> None:
         self._band = band
-        state = shown.get(SearchAttributeKey.for_keyword(names.SA_STATE))
-        #: The state that lists show; None if none was set, which stands for PENDING. A short job
-        #: that succeeds sets none, to save events.
-        self.state = JobState(state) if state else None
+        #: The state that lists show; None if none was set. A short job that succeeds sets none, to
+        #: save events.
+        self.state: JobState | None = None
         self._reason: tuple[JobState, str] | None = None
 
     def show(self, state: JobState) -> None:

@@ -82,7 +82,7 @@ class JobWorkflow:
             self._run = ArrayParts(self._job, self._describe)
         else:
             self._run = IndependentTasks(self._job, self._describe)
-        self._listed = ListEntry(self._job.band, info.typed_search_attributes)
+        self._listed = ListEntry(self._job.band)
         #: True if the job has changed since it was last shown in lists.
         self._changed = False
         #: The cancellation of the job; None if it is not cancelled.
@@ -336,8 +336,7 @@ class JobWorkflow:
     def _list(self) -> None:
         status = self._known()
         self._listed.show_band(self._gang.band)
-        # Show BUILDING or RUNNING when a host reports it, and PENDING when the job waits again: a
-        # job without a state in lists is PENDING.
+        # Show PENDING when the job has to wait, and BUILDING or RUNNING when a host reports it.
         if any(task.state is TaskState.RUNNING for task in status.tasks):
             self._listed.show(JobState.RUNNING)
         elif status.state is JobState.BUILDING:
@@ -346,8 +345,7 @@ class JobWorkflow:
             self._listed.show(JobState.BUILDING)
             self._listed.show_reason(status.state, "" if shown else status.reason)
         elif status.state in (JobState.PENDING, JobState.HELD) and status.reason:
-            if self._listed.state is not None or status.state is JobState.HELD:
-                self._listed.show(status.state)
+            self._listed.show(status.state)
             waits_for = self._dependencies.listed or (
                 self._run.waits_for if self._run is not None else ""
             )
