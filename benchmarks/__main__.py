@@ -39,6 +39,7 @@ class Measurement(Protocol):
 
 MEASUREMENTS: dict[str, Measurement] = {
     "load": load.measure,
+    "full": load.measure_full,
     "latency": latency.measure,
     "command": command.measure,
     "idle": idle.measure_few,
@@ -65,6 +66,7 @@ MEASUREMENTS: dict[str, Measurement] = {
 #: Those that can run on Temporal's official server, which `scripts/temporal-cluster` builds.
 OFFICIAL: dict[str, Measurement] = {
     "load": load.measure_official,
+    "full": load.measure_full_official,
     "latency": latency.measure_official,
     "recovery": recovery.measure_few_official,
     "recovery-many": recovery.measure_many_official,

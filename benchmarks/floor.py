@@ -4,7 +4,9 @@ the same SDK and settings.
 As with Iris, different processes serve workflows and activities, and they connect through the same
 plugin. Everything else has the SDK's defaults.
 
-    python -m benchmarks.floor ADDRESS workflows|activities
+    python -m benchmarks.floor ADDRESS workflows|activities [AT_ONCE]
+
+With AT_ONCE, the worker runs at most so many activities at the same time.
 """
 
 import asyncio
@@ -42,7 +44,7 @@ async def start(client: Client, workflow_id: str) -> WorkflowHandle[FloorWorkflo
     return await client.start_workflow(FloorWorkflow.run, id=workflow_id, task_queue=WORKFLOW_QUEUE)
 
 
-async def serve(address: str, role: str) -> None:
+async def serve(address: str, role: str, at_once: str | None = None) -> None:
     """Runs a worker until standard input ends. That happens whenever the benchmark ends, even by a
     crash.
     """
@@ -52,7 +54,13 @@ async def serve(address: str, role: str) -> None:
             client, task_queue=WORKFLOW_QUEUE, workflows=[FloorWorkflow], max_cached_workflows=5_000
         )
     else:
-        worker = Worker(client, task_queue=ACTIVITY_QUEUE, activities=[started])
+        limit = int(at_once) if at_once is not None else None
+        worker = Worker(
+            client,
+            task_queue=ACTIVITY_QUEUE,
+            activities=[started],
+            max_concurrent_activities=limit,
+        )
     async with worker:
         await asyncio.to_thread(sys.stdin.buffer.read)
 

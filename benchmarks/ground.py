@@ -50,19 +50,21 @@ class Ground:
 
 
 @contextlib.contextmanager
-def cluster(config: int | ClusterConfig) -> Iterator[Ground]:
+def cluster(config: int | ClusterConfig, cores: int | None = None) -> Iterator[Ground]:
     """Runs a local cluster with the settings of `iris cluster start --local`, and deletes it and
     its files at the end.
 
     Args:
         config: the cluster's configuration, with the name `NAME`; or the number of hosts that
             always exist.
+        cores: how many cores each of these hosts offers; None for the default.
     """
     before = os.environ.get(names.ENV_STATE_DIR)
     with tempfile.TemporaryDirectory(prefix="iris-bench-", ignore_cleanup_errors=True) as directory:
         os.environ[names.ENV_STATE_DIR] = directory
         if isinstance(config, int):
-            config = local_config(NAME, config, min_hosts=config)
+            millis = None if cores is None else 1000 * cores
+            config = local_config(NAME, config, min_hosts=config, cpu_millis=millis)
         try:
             record = start_detached(LocalClusterOptions(name=NAME, config=dump_config(config)))
             server, controller = (psutil.Process(process.pid) for process in record.processes)
@@ -85,37 +87,49 @@ def _agents() -> tuple[psutil.Process, ...]:
 
 
 @contextlib.contextmanager
-def beside_floor(hosts: int = 1) -> Iterator[Ground]:
-    """Runs a cluster and the floor's two workers on one server."""
-    with cluster(hosts) as ground, _with_floor(ground):
+def beside_floor(
+    hosts: int = 1, *, cores: int | None = None, at_once: int | None = None
+) -> Iterator[Ground]:
+    """Runs a cluster and the floor's two workers on one server.
+
+    Args:
+        cores: how many cores each host offers; None for the default.
+        at_once: the most activities that the floor's worker runs at the same time; None for the
+            SDK's default.
+    """
+    with cluster(hosts, cores) as ground, _with_floor(ground, at_once):
         yield ground
 
 
 @contextlib.contextmanager
-def official_beside_floor() -> Iterator[Ground]:
+def official_beside_floor(
+    *, cores: int | None = None, at_once: int | None = None
+) -> Iterator[Ground]:
     """Runs a control plane, a host that joined and the floor's two workers on Temporal's official
-    server with PostgreSQL.
+    server with PostgreSQL. The arguments are those of `beside_floor`.
     """
     with a_temporal_cluster() as temporal:
         (address,) = temporal.service.addresses
         with an_own_cluster([address], NAME) as own:
-            agent = own.join("host")
+            agent = own.join("host", *(() if cores is None else (f"--cpu={cores}",)))
             servers = tuple(
                 psutil.Process(each.pid) for each in temporal.service.processes.values()
             )
             (controller,) = own.processes_with("controller", "serve")
             record = ClusterRecord(name=NAME, address=address, store=(own.home / "store").as_uri())
             ground = Ground(record, servers, controller, (psutil.Process(agent.process.pid),))
-            with _with_floor(ground):
+            with _with_floor(ground, at_once):
                 yield ground
 
 
 @contextlib.contextmanager
-def _with_floor(ground: Ground) -> Iterator[None]:
+def _with_floor(ground: Ground, at_once: int | None) -> Iterator[None]:
     """Runs the floor's two workers on the server of a cluster."""
     with contextlib.ExitStack() as stack:
+        limit = () if at_once is None else (str(at_once),)
         for role in ("workflows", "activities"):
-            worker = stack.enter_context(child("benchmarks.floor", (ground.record.address, role)))
+            arguments = (ground.record.address, role, *limit)
+            worker = stack.enter_context(child("benchmarks.floor", arguments))
             ground.floor.append(psutil.Process(worker.pid))
         yield
 

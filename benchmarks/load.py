@@ -1,5 +1,7 @@
-"""Measures throughput and the cost of a job: many trivial jobs, of which a fixed number run at the
-same time.
+"""Measures throughput and the cost of a job: many trivial jobs, of which a fixed number are in
+progress at the same time. There are two loads: there is room for all of them, or the cluster is
+full, so that two run and the others wait. In the second load, the floor's activity worker also runs
+two activities at a time.
 
 The same code drives both sides: start, wait for the result. Iris and the floor take turns, in
 changing order. The results are medians, and a ratio is the median of the ratios of neighbouring
@@ -14,6 +16,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from statistics import median
 
@@ -25,8 +28,11 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.connection import connect
 from iris.model.job.spec import JobSpec
 
+#: The jobs in progress.
 CONCURRENCY = 32
 SETTLE = 1.0
+#: The most jobs that a full cluster runs at the same time.
+FULL_AT_ONCE = 2
 
 One = Callable[[str], Awaitable[None]]
 
@@ -43,17 +49,51 @@ class Round:
     jobs: float
 
 
+@dataclass(frozen=True)
+class Load:
+    """One of the two loads, and its targets.
+
+    Args:
+        cores: how many cores the host offers. Each job takes one.
+        at_once: the most activities that the floor runs at the same time; None for no limit.
+    """
+
+    name: str
+    cores: int
+    at_once: int | None
+    rate: float
+    events: float
+    server: float
+
+
+ROOM = Load("room for all", CONCURRENCY, None, rate=0.70, events=13.5, server=1.35)
+FULL = Load("full cluster", FULL_AT_ONCE, FULL_AT_ONCE, rate=0.70, events=20, server=1.5)
+
+
 def measure(*, quick: bool) -> list[Row]:
-    with beside_floor() as ground:
-        return asyncio.run(_measure(ground, quick))
+    return _measure(beside_floor, ROOM, quick)
+
+
+def measure_full(*, quick: bool) -> list[Row]:
+    return _measure(beside_floor, FULL, quick)
 
 
 def measure_official(*, quick: bool) -> list[Row]:
-    with official_beside_floor() as ground:
-        return asyncio.run(_measure(ground, quick))
+    return _measure(official_beside_floor, ROOM, quick)
 
 
-async def _measure(ground: Ground, quick: bool) -> list[Row]:
+def measure_full_official(*, quick: bool) -> list[Row]:
+    return _measure(official_beside_floor, FULL, quick)
+
+
+def _measure(
+    on: Callable[..., AbstractContextManager[Ground]], load: Load, quick: bool
+) -> list[Row]:
+    with on(cores=load.cores, at_once=load.at_once) as ground:
+        return asyncio.run(_take_turns(ground, load, quick))
+
+
+async def _take_turns(ground: Ground, load: Load, quick: bool) -> list[Row]:
     jobs, rounds = (100, 3) if quick else (300, 7)
     iris = await ground.client()
     temporal = await connect(ground.record.address)
@@ -76,11 +116,11 @@ async def _measure(ground: Ground, quick: bool) -> list[Row]:
         side: added(before[side], await count_events(temporal, query))
         for side, (_, query) in sides.items()
     }
-    return _rows(results, grown, jobs)
+    return _rows(load, results, grown, jobs)
 
 
 def _rows(
-    results: dict[str, list[Round]], grown: dict[str, dict[str, int]], jobs: int
+    load: Load, results: dict[str, list[Round]], grown: dict[str, dict[str, int]], jobs: int
 ) -> list[Row]:
     pairs = list(zip(results["iris"], results["floor"], strict=True))
 
@@ -94,16 +134,17 @@ def _rows(
     ) -> Row:
         iris, bare = ([of(one) for one in results[side]] for side in ("iris", "floor"))
         ratio = median(of(ours) / of(theirs) for ours, theirs in pairs)
-        return Row(what, median(iris), median(bare), target, at_least, ratio, note=note)
+        named = f"{load.name}: {what}"
+        return Row(named, median(iris), median(bare), target, at_least, ratio, note=note)
 
     done = jobs * len(pairs)
     others = ", ".join(f"{kind} {count / done:.2f}" for kind, count in grown["iris"].items())
     rates = " ".join(f"{ours.rate:.0f}/{theirs.rate:.0f}" for ours, theirs in pairs)
-    load = f"{jobs} jobs, {CONCURRENCY} in progress; rounds: {rates}"
-    events = (sum(grown["iris"].values()) / done, sum(grown["floor"].values()) / done)
+    note = f"{jobs} jobs, {CONCURRENCY} in progress; rounds: {rates}"
+    iris, bare = (sum(grown[side].values()) / done for side in ("iris", "floor"))
     return [
-        row("jobs per second", lambda one: one.rate, 0.75, note=load, at_least=True),
-        row("server CPU, ms per job", lambda one: one.server, 1.35),
+        row("jobs per second", lambda one: one.rate, load.rate, note=note, at_least=True),
+        row("server CPU, ms per job", lambda one: one.server, load.server),
         row(
             "control plane CPU, ms per job",
             lambda one: one.workflows,
@@ -114,7 +155,13 @@ def _rows(
             lambda one: one.jobs,
             note="with the programs it runs; floor: its activity worker",
         ),
-        Row("history events per job", *events, format="{:.2f}", note=others),
+        Row(
+            f"{load.name}: history events per job",
+            iris,
+            target=load.events,
+            format="{:.2f}",
+            note=f"{others}; floor {bare:.2f}",
+        ),
     ]
 
 

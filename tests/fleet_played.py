@@ -3,7 +3,7 @@ workflows.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from temporalio import activity
@@ -48,11 +48,18 @@ class TenantNotifier(BlindNotifier):
 
     @activity.defn
     async def signal_placed(self, notices: Notices) -> Signalled:
-        for each in notices.placements:
+        jobs = self._place_tenants(notices.placements)
+        return await super().signal_placed(Notices(placements=jobs))
+
+    async def pass_on(self, placements: Sequence[Placement]) -> tuple[str, ...]:
+        return await super().pass_on(self._place_tenants(placements))
+
+    def _place_tenants(self, placements: Sequence[Placement]) -> tuple[Placement, ...]:
+        """Returns the placements of jobs."""
+        for each in placements:
             if each.key in self.tenants:
                 self.tenants[each.key].placement = each
-        jobs = tuple(each for each in notices.placements if each.key not in self.tenants)
-        return await super().signal_placed(Notices(placements=jobs))
+        return tuple(each for each in placements if each.key not in self.tenants)
 
     @activity.defn
     async def signal_evicted(self, notices: EvictionNotices) -> Signalled:

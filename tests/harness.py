@@ -26,7 +26,7 @@ import gc
 import inspect
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -333,8 +333,8 @@ class Gate:
 class Outbox(outbox.Outbox):
     """The real one, behind gates for what is asked and what is given back."""
 
-    def __init__(self, client: Client, cluster: str) -> None:
-        super().__init__(client, cluster)
+    def __init__(self, client: Client, cluster: str, notifier: notices.Notifier) -> None:
+        super().__init__(client, cluster, notifier)
         self.asks = Gate()
         self.releases = Gate()
         self.amends = Gate()
@@ -374,6 +374,12 @@ class Notifier(notices.Notifier):
         if self.away:
             raise ApplicationError("the notifier is away")
         return await super().signal_placed(notices)
+
+    async def pass_on(self, placements: Sequence[Placement]) -> tuple[str, ...]:
+        self.given.extend(placements)
+        if self.away:
+            return tuple(each.key for each in placements)
+        return await super().pass_on(placements)
 
     @activity.defn
     async def signal_evicted(self, notices: EvictionNotices) -> Signalled:
@@ -467,8 +473,8 @@ class Cluster:
             env.client,
             ClusterRecord(name=name, address="trial:7233", namespace="default", store="", ui=""),
         )
-        self.outbox = Outbox(env.client, name)
         self.notifier = notifier(env.client)
+        self.outbox = Outbox(env.client, name, self.notifier)
         self.job_tasks = JobTasks(env.client)
         self.child_jobs = (BlindChildJobs if issubclass(notifier, BlindNotifier) else ChildJobs)(
             env.client

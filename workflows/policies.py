@@ -30,7 +30,7 @@ A_FEW_TIMES = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempt
 MOMENT = timedelta(milliseconds=1)
 
 #: The time limit of a workflow task of a job, half of the server's default. If a control plane dies
-#: during the task, the job waits this long for another one. A task takes milliseconds, or two
+#: during the task, the job waits this long for another one. A task takes milliseconds, or three
 #: seconds when the scheduler answers slowly (`EXCHANGE_QUICK`).
 JOB_TASK = timedelta(seconds=5)
 #: The time limit of a workflow task of an array in parts: a replay takes some milliseconds for each
@@ -51,9 +51,9 @@ def job_task(spec: JobSpec) -> timedelta:
 PLANNER_TASK = timedelta(seconds=30)
 
 #: The time limit of the first try of an exchange with the scheduler, inside the workflow task. A
-#: longer try would occupy a workflow-task slot, and the heartbeat of the workflow task would repeat
-#: it.
-EXCHANGE_QUICK = timedelta(seconds=2)
+#: longer try would occupy a workflow-task slot, and the heartbeat of the workflow task, after four
+#: fifths of `JOB_TASK`, would repeat it. It is longer than `outbox.KEEP`.
+EXCHANGE_QUICK = timedelta(seconds=3)
 #: The time limit of each further try of an exchange with the scheduler, as a normal activity.
 EXCHANGE_PATIENT = timedelta(seconds=30)
 
@@ -113,6 +113,10 @@ ORPHAN_OBSERVATIONS = 2
 #: The time limit for signalling the owners of placements. Each owner takes a few milliseconds, and
 #: the activity itself gives up owners that do not answer, at the latest after `BATCH_PATIENCE`.
 SIGNAL_OWNERS = timedelta(seconds=20)
+#: How long the scheduler waits for the confirmation that a control plane has signalled placements,
+#: before it signals them itself. A control plane takes milliseconds to signal an owner, 15 s if
+#: owners do not answer, and two seconds to confirm.
+CONFIRM_SIGNALS = timedelta(seconds=10)
 #: How long a run of the scheduler that has to end waits for signals that are under way. The next
 #: run sends the signals again that were not sent by then, and their receivers ignore repetitions.
 LAST_SIGNALS = timedelta(seconds=3)

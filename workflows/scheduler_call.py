@@ -20,17 +20,20 @@ from iris.workflows.signals import send_signal
 T = TypeVar("T")
 
 
-async def exchange(cluster: str, message: Message) -> Answer:
+async def exchange(cluster: str, message: Message, *, patient: bool = False) -> Answer:
     """Sends one message to the scheduler and returns its answer.
 
     The first try is a local activity, which adds one event to the history. If that fails, a normal
     activity tries until it succeeds.
 
+    Args:
+        patient: as in `Envelope`.
+
     Raises:
         asyncio.CancelledError: the workflow was cancelled meanwhile. It is unknown whether the
             scheduler got the message.
     """
-    envelope = Envelope(message=message)
+    envelope = Envelope(message=message, patient=patient)
     try:
         return await workflow.execute_local_activity_method(
             Outbox.exchange,

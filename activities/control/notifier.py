@@ -30,6 +30,7 @@ from iris.messages.wire import Keys, RepeatedCheck
 from iris.metrics.declared import EVICTIONS, PLACEMENTS
 from iris.model import names
 from iris.model.job.demand_limits import fitting
+from iris.model.job.requests import Placement
 from iris.model.rules import Rules
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,10 @@ LEFT_TO_HOSTS = timedelta(seconds=60)
 #: The number of first attempts of an activity that fail as a whole if the service answers with a
 #: status in `AWAY`. Later attempts treat this status as an error of the one workflow.
 PATIENT_ATTEMPTS = 3
+
+
+#: The workflow id of an owner, the key of its request or placement, and the payload of the signal.
+Item = tuple[str, str, Any]
 
 
 class Notifier:
@@ -82,15 +87,30 @@ class Notifier:
             "waits", [(each.owner, each.key, each) for each in reasons.reasons]
         )
 
-    async def _signal_owners(self, signal: str, items: Sequence[tuple[str, str, Any]]) -> Signalled:
+    async def pass_on(self, placements: Sequence[Placement]) -> tuple[str, ...]:
+        """Signals placements to their owners, outside an activity. Returns the keys of those that
+        have to be signalled again.
+        """
+        items = [(each.owner, each.key, each) for each in placements]
+        return _unsent("placed", items, await self._signal_each("placed", items))
+
+    async def _signal_owners(self, signal: str, items: Sequence[Item]) -> Signalled:
         """Signals each owner. Fails if none could be signalled because the server is away.
 
         An owner that has ended is ignored: only `check_jobs` decides when its hosts are free.
         """
+        errors = await self._signal_each(signal, items)
+        failures = [error for error in errors if error is not None]
+        if failures and len(failures) == len(items) and all(_is_away(error) for error in failures):
+            raise failures[0]
+        return Signalled(unsent=_unsent(signal, items, errors))
+
+    async def _signal_each(self, signal: str, items: Sequence[Item]) -> list[Exception | None]:
+        """Signals each owner, several at a time. Returns the error of each signal, or None."""
         loop = asyncio.get_running_loop()
         until = loop.time() + BATCH_PATIENCE.total_seconds()
 
-        async def send(item: tuple[str, str, Any]) -> Exception | None:
+        async def send(item: Item) -> Exception | None:
             owner, _, what = item
             try:
                 async with asyncio.timeout_at(min(until, loop.time() + PATIENCE.total_seconds())):
@@ -101,21 +121,7 @@ class Notifier:
 
         errors = await for_each(items, send, at_once=AT_ONCE)
         _count_delivered(signal, errors.count(None))
-        failures = [error for error in errors if error is not None]
-        if failures and len(failures) == len(items) and all(_is_away(error) for error in failures):
-            raise failures[0]
-        unsent = []
-        for (owner, key, _), error in zip(items, errors, strict=True):
-            if error is None or _is_not_found(error):
-                continue
-            logger.error(
-                "cannot signal %s to workflow %s, trying again later: %s",
-                signal,
-                owner,
-                str(error) or "it does not answer",
-            )
-            unsent.append(key)
-        return Signalled(unsent=tuple(unsent))
+        return errors
 
     @activity.defn
     async def check_jobs(self, check: RepeatedCheck) -> Keys:
@@ -174,6 +180,24 @@ class Notifier:
             described.status is not WorkflowExecutionStatus.RUNNING
             and (described.close_time or over) <= over
         )
+
+
+def _unsent(
+    signal: str, items: Sequence[Item], errors: Sequence[Exception | None]
+) -> tuple[str, ...]:
+    """Returns and logs the keys of the owners that could not be signalled and may still exist."""
+    unsent = []
+    for (owner, key, _), error in zip(items, errors, strict=True):
+        if error is None or _is_not_found(error):
+            continue
+        logger.error(
+            "cannot signal %s to workflow %s, trying again later: %s",
+            signal,
+            owner,
+            str(error) or "it does not answer",
+        )
+        unsent.append(key)
+    return tuple(unsent)
 
 
 def _count_delivered(signal: str, owners: int) -> None:

@@ -3,8 +3,14 @@ it.
 
 One workflow can handle a few updates a second, of nearly any size. So each process has *one* update
 of the scheduler under way, and puts the messages that arrive meanwhile into the next one. An idle
-outbox sends at once. Under load it sends one batch per round trip. The answers come back with the
-update, so a task that fits gets its host in the answer to its request.
+outbox sends at once. While messages arrive faster than the scheduler answers, it waits some tens of
+milliseconds for more of them before it sends the next batch. The answers come back with the update,
+so a task that fits gets its host in the answer to its request.
+
+Under load, the answer also has the placements of gangs that waited, and the outbox signals them.
+The next batch confirms that to the scheduler, which signals what is not confirmed itself. If a gang
+will probably get hosts within seconds, the outbox keeps the answer to its request until then. The
+gang's workflow does not notice that it had to wait, which saves a signal and a workflow task.
 
 Messages are delivered at least once. An activity that times out here and is retried sends the same
 message twice, and the ledger ignores the second one.
@@ -15,8 +21,13 @@ causes the rejection is found, and only that message fails.
 """
 
 import asyncio
+import contextlib
 import logging
+import math
 import time
+import uuid
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from temporalio import activity
@@ -28,7 +39,8 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.messages.scheduler import Answer, Answers, Batch, Envelope, Message
+from iris.activities.control.notifier import Notifier
+from iris.messages.scheduler import Answer, Answers, Ask, Batch, Envelope, Message, Release
 from iris.metrics.declared import (
     EXCHANGE_DURATION,
     EXCHANGE_FAILURES,
@@ -37,13 +49,32 @@ from iris.metrics.declared import (
 )
 from iris.model import names
 from iris.model.job.demand_limits import MESSAGE_BYTES, fitting, size_of
+from iris.model.job.requests import Placement
+from iris.scheduling.placement.refusals import IN_QUEUE
 
 logger = logging.getLogger(__name__)
 
 #: The most messages in one batch. `BATCH_BYTES` may allow fewer.
 MAX_BATCH = 500
-#: The longest pause between two batches, in seconds.
+#: How long the outbox counts as busy after a message has arrived during an exchange, in seconds.
+BUSY = 0.5
+#: The longest pause between two batches of a busy outbox, in seconds.
 MAX_PAUSE = 0.1
+#: The longest time that a busy outbox keeps messages which change nothing for anybody who waits, in
+#: seconds: requests while nothing is free, and releases while nobody waits for hosts.
+UNHURRIED = 0.2
+#: The longest time from a request to its answer, in seconds, if the answer is kept because hosts
+#: are likely to become free. The gang's workflow answers no queries meanwhile.
+KEEP = 2.5
+#: The most answers that are kept at the same time. Each occupies a slot for workflow tasks, of
+#: which a worker has a hundred.
+MOST_KEPT = 32
+#: The time in which placements are counted to estimate how long a gang will wait, in seconds, and
+#: the least number of them for an estimate.
+RATE_OVER = 2.0
+LEAST_PLACED = 4
+#: The time after which signals are confirmed by a batch without messages, in seconds.
+CONFIRM_AFTER = 2.0
 #: The pause between two tries while the scheduler or the server is away, in seconds.
 RETRY_EVERY = 0.5
 #: The server's status codes for a request with wrong content. FAILED_PRECONDITION is not one of
@@ -58,15 +89,33 @@ class _Entry(NamedTuple):
     #: The size of the message in bytes.
     size: int
     answer: asyncio.Future[Answer]
+    #: When the message arrived, by the event loop's clock.
+    arrived: float
+    #: Whether the answer may be kept (`Envelope.patient`).
+    patient: bool
 
 
 class Outbox:
-    """Activities that send messages to the scheduler of one cluster; one instance per process."""
+    """Activities that send messages to the scheduler of one cluster; one instance per process.
 
-    def __init__(self, client: Client, cluster: str) -> None:
+    Args:
+        notifier: signals placements to their owners.
+    """
+
+    def __init__(self, client: Client, cluster: str, notifier: Notifier) -> None:
+        self._notifier = notifier
         self._scheduler = client.get_workflow_handle(names.scheduler_workflow(cluster))
         self._waiting: list[_Entry] = []
         self._sender: asyncio.Task[None] | None = None
+        self._id = uuid.uuid4().hex
+        self._pace = _Pace()
+        #: The keys of placements that were signalled, for the next batch.
+        self._signalled: list[str] = []
+        #: Whether to send a batch even without messages, to confirm signals.
+        self._must_confirm = False
+        self._signals: set[asyncio.Task[None]] = set()
+        #: The requests without hosts whose answers are kept, by key.
+        self._kept: dict[str, _Entry] = {}
 
     @activity.defn
     async def exchange(self, envelope: Envelope) -> Answer:
@@ -85,9 +134,9 @@ class Outbox:
             )
             raise ApplicationError(problem, type="TooLarge", non_retryable=True)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Entry(envelope.message, size, answer))
-        if self._sender is None or self._sender.done():
-            self._sender = asyncio.create_task(self._send())
+        self._waiting.append(_Entry(envelope.message, size, answer, _now(), envelope.patient))
+        self._pace.message_arrived()
+        self._start()
         try:
             return await answer
         except asyncio.CancelledError:
@@ -99,22 +148,25 @@ class Outbox:
                 late, type="Late", category=ApplicationErrorCategory.BENIGN
             ) from None
 
+    def _start(self) -> None:
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send())
+
     async def _send(self) -> None:
-        while self._waiting:
+        while self._waiting or self._must_confirm:
+            await self._pace.gather(self._waiting)
             # A sender that no longer waits has sent the message again, or does not need the answer.
             live = [entry for entry in self._waiting if not entry.answer.done()]
             batch = fitting(((entry, entry.size) for entry in live), MAX_BATCH)
             self._waiting = live[len(batch) :]
-            if not batch:
+            signalled, self._signalled = self._signalled[:MAX_BATCH], self._signalled[MAX_BATCH:]
+            self._must_confirm = bool(self._signalled)
+            if not batch and not signalled:
                 continue
-            began = time.monotonic()
-            await self._deliver(batch)
-            if len(batch) > 1:
-                # Under load, wait for the time of another round trip, so that the scheduler gets
-                # fewer and larger batches.
-                await asyncio.sleep(min(MAX_PAUSE, time.monotonic() - began))
+            with self._pace.exchange():
+                await self._deliver(batch, tuple(signalled))
 
-    async def _deliver(self, batch: list[_Entry]) -> None:
+    async def _deliver(self, batch: list[_Entry], signalled: tuple[str, ...]) -> None:
         """Sends a batch and passes the answers on. If the scheduler does not answer, the batch goes
         back to the front of the queue.
         """
@@ -122,7 +174,12 @@ class Outbox:
         try:
             reply = await self._scheduler.execute_update(
                 "exchange",
-                Batch(messages=tuple(entry.message for entry in batch)),
+                Batch(
+                    messages=tuple(entry.message for entry in batch),
+                    sender=self._id,
+                    signals=self._pace.is_busy() or bool(self._kept),
+                    signalled=signalled,
+                ),
                 result_type=Answers,
             )
             answers = list(zip(batch, reply.answers, strict=True))
@@ -135,23 +192,178 @@ class Outbox:
                 logger.warning("the scheduler does not answer, trying again: %s", error)
                 EXCHANGE_FAILURES.add("unanswered")
                 self._waiting = batch + self._waiting
+                self._signalled = [*signalled, *self._signalled]
                 await asyncio.sleep(RETRY_EVERY)
                 return
             EXCHANGE_FAILURES.add("rejected")
             if len(batch) > 1:
                 logger.warning("the scheduler rejects a batch, sending its halves: %s", error)
-                await self._deliver(batch[: len(batch) // 2])
-                await self._deliver(batch[len(batch) // 2 :])
-            else:
+                await self._deliver(batch[: len(batch) // 2], signalled)
+                await self._deliver(batch[len(batch) // 2 :], ())
+            elif batch:
                 _fail(batch[0], error)
             return
         EXCHANGE_DURATION.add(time.monotonic() - began)
         EXCHANGE_MESSAGES.add(len(batch))
+        self._pace.answered(batch, reply)
         for entry, answer in answers:
-            if not entry.answer.done():
+            if reply.alone and self._is_kept_back(entry, answer, reply.waiting):
+                self._keep(entry, answer)
+            elif not entry.answer.done():
                 entry.answer.set_result(answer)
                 if answer.placement is not None and entry.message.kind == "ask":
                     PLACEMENTS.add("answer")
+        self._pass_on(reply.placed)
+
+    def _is_kept_back(self, entry: _Entry, answer: Answer, waiting: int) -> bool:
+        """Returns whether to keep the answer, because the gang will probably get hosts in time. If
+        there were other control planes, one of them might get its placement.
+        """
+        return (
+            entry.patient
+            and isinstance(entry.message, Ask)
+            and answer.refusal is not None
+            and answer.refusal.code in IN_QUEUE
+            and len(self._kept) < MOST_KEPT
+            and entry.message.request.key not in self._kept
+            and self._pace.is_busy()
+            and _now() + self._pace.wait_of(waiting) < entry.arrived + KEEP
+        )
+
+    def _keep(self, entry: _Entry, answer: Answer) -> None:
+        assert isinstance(entry.message, Ask)
+        key = entry.message.request.key
+        self._kept[key] = entry
+
+        def give() -> None:
+            if self._kept.pop(key, None) is not None and not entry.answer.done():
+                entry.answer.set_result(answer)
+
+        asyncio.get_running_loop().call_later(entry.arrived + KEEP - _now(), give)
+
+    def _pass_on(self, placed: Sequence[Placement]) -> None:
+        """Gives the placements to the gangs whose answers are kept, and signals the others."""
+        others = []
+        for placement in placed:
+            entry = self._kept.pop(placement.key, None)
+            if entry is None or entry.answer.done():
+                others.append(placement)
+            else:
+                # If this answer is lost, the gang's workflow sends its request again.
+                entry.answer.set_result(Answer(placement=placement))
+                self._signalled.append(placement.key)
+                PLACEMENTS.add("answer")
+        if placed:
+            task = asyncio.create_task(self._signal(placed, others))
+            self._signals.add(task)
+            task.add_done_callback(self._signals.discard)
+
+    async def _signal(self, passed_on: Sequence[Placement], placed: Sequence[Placement]) -> None:
+        """Signals placements to their owners, and confirms all that were passed on."""
+        unsent = await self._notifier.pass_on(placed)
+        self._signalled += [each.key for each in placed if each.key not in unsent]
+        await asyncio.sleep(CONFIRM_AFTER)
+        if any(each.key in self._signalled for each in passed_on):
+            # There was no other batch meanwhile.
+            self._must_confirm = True
+            self._start()
+
+
+class _Pace:
+    """Decides how long the outbox gathers messages for its next batch.
+
+    The outbox is busy if messages have lately arrived during an exchange. An outbox whose messages
+    come one after the other is not busy, and sends each at once.
+    """
+
+    def __init__(self) -> None:
+        self._under_way = False
+        self._busy_until = 0.0
+        #: The time of the last exchange, and how long it took.
+        self._ended, self._took = 0.0, 0.0
+        #: Whether the last request got hosts.
+        self._has_room = True
+        #: Whether a pause before the next batch is useful.
+        self._may_pause = True
+        #: The times of the placements of the last seconds.
+        self._placed: deque[float] = deque()
+        self._arrival = asyncio.Event()
+
+    def message_arrived(self) -> None:
+        self._arrival.set()
+        if self._under_way:
+            self._busy_until = _now() + BUSY
+
+    def is_busy(self) -> bool:
+        return _now() < self._busy_until
+
+    @contextlib.contextmanager
+    def exchange(self) -> Iterator[None]:
+        """Measures one exchange."""
+        began, self._under_way = _now(), True
+        try:
+            yield
+        finally:
+            self._ended, self._under_way = _now(), False
+            self._took = self._ended - began
+
+    def answered(self, batch: Sequence[_Entry], reply: Answers) -> None:
+        """Records the answers to a batch."""
+        asks = [
+            answer.placement is not None
+            for entry, answer in zip(batch, reply.answers, strict=True)
+            if isinstance(entry.message, Ask)
+        ]
+        if asks:
+            self._has_room = asks[-1]
+        released = sum(isinstance(entry.message, Release) for entry in batch)
+        self._may_pause = self._has_room or released > 1
+        self._placed.extend([_now()] * (sum(asks) + len(reply.placed)))
+        while self._placed and self._placed[0] < _now() - RATE_OVER:
+            self._placed.popleft()
+
+    def wait_of(self, waiting: int) -> float:
+        """Returns how long the last of so many waiting gangs will probably wait, in seconds;
+        infinity if that is not known.
+        """
+        lately = len(self._placed)
+        return waiting * RATE_OVER / lately if lately >= LEAST_PLACED else math.inf
+
+    async def gather(self, waiting: Sequence[_Entry]) -> None:
+        """Waits until the next batch is due.
+
+        Args:
+            waiting: the messages, to which others are added meanwhile.
+        """
+        while self.is_busy() and len(waiting) < MAX_BATCH:
+            left = self._due(waiting) - _now()
+            if left <= 0:
+                return
+            self._arrival.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._arrival.wait(), left)
+
+    def _due(self, waiting: Sequence[_Entry]) -> float:
+        """Returns when the next batch is due: when there is an urgent message, and after a pause as
+        long as the last exchange. There is no pause in a full cluster in which hosts become free
+        one by one: they would be idle for nothing.
+        """
+        due = self._ended + (min(MAX_PAUSE, self._took) if self._may_pause else 0.0)
+        if not waiting or any(self._is_urgent(entry.message) for entry in waiting):
+            return due
+        return max(due, waiting[0].arrived + UNHURRIED)
+
+    def _is_urgent(self, message: Message) -> bool:
+        match message:
+            case Ask():
+                return self._has_room
+            case Release():
+                return not self._has_room
+        return True
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _is_rejection(error: Exception) -> bool:

@@ -191,6 +191,8 @@ class Envelope(Frozen):
     """One message to the scheduler, as an activity's argument."""
 
     message: Message
+    #: Whether the answer may come some seconds later, if a gang probably gets hosts until then.
+    patient: bool = False
 
 
 class Batch(Frozen):
@@ -199,6 +201,12 @@ class Batch(Frozen):
     """
 
     messages: tuple[Message, ...]
+    #: Identifies the control plane that sends the batch; empty for other senders.
+    sender: str = ""
+    #: Whether the sender signals the placements in `Answers.placed` to their owners.
+    signals: bool = False
+    #: The keys of placements that the sender has signalled since its last batch.
+    signalled: tuple[str, ...] = ()
 
 
 class Answer(Frozen):
@@ -220,6 +228,13 @@ class Answers(Frozen):
     """One answer per message of the batch, in the same order."""
 
     answers: tuple[Answer, ...]
+    #: The placements of gangs that waited, for the sender to signal. The scheduler signals those
+    #: itself that the sender does not confirm in a later batch (`Batch.signalled`).
+    placed: tuple[Placement, ...] = ()
+    #: The number of gangs that wait for hosts, without gangs on hold.
+    waiting: int = 0
+    #: Whether no other control plane has sent a batch lately.
+    alone: bool = False
 
 
 class SchedulerStart(Frozen):

@@ -231,18 +231,18 @@ def make_workers(
         local: whether the cluster's hosts are processes on this machine.
         store: the address of the cluster's store; empty: it has none.
     """
-    outbox = Outbox(client, cluster)
+    notifier = Notifier(client)
+    outbox = Outbox(client, cluster, notifier)
     return (
-        _control_worker(client, cluster, platform, outbox),
+        _control_worker(client, cluster, platform, outbox, notifier),
         _patient_worker(client, cluster, outbox, local=local, store=store),
         _planner_worker(client, cluster),
     )
 
 
 def _control_worker(
-    client: Client, cluster: str, platform: Platform | None, outbox: Outbox
+    client: Client, cluster: str, platform: Platform | None, outbox: Outbox, notifier: Notifier
 ) -> Worker:
-    notifier = Notifier(client)
     fleet, recovery = FleetObserver(client, platform), RecoveryQueries(client)
     on_machines: list[Callable[..., Any]] = []
     if platform is not None:

@@ -260,7 +260,9 @@ class GangRun:
     async def _send_request(self) -> Answer:
         ask = self._ask()
         self._set(self._lifecycle.requested(ask.request))
-        return await exchange(self.gang.cluster, ask)
+        # A timeout must not pass unnoticed meanwhile.
+        patient = self._lifecycle.time_left(workflow.now()) is None
+        return await exchange(self.gang.cluster, ask, patient=patient)
 
     async def _send_overrides(self) -> Answer:
         self._set(replace(self._lifecycle, amended=False))

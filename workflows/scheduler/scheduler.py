@@ -3,7 +3,8 @@ waiting gangs.
 
 The decisions are made in `iris.scheduling.ledger.ledger` and `iris.scheduling.placement.place`.
 Messages arrive in batches through the `exchange` update. Its answers have the placements that are
-possible at once. An activity signals later placements to the gangs that had to wait.
+possible at once. Gangs that had to wait are signalled: under load by the control plane whose batch
+made room for them, otherwise by an activity.
 
 The handlers are synchronous and never raise. Under load, the workflow could never continue as new
 while asynchronous handlers run. A handler that raises fails or blocks the workflow on which the
@@ -50,6 +51,7 @@ from iris.scheduling.reasons.forecast import Forecast
 from iris.workflows import policies, web_ui
 from iris.workflows.jobs.job_checks import JobChecks
 from iris.workflows.scheduler import unsent_signals
+from iris.workflows.scheduler.handed_over import HandedOver
 from iris.workflows.scheduler.ledger_messages import (
     MAX_PLACEMENTS,
     RECOVERING,
@@ -75,6 +77,9 @@ from iris.workflows.signals import send_signal
 MAX_REPLAY = 10_000_000
 #: The pause between two `demand` signals to the autoscaler.
 WAKE_EVERY = timedelta(seconds=1)
+#: The further pause if only as many gangs wait again as at an earlier signal. In a busy cluster,
+#: gangs come and go all the time, and each signal costs some twenty events.
+WAKE_AGAIN = timedelta(seconds=4)
 #: The pause after a pass that stopped at its limit. The pause ends the workflow task.
 START_PAUSE = timedelta(milliseconds=1)
 News = TypeVar("News", Notices, EvictionNotices)
@@ -94,6 +99,8 @@ class SchedulerWorkflow:
         self._notices, self._evictions = unsent_signals.unpack(self._ledger, start)
         #: The placements that could not be signalled. `_check_jobs` queues them again.
         self._unsent_notices: dict[str, Placement] = {}
+        #: The placements that control planes signal, and have not confirmed yet.
+        self._handed_over = HandedOver()
         #: The evictions that could not be signalled. `_check_jobs` queues them again.
         self._unsent_evictions: dict[str, Eviction] = {}
         self._sent_reasons: dict[str, str] = dict(start.sent_reasons)
@@ -122,6 +129,7 @@ class SchedulerWorkflow:
         beside = [
             asyncio.create_task(self._check_jobs()),
             asyncio.create_task(self._signal_demand()),
+            asyncio.create_task(self._take_back()),
         ]
         while not self._run_is_long():
             if self._notices:
@@ -139,6 +147,7 @@ class SchedulerWorkflow:
         # There must be no await from here on: every handled message must be in the ledger that the
         # next run gets.
         self._queue_unsent()
+        self._notices.update(self._handed_over.unconfirmed())
         workflow.continue_as_new(
             SchedulerStart(
                 cluster=self._cluster,
@@ -180,13 +189,20 @@ class SchedulerWorkflow:
     def exchange(self, batch: Batch) -> Answers:
         now = self._time = workflow.now()
         whole = self._recovery is None
+        alone = self._handed_over.received(batch, now)
         served = serve(self._ledger, batch.messages, now, size=self._size, whole=whole)
         self._ledger.effort.received(len(batch.messages))
         for message, entered in zip(batch.messages, served.entered, strict=True):
             self._entered(message, entered)
+        handed = self._handed_over.hand_over(served.notices) if batch.signals else ()
         if served.settled is not None:
-            self._settled(served.settled, served.notices)
-        return Answers(answers=served.answers)
+            self._settled(served.settled, served.notices[len(handed) :])
+        return Answers(
+            answers=served.answers,
+            placed=handed,
+            waiting=len(self._ledger.waiting),
+            alone=alone,
+        )
 
     @exchange.validator
     def _takes(self, batch: Batch) -> None:
@@ -285,6 +301,7 @@ class SchedulerWorkflow:
                 self._unsent_evictions,
             ):
                 queue.pop(message.key, None)
+            self._handed_over.forget([message.key])
         if self._recovery is not None:
             self._recovery.received(entered.hosts)
 
@@ -311,6 +328,16 @@ class SchedulerWorkflow:
         )
         if result is not None:
             _remove_signalled(self._notices, self._unsent_notices, notices, result)
+
+    async def _take_back(self) -> None:
+        """Queues the placements that no control plane has confirmed in time: it may have died
+        before it signalled them.
+        """
+        while True:
+            await workflow.wait_condition(lambda: bool(self._handed_over))
+            handed = self._handed_over.unconfirmed()
+            await workflow.sleep(policies.CONFIRM_SIGNALS)
+            self._notices.update(self._handed_over.take_back(handed))
 
     async def _send_evictions(self) -> None:
         """Signals evictions to the owners of the gangs that have to leave or whose hosts are
@@ -350,7 +377,7 @@ class SchedulerWorkflow:
         self._size.recovered(page)
 
     async def _signal_demand(self) -> None:
-        """Signals the autoscaler when the demand has changed, at most once per `WAKE_EVERY`.
+        """Signals the autoscaler when the demand has changed, with pauses between the signals.
 
         The signal does not carry the demand: the autoscaler queries it.
         """
@@ -360,6 +387,11 @@ class SchedulerWorkflow:
             self._demand_watch.signalled(self._demand())
             await send_signal(autoscaler, "demand")  # a new autoscaler queries it at its start
             await workflow.sleep(WAKE_EVERY)
+            if self._demand_watch.changed and not self._demand_watch.urgent:
+                with contextlib.suppress(TimeoutError):
+                    await workflow.wait_condition(
+                        lambda: self._demand_watch.urgent, timeout=WAKE_AGAIN
+                    )
 
     def _demand(self) -> Mapping[Shape, int]:
         """Returns the demand that the autoscaler gets. While another pass has to run, these are

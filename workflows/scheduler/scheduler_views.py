@@ -242,15 +242,23 @@ class DemandWatch:
 
     def __init__(self) -> None:
         self._demand: dict[Shape, int] = {}
+        #: The highest demand of each shape at any signal since gangs of this shape wait.
+        self._highest: dict[Shape, int] = {}
         self._broken: set[str] = set()
         self._reserve: set[str] = set()
         self._pauses: tuple[bool, frozenset[str]] = (False, frozenset())
         #: True if the autoscaler has to be signalled.
         self.changed = False
+        #: True if it has to be signalled soon: there is more than that as many gangs wait again as
+        #: at an earlier signal.
+        self.urgent = False
 
     def signalled(self, demand: Mapping[Shape, int]) -> None:
         """Records the demand at a signal to the autoscaler."""
-        self._demand, self.changed = dict(demand), False
+        self._demand, self.changed, self.urgent = dict(demand), False, False
+        self._highest = {
+            shape: max(count, self._highest.get(shape, 0)) for shape, count in demand.items()
+        }
 
     def compare(self, ledger: Ledger, demand: Mapping[Shape, int]) -> None:
         """Sets `changed` if the autoscaler has to be signalled, which is so if:
@@ -263,13 +271,15 @@ class DemandWatch:
         pauses = (ledger.paused is not None, frozenset(ledger.paused_groups))
         if pauses != self._pauses:
             self._pauses = pauses
-            self.changed = True
+            self.changed = self.urgent = True
         if ledger.paused is not None:
             return
         broken, reserve = set(broken_slices(ledger)), reserve_of(ledger)
-        self.changed |= not (broken <= self._broken and reserve >= self._reserve)
+        self.urgent |= not (broken <= self._broken and reserve >= self._reserve)
         self._broken, self._reserve = broken, reserve
-        self.changed |= self._demand.keys() - demand.keys() != set()
+        self.urgent |= bool(self._demand.keys() - demand.keys())
+        self.urgent |= any(count > self._highest.get(shape, 0) for shape, count in demand.items())
+        self.changed |= self.urgent
         self.changed |= any(count > self._demand.get(shape, 0) for shape, count in demand.items())
         self._demand = {
             shape: min(count, demand[shape])

@@ -1,5 +1,6 @@
 """What the outbox does with a message that the scheduler or the server rejects, and with a
-scheduler that is away.
+scheduler that is away; when it waits for more messages, and what it does with placements that it
+has to pass on.
 """
 
 import asyncio
@@ -17,8 +18,12 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from iris.activities.control import outbox
+from iris.activities.control.notifier import Notifier
 from iris.activities.control.outbox import Outbox
-from iris.messages.scheduler import Answer, Answers, Batch, Envelope, Release
+from iris.messages.scheduler import Answer, Answers, Ask, Batch, Envelope, Message, Release
+from iris.model.job.requests import Placement, Request
+from iris.scheduling.placement.refusals import Refusal, RefusalCode
+from tests.builders import a_host, a_placement, a_request
 
 REJECTED = WorkflowUpdateFailedError(ApplicationError("cannot decode the message"))
 INVALID = RPCError("invalid argument", RPCStatusCode.INVALID_ARGUMENT, b"")
@@ -52,11 +57,17 @@ class Scheduler:
         return Answers(answers=tuple(Answer(problem=key) for key in keys))
 
 
+def an_outbox(service: object) -> Outbox:
+    """An outbox for which the test plays the Temporal service."""
+    client = cast(Client, service)
+    return Outbox(client, "trial", Notifier(client))
+
+
 async def send(scheduler: Scheduler, count: int) -> list[Any]:
     """Sends messages with the keys 0, 1, 2, … at once. Returns their answers and errors in
     order.
     """
-    box = Outbox(cast(Client, scheduler), "trial")
+    box = an_outbox(scheduler)
     sent = (box.exchange(Envelope(message=Release(key=str(i)))) for i in range(count))
     async with asyncio.timeout(30):
         return await asyncio.gather(*sent, return_exceptions=True)
@@ -120,7 +131,7 @@ class Away:
 async def exchanged(details: ActivityCancellationDetails) -> BaseException:
     """Returns the error of an exchange that is cancelled while it waits for the scheduler."""
     scheduler, environment = Away(), ActivityEnvironment()
-    box = Outbox(cast(Client, scheduler), "trial")
+    box = an_outbox(scheduler)
     exchange = asyncio.ensure_future(
         environment.run(box.exchange, Envelope(message=Release(key="1")))
     )
@@ -150,7 +161,7 @@ async def test_an_exchange_that_is_too_late_ends_without_a_traceback() -> None:
 async def test_the_sender_of_a_process_that_ends_does_not_try_again() -> None:
     """Otherwise a control plane could not end while the scheduler is away."""
     scheduler = Away()
-    box = Outbox(cast(Client, scheduler), "trial")
+    box = an_outbox(scheduler)
     exchange = asyncio.create_task(box.exchange(Envelope(message=Release(key="1"))))
     await scheduler.called.wait()
     others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -161,3 +172,263 @@ async def test_the_sender_of_a_process_that_ends_does_not_try_again() -> None:
 
     assert exchange.cancelled()
     assert scheduler.calls == 1
+
+
+class Full:
+    """A scheduler of a full cluster, which answers a batch when the test lets it. Each release
+    makes room for the gang that has waited longest.
+    """
+
+    def __init__(self, *, alone: bool = True, refuses: frozenset[str] = frozenset()) -> None:
+        self._alone, self._refuses = alone, refuses
+        self._waiting: list[Request] = []
+        self._may_answer = asyncio.Semaphore(0)
+        self.batches: list[Batch] = []
+        #: The keys of the placements that were signalled to their owners.
+        self.signalled: list[str] = []
+
+    def get_workflow_handle(self, workflow_id: str) -> "Full":
+        return self
+
+    async def signal(self, name: str, placement: Placement) -> None:
+        if placement.key in self._refuses:
+            raise RPCError("too many signals", RPCStatusCode.INVALID_ARGUMENT, b"")
+        self.signalled.append(placement.key)
+
+    async def execute_update(self, name: str, batch: Batch, result_type: type[Answers]) -> Answers:
+        self.batches.append(batch)
+        await self._may_answer.acquire()
+        refusal = Refusal(code=RefusalCode.BUSY, message="the cluster is full")
+        self._waiting += [each.request for each in batch.messages if isinstance(each, Ask)]
+        answers = tuple(
+            Answer(refusal=refusal if isinstance(each, Ask) else None) for each in batch.messages
+        )
+        released = sum(isinstance(each, Release) for each in batch.messages)
+        placed = [placement_of(request) for request in self._waiting[:released]]
+        del self._waiting[:released]
+        return Answers(
+            answers=answers,
+            placed=tuple(placed) if batch.signals else (),
+            waiting=len(self._waiting),
+            alone=self._alone,
+        )
+
+    def answers(self, count: int = 1) -> None:
+        """Answers so many batches, now or when they come."""
+        for _ in range(count):
+            self._may_answer.release()
+
+    @property
+    def sent(self) -> list[list[str]]:
+        """The keys of the messages of each batch."""
+        return [[key_of(message) for message in batch.messages] for batch in self.batches]
+
+
+def key_of(message: Message) -> str:
+    assert isinstance(message, Ask | Release)
+    return message.request.key if isinstance(message, Ask) else message.key
+
+
+def placement_of(request: Request) -> Placement:
+    return a_placement(a_host(), key=request.key, owner=request.owner)
+
+
+class Sender:
+    """Sends messages through an outbox."""
+
+    def __init__(self, scheduler: Full) -> None:
+        self.box = an_outbox(scheduler)
+        self.scheduler = scheduler
+
+    async def send(self, message: Message, *, patient: bool = False) -> asyncio.Task[Answer]:
+        envelope = Envelope(message=message, patient=patient)
+        sent = asyncio.create_task(self.box.exchange(envelope))
+        await rest()
+        return sent
+
+    async def ask(self, key: str) -> asyncio.Task[Answer]:
+        return await self.send(Ask(request=a_request(key)), patient=True)
+
+    async def release(self, key: str) -> asyncio.Task[Answer]:
+        return await self.send(Release(key=key))
+
+
+async def rest() -> None:
+    """Lets all that can run without a clock run."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy outbox waits for ever for an urgent message, and stays busy."""
+    monkeypatch.setattr(outbox, "UNHURRIED", 3600)
+    monkeypatch.setattr(outbox, "BUSY", 3600)
+    monkeypatch.setattr(outbox, "MAX_PAUSE", 0)
+    monkeypatch.setattr(outbox, "LEAST_PLACED", 1)
+
+
+async def test_messages_that_come_one_after_the_other_are_sent_at_once(unhurried: None) -> None:
+    """On an idle cluster, a job must start without any wait."""
+    sender = Sender(scheduler := Full())
+    scheduler.answers(4)
+    async with asyncio.timeout(30):
+        for number in range(2):
+            await (await sender.ask(f"a{number}"))
+            await (await sender.release(f"r{number}"))
+
+    assert scheduler.sent == [["a0"], ["r0"], ["a1"], ["r1"]]
+
+
+async def test_a_busy_outbox_sends_requests_that_have_to_wait_with_the_next_release(
+    unhurried: None,
+) -> None:
+    """Each exchange is five events of the scheduler, and these requests get no hosts anyway."""
+    sender = Sender(scheduler := Full())
+    await sender.ask("a0")
+    await sender.ask("a1")
+    scheduler.answers()
+    await rest()
+    await sender.ask("a2")
+    assert scheduler.sent == [["a0"]]
+    await sender.release("r0")
+
+    assert scheduler.sent == [["a0"], ["a1", "a2", "r0"]]
+
+
+async def _busy(sender: Sender, *asks: str) -> None:
+    """Makes an outbox busy: it has sent these requests, and a release for the first one."""
+    for key in asks:
+        await sender.ask(key)
+    await sender.release("first")
+    sender.scheduler.answers(2)
+    await rest()
+
+
+async def test_a_busy_outbox_signals_the_placements_of_others_and_confirms_them(
+    unhurried: None,
+) -> None:
+    """An activity of the scheduler and its workflow task are six events. One that cannot be
+    signalled is not confirmed, so that the scheduler signals it later.
+    """
+    sender = Sender(scheduler := Full(alone=False, refuses=frozenset({"a1"})))
+    await _busy(sender, "a0", "a1", "a2")
+    await sender.release("r1")
+    await sender.release("r2")
+    scheduler.answers(3)
+    await rest()
+    await sender.release("r3")
+
+    assert scheduler.signalled == ["a0", "a2"]
+    assert [key for batch in scheduler.batches for key in batch.signalled] == ["a0", "a2"]
+
+
+async def test_placements_are_confirmed_although_no_message_follows(
+    unhurried: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the scheduler would signal them again."""
+    monkeypatch.setattr(outbox, "CONFIRM_AFTER", 0)
+    sender = Sender(scheduler := Full(alone=False))
+    await _busy(sender, "a0", "a1")
+    scheduler.answers()
+    await rest()
+
+    assert scheduler.signalled == ["a0"]
+    assert (scheduler.sent[-1], scheduler.batches[-1].signalled) == ([], ("a0",))
+
+
+async def test_a_gang_that_gets_hosts_within_seconds_gets_them_as_its_answer(
+    unhurried: None,
+) -> None:
+    """That saves a signal and a workflow task. Its placement is confirmed like one that was
+    signalled.
+    """
+    sender = Sender(scheduler := Full())
+    await _busy(sender, "a0", "a1")
+    late = await sender.ask("late")
+    await sender.release("r1")
+    scheduler.answers()
+    await rest()
+    assert not late.done()
+    await sender.release("r2")
+    scheduler.answers()
+
+    answer = await asyncio.wait_for(late, 30)
+    assert answer.placement is not None
+    assert answer.placement.key == "late"
+    assert scheduler.signalled == ["a0"]
+    await sender.release("r3")
+    assert "late" in scheduler.batches[-1].signalled
+
+
+async def test_a_gang_learns_that_it_waits_when_no_hosts_become_free(
+    unhurried: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its users want to know why, and its workflow answers nobody meanwhile."""
+    monkeypatch.setattr(outbox, "KEEP", 1.5)
+    sender = Sender(scheduler := Full())
+    await _busy(sender, "a0", "a1")
+    late = await sender.ask("late")
+    await sender.release("r1")
+    scheduler.answers()
+    await rest()
+    assert not late.done()
+
+    answer = await asyncio.wait_for(late, 30)
+    assert answer.refusal is not None
+    assert answer.refusal.code is RefusalCode.BUSY
+
+
+async def test_an_answer_that_is_kept_is_given_after_the_load_has_ended(
+    unhurried: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal of the scheduler would wait for the answer, and the host would be idle meanwhile."""
+    sender = Sender(scheduler := Full())
+    await _busy(sender, "a0", "a1")
+    late = await sender.ask("late")
+    await sender.release("r1")
+    scheduler.answers()
+    await rest()
+    assert not late.done()
+    sender.box._pace._busy_until = 0
+    await sender.release("r2")
+    scheduler.answers()
+
+    answer = await asyncio.wait_for(late, 30)
+    assert answer.placement is not None
+
+
+async def test_no_answer_is_kept_beside_another_control_plane(unhurried: None) -> None:
+    """The other one may get the placement, and its signal would wait for the answer."""
+    sender = Sender(scheduler := Full(alone=False))
+    await _busy(sender, "a0", "a1")
+    late = await sender.ask("late")
+    await sender.release("r1")
+    scheduler.answers()
+    await rest()
+
+    assert late.done()
+
+
+async def test_the_answer_of_a_gang_with_a_timeout_is_not_kept(unhurried: None) -> None:
+    """The timeout would be noticed too late."""
+    sender = Sender(scheduler := Full())
+    await _busy(sender, "a0", "a1")
+    late = await sender.send(Ask(request=a_request("late")))
+    await sender.release("r1")
+    scheduler.answers()
+    await rest()
+
+    assert late.done()
+
+
+async def test_the_answer_to_the_last_of_many_is_not_kept(unhurried: None) -> None:
+    """It would wait in vain: hosts do not become free fast enough for so many."""
+    sender = Sender(scheduler := Full())
+    await _busy(sender, *(f"a{number}" for number in range(20)))
+    late = await sender.ask("late")
+    await sender.release("r1")
+    scheduler.answers()
+    await rest()
+
+    assert late.done()

@@ -11,11 +11,19 @@ from temporalio.worker import PollerBehaviorSimpleMaximum
 
 from iris.messages.scheduler import Answers, Ask, Batch, Envelope, Message, Release, SliceDown
 from iris.model import names
-from iris.model.job.requests import Request, request_for
+from iris.model.job.requests import Placement, Request, request_for
 from iris.model.states import JobState
 from iris.workflows import policies
 from tests.builders import a_spec, some
-from tests.harness import Cluster, Held, Unreachable, time_skipping_cluster
+from tests.harness import (
+    Cluster,
+    Held,
+    Unreachable,
+    dev_server_cluster,
+    in_turn,
+    succeeds,
+    time_skipping_cluster,
+)
 
 
 async def _exchange(cluster: Cluster, *messages: Message) -> None:
@@ -134,6 +142,75 @@ async def test_a_job_that_cannot_be_signalled_keeps_no_other_from_its_hosts_and_
 
 async def _runs(cluster: Cluster, count: int) -> bool:
     return (await cluster.snapshot()).running == count
+
+
+async def _handed_over(cluster: Cluster) -> Placement:
+    """Returns a placement that a control plane has to signal: of a job that waited for a host that
+    this control plane has released.
+    """
+    first = Held()
+    host = await cluster.join(offers=some(cpu=1), program=in_turn(first, succeeds))
+    await cluster.submit("running")
+    await cluster.until(lambda: host.taken)
+    waiting = await cluster.submit("waiting")
+    await cluster.waits(waiting)
+    cluster.outbox.releases.close()
+    first.let_go()
+    await cluster.until(lambda: cluster.outbox.releases.seen)
+    released = Release(key=host.taken[0].placement_key)
+    answers = await _send(cluster, Batch(messages=(released,), signals=True))
+    cluster.outbox.releases.open()
+    (placement,) = answers.placed
+    return placement
+
+
+async def _send(cluster: Cluster, batch: Batch) -> Answers:
+    answers: Answers = await cluster.scheduler.execute_update(
+        "exchange", batch, result_type=Answers
+    )
+    return answers
+
+
+async def test_a_placement_whose_control_plane_dies_before_it_signals_it_is_signalled_by_another(
+    cluster: Cluster,
+) -> None:
+    """Otherwise the job would wait for ever, and its host, too."""
+    placement = await _handed_over(cluster)
+
+    assert (await cluster.end("ada/waiting")).state is JobState.SUCCEEDED
+    assert [each.key for each in cluster.notifier.given] == [placement.key]
+    assert await cluster.nothing_held()
+
+
+async def test_a_placement_that_a_control_plane_has_signalled_is_not_signalled_again(
+    cluster: Cluster,
+) -> None:
+    """Each signal to a job that runs costs four events."""
+    placement = await _handed_over(cluster)
+    await _send(cluster, Batch(messages=(), signalled=(placement.key,)))
+    await cluster.later(3 * policies.CONFIRM_SIGNALS)
+    assert cluster.notifier.given == []
+
+    await cluster.client.get_workflow_handle(placement.owner).signal("placed", placement)
+
+    assert (await cluster.end("ada/waiting")).state is JobState.SUCCEEDED
+    assert await cluster.nothing_held()
+
+
+@pytest.mark.long
+async def test_a_scheduler_that_continues_as_new_forgets_no_placement_that_is_being_signalled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The control plane may be dead, and its placements are in no queue of signals."""
+    monkeypatch.setattr(policies, "CONFIRM_SIGNALS", timedelta(hours=1))
+    async with dev_server_cluster("limit.historyCount.suggestContinueAsNew=50") as cluster:
+        first = (await cluster.scheduler.describe()).run_id
+        await _handed_over(cluster)
+        while (await cluster.scheduler.describe()).run_id == first:
+            await cluster.rules(min_run_time=timedelta(minutes=1))
+
+        assert (await cluster.end("ada/waiting")).state is JobState.SUCCEEDED
+        assert await cluster.nothing_held()
 
 
 class _OneSlot(Cluster):
