@@ -197,7 +197,7 @@ class TemporalCluster:
                 "UTF8",
                 "--locale=C",
             ]
-            self._run("initdb", [*initdb, "--no-sync"], **_as_postgres())
+            self._run("initdb", [*initdb, "--no-sync"], **as_postgres())
         options = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
@@ -207,7 +207,7 @@ class TemporalCluster:
         self._start(
             "postgres",
             [*command, *(f"--{key}={value}" for key, value in options.items())],
-            **_as_postgres(),
+            **as_postgres(),
         )
         isready: list[str | Path] = [
             postgres_bin() / "pg_isready",
@@ -419,7 +419,7 @@ def postgres_bin() -> Path:
     return found[-1] if found else Path(shutil.which("postgres") or "postgres").resolve().parent
 
 
-def _as_postgres() -> dict[str, Any]:
+def as_postgres() -> dict[str, Any]:
     """Returns the options that start a process as PostgreSQL's user, if this is root, for whom
     PostgreSQL does not run.
     """
