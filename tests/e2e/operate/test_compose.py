@@ -68,7 +68,7 @@ class Composed:
         self._env = {
             **os.environ,
             **IMAGES,
-            "POSTGRES_PASSWORD": "a password",
+            "POSTGRES_PASSWORD": "letters7",
             "IRIS_CONFIG": str(config),
             "IRIS_STORE_DIR": str(self.store),
             "IRIS_PUBLISH": ADDRESS,
@@ -107,7 +107,8 @@ class Composed:
             check=False,
             timeout=PATIENCE,
         )
-        assert ran.returncode == 0, f"{arguments}\n{ran.stdout[-4000:]}\n{ran.stderr[-4000:]}"
+        if ran.returncode and arguments != ("logs",):
+            pytest.fail(f"{arguments}\n{ran.stdout}\n{ran.stderr}\n{self.do('logs')[-8000:]}")
         return ran.stdout
 
     def up(self) -> None:
@@ -186,27 +187,24 @@ def test_a_job_survives_the_restart_of_each_service(
     here = composed.store / "marks"
     here.mkdir(mode=0o777)
     here.chmod(0o777)
-    program = (
-        f"echo begun >> {here}/begun; {until(f'{here}/go')}; echo ended >> {here}/ended; echo done"
-    )
-    cluster.submit("long", "--", "sh", "-c", program)
-    eventually(lambda: (here / "begun").exists(), every=0.5)
+    # Each attempt has a user of its own, so each makes a file of its own.
+    steps = (f"mktemp {here}/begun.XXXXXX", until(f"{here}/go"), f"mktemp {here}/ended.XXXXXX")
+    cluster.submit("long", "--", "sh", "-c", "; ".join(steps))
+
+    def marks(name: str) -> int:
+        return len(list(here.glob(f"{name}.*")))
+
+    eventually(lambda: marks("begun") == 1, every=0.5)
     for service in SERVICES:
         composed.do("restart", "--timeout", "10", service)
         eventually(lambda: hosts(cluster) == ["READY"], every=1)
-        assert (
-            cluster.iris(
-                "submit", "-n", f"after-{service}", "--cpu", "0", "--", "echo", service
-            ).out
-            == f"{service}\n"
-        )
-        if service != "agent":
-            assert (here / "begun").read_text() == "begun\n"
-    eventually(lambda: (here / "begun").read_text() == "begun\nbegun\n", every=0.5)
+        said = cluster.iris("submit", "-n", f"after-{service}", "--cpu", "0", "--", "echo", service)
+        assert said.out == f"{service}\n"
+        assert service == "agent" or marks("begun") == 1
+    eventually(lambda: marks("begun") == 2, every=0.5)
     (here / "go").touch()
     assert cluster.iris("wait", "long").code == 0
-    assert (here / "ended").read_text() == "ended\n"
-    assert cluster.logs("long") == ["done"]
+    assert (marks("begun"), marks("ended")) == (2, 1)
 
 
 #: The sockets of the containers in the table of the security page, by their port.
