@@ -2,11 +2,8 @@
 
 import asyncio
 
-import pytest
-
 from iris.client.operate.platforms import create_platform
 from iris.config import load_config
-from iris.model.errors import InvalidValue
 
 JOINED = """
 name: lab

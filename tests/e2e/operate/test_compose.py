@@ -19,6 +19,7 @@ import yaml
 from tests.attacks.test_sockets import listed
 from tests.e2e.cluster import USER, eventually, until
 from tests.e2e.operate.production import OwnCluster
+from tests.images import docker_image
 
 pytestmark = pytest.mark.docker
 
@@ -125,6 +126,7 @@ class Composed:
 
 @pytest.fixture(scope="module")
 def composed() -> Iterator[Composed]:
+    docker_image()  # or fails with what to do: no engine answers
     subprocess.run(
         [ROOT / "scripts/build-images", "--local-base", "--services", "--tag", "test"],
         check=True,
