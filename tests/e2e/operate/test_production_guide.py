@@ -75,7 +75,16 @@ def a_database(directory: Path) -> Iterator[int]:
     data.mkdir(mode=0o700)
     if os.geteuid() == 0:
         subprocess.run(["chown", "postgres:", data], check=True)
-    initdb = [postgres_bin() / "initdb", "--no-sync", "-D", data, "-U", "postgres", "-A", "trust"]
+    initdb: list[str | Path] = [
+        postgres_bin() / "initdb",
+        "--no-sync",
+        "-D",
+        data,
+        "-U",
+        "postgres",
+        "-A",
+        "trust",
+    ]
     subprocess.run(initdb, check=True, capture_output=True, cwd="/", **as_postgres())
     options = ["--unix_socket_directories=", "--max_connections=300", "--fsync=off"]
     server = subprocess.Popen(
