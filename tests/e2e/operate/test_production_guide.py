@@ -25,8 +25,8 @@ PATIENCE = 300.0
 
 
 def blocks(first: str, end: str) -> list[str]:
-    """The `bash` blocks between two headings."""
-    part = PAGE[PAGE.index(f"\n## {first}\n") : PAGE.index(f"\n## {end}\n")]
+    """The `bash` blocks from one heading to another one."""
+    part = PAGE[PAGE.index(f"\n## {first}\n") : PAGE.index(f"## {end}\n")]
     return re.findall(r"```bash\n(.*?)```", part, re.DOTALL)
 
 
@@ -145,3 +145,5 @@ def test_the_page_makes_a_cluster_and_restores_an_older_backup(shell: Shell) -> 
         connection.recv(1)  # TLS 1.3 refuses a client without a certificate with the first answer
 
     assert "SUCCEEDED" in [shell.type(block) for block in restoring][-1]
+    (look,) = blocks("Runbooks", "IrisControlPlaneDown")
+    assert "answers at 127.0.0.2:7233" in shell.type(look)
