@@ -1,5 +1,6 @@
-"""`docker/compose.yaml` runs with the images that this repository builds: PostgreSQL from Debian, Temporal's server from
-its Go module, the control plane and an agent. Temporal's Web UI, which is not built here, and its guard are left out.
+"""`docker/compose.yaml` runs with the images that this repository builds: PostgreSQL from Debian,
+Temporal's server from its Go module, the control plane and an agent. Temporal's Web UI, which is
+not built here, and its guard are left out.
 """
 
 import json
@@ -25,7 +26,8 @@ pytestmark = pytest.mark.docker
 
 ROOT = Path(__file__).parents[3]
 COMPOSE = ROOT / "docker/compose.yaml"
-#: Those that run on. `up` of these starts what they depend on, and neither the Web UI nor its guard.
+#: The services that keep running. `up` also starts those that they depend on, but neither the Web
+#: UI nor its guard.
 SERVICES = ("postgres", "temporal", "iris", "agent")
 #: Of this machine alone, and of no other test.
 ADDRESS = "127.0.77.1"
@@ -46,7 +48,7 @@ class Composed:
     """The services of the file in a project of their own.
 
     Args:
-        directory: of the configuration and the store, which the user of the control plane can enter.
+        directory: for the configuration and the store. The user of the control plane can enter it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -159,7 +161,9 @@ def hosts(cluster: OwnCluster) -> list[str]:
 
 
 def own_sockets(container: dict[str, Any]) -> set[tuple[str, int]]:
-    """Address and port of the TCP sockets on which processes of a container with the machine's network listen."""
+    """Address and port of the TCP sockets on which processes of a container listen that has the
+    machine's network.
+    """
     root = psutil.Process(container["State"]["Pid"])
     return {
         (each.laddr.ip, each.laddr.port)
@@ -170,7 +174,9 @@ def own_sockets(container: dict[str, Any]) -> set[tuple[str, int]]:
 
 
 def open_ports(container: dict[str, Any]) -> set[int]:
-    """The TCP ports on which a container with a network of its own listens, without Docker's resolver of names."""
+    """The TCP ports on which a container with a network of its own listens, without Docker's
+    resolver of names.
+    """
     found = set()
     for table in ("tcp", "tcp6"):
         rows = Path(f"/proc/{container['State']['Pid']}/net/{table}").read_text().splitlines()[1:]
@@ -222,7 +228,9 @@ SOCKETS = {
 def test_nothing_listens_that_the_security_page_does_not_name(
     composed: Composed, cluster: OwnCluster
 ) -> None:
-    """Outside of the containers' network there is one port. Two containers have the machine's network."""
+    """Outside of the containers' network there is one port. Two containers have the machine's
+    network.
+    """
     containers = {service: composed.container(service) for service in SERVICES}
     published = {
         (socket["HostIp"], socket["HostPort"])

@@ -1,5 +1,5 @@
-"""`docs/production.md` is typed in as it stands: every `bash` block from the set-up to the restore, in one shell. It makes two Temporal
-servers on PostgreSQL with TLS, two control planes and a host.
+"""`docs/production.md` is typed in as it stands: every `bash` block from the set-up to the restore,
+in one shell. It makes two Temporal servers on PostgreSQL with TLS, two control planes and a host.
 """
 
 import os
@@ -131,7 +131,9 @@ def shell() -> Iterator[Shell]:
 
 
 def test_the_page_makes_a_cluster_and_restores_an_older_backup(shell: Shell) -> None:
-    """Each block succeeds, and so a job runs, before and after. Without a certificate nobody is served."""
+    """Each block succeeds, so a job runs before the restore and after it. A client without a
+    certificate is refused.
+    """
     setting_up, restoring = blocks("Set up", "Backups"), blocks("Backups", "Upgrades")
     assert (len(setting_up), len(restoring)) == (9, 2)
 

@@ -1,4 +1,6 @@
-"""The database goes back in time, as `docs/production.md` restores it: hosts know of jobs and ran programs that the history does not know."""
+"""The database goes back in time, as `docs/production.md` restores it: hosts ran programs that the
+history does not know.
+"""
 
 import signal
 from pathlib import Path
@@ -20,7 +22,9 @@ class Programs:
         self._cluster = cluster
 
     def submit(self, name: str) -> None:
-        """Submits a job that runs until `let_end`. Its file `NAME.twice` says that two of its programs ran at once."""
+        """Submits a job that runs until `let_end`. Its file `NAME.twice` shows that two of its
+        programs ran at once.
+        """
         here = self._cluster.file(name)
         steps = (
             f"exec 9>> {here}.lock",
@@ -48,7 +52,9 @@ class Programs:
 
 
 def test_a_cluster_goes_on_after_its_database_went_back() -> None:
-    """What the backup has runs again or goes on to wait, what it lacks is gone, and nothing runs twice at once."""
+    """What the backup has runs again or waits on, what it lacks is gone, and nothing runs twice at
+    once.
+    """
     with (
         a_temporal_cluster(servers=2) as temporal,
         an_own_cluster(temporal.service.addresses, "own") as cluster,
