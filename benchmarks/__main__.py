@@ -27,6 +27,7 @@ from benchmarks import (
     pool,
     python,
     recovery,
+    restart,
     ssh,
 )
 from benchmarks.table import Row, show
@@ -47,6 +48,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "behind": behind.measure,
     "recovery": recovery.measure_few,
     "recovery-many": recovery.measure_many,
+    "restart": restart.measure,
     "gang": gang.measure,
     "evaluation": evaluation.measure,
     "cold": cold.measure,

@@ -13,8 +13,6 @@ import time
 from dataclasses import dataclass
 from statistics import median
 
-from temporalio.api.enums.v1 import EventType
-
 from benchmarks import floor
 from benchmarks.ground import Ground, beside_floor, official_beside_floor
 from benchmarks.table import Row
@@ -94,9 +92,13 @@ async def start_of(client: AsyncIrisClient) -> Start:
 
 async def _outcome(client: AsyncIrisClient, workflow_id: str) -> TaskOutcome:
     temporal = await connect(client.record.address)
+    attempt = 0
     async for event in temporal.get_workflow_handle(workflow_id).fetch_history_events():
-        if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-            payloads = event.activity_task_completed_event_attributes.result.payloads
+        if event.activity_task_scheduled_event_attributes.activity_type.name == "run_task":
+            attempt = event.event_id
+        ended = event.activity_task_completed_event_attributes
+        if attempt and ended.scheduled_event_id == attempt:
+            payloads = ended.result.payloads
             (outcome,) = await temporal.data_converter.decode(payloads, [TaskOutcome])
             assert isinstance(outcome, TaskOutcome)
             return outcome

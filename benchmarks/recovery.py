@@ -4,8 +4,8 @@ and the exchanges before.
 Hosts and jobs exist on paper only. The Temporal service, the scheduler's workflow and the process
 that serves it are real: it has the control plane's worker for planners, and is started again as
 soon as it was killed. The supervisor of a real control plane starts it after another second. Kills
-hit a scheduler at rest, and one that is in the middle of a workflow task: the service waits for
-that task until it times out.
+hit a scheduler at rest, and one that is in the middle of a workflow task, which the next process has
+to end.
 
     python -m benchmarks.recovery ADDRESS CLUSTER
         serves the scheduler of a cluster until standard input ends
@@ -43,6 +43,7 @@ from benchmarks.passes import asked
 from benchmarks.table import Row
 from iris.activities.control.notifier import Notifier
 from iris.client.connect.connection import connect
+from iris.client.connect.plugin import IrisPlugin
 from iris.messages.scheduler import Answers, Ask, Batch, Release, SchedulerStart, Signalled
 from iris.messages.wire import Keys, RepeatedCheck
 from iris.model import names
@@ -74,17 +75,19 @@ class Case:
         kills: the number of kills, by the number of exchanges since the scheduler's start, in
             ascending order.
         busy: the number of kills in the middle of a workflow task.
+        busy_target: the seconds to an answer after such a kill.
     """
 
     hosts: int
     waiting: int
     kills: dict[int, int]
     busy: int
+    busy_target: float = 12.0
 
 
-QUICK = Case(600, 5_000, {0: 3, 100: 3}, busy=1)
-FEW = Case(600, 5_000, {0: 10, 500: 10, 5_000: 10}, busy=3)
-MANY = Case(10_000, 100_000, {0: 3, 50: 3}, busy=1)
+QUICK = Case(600, 5_000, {0: 3, 100: 3}, busy=3)
+FEW = Case(600, 5_000, {0: 10, 500: 10, 5_000: 10}, busy=5)
+MANY = Case(10_000, 100_000, {0: 3, 50: 3}, busy=3, busy_target=20.0)
 
 
 def measure_few(*, quick: bool) -> list[Row]:
@@ -178,8 +181,8 @@ class Scheduler:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1]
         )
         assert self._process.stdout is not None
-        while self._process.stdout.readline() not in (SERVES, b""):
-            pass
+        while (line := self._process.stdout.readline()) != SERVES:
+            assert line, "the process that serves the scheduler has ended"
 
     def kill(self) -> None:
         assert self._process is not None
@@ -290,13 +293,14 @@ async def _measure(address: str, case: Case) -> list[Row]:
                 case,
                 "in the middle of a task",
                 [await scheduler.killed_in_a_task() for _ in range(case.busy)],
+                case.busy_target,
             )
         finally:
             scheduler.kill()
     return rows
 
 
-def _rows(case: Case, when: str, recoveries: list[Recovery]) -> list[Row]:
+def _rows(case: Case, when: str, recoveries: list[Recovery], target: float = TARGET) -> list[Row]:
     size = f"{case.hosts:,} hosts × {case.waiting:,} waiting, killed {when}"
     answers = [each.answers for each in recoveries]
     cpu, events = [each.cpu for each in recoveries], [each.events for each in recoveries]
@@ -306,15 +310,15 @@ def _rows(case: Case, when: str, recoveries: list[Recovery]) -> list[Row]:
         " events"
     )
     return [
-        Row(f"{size}: s to an answer, median", median(answers), target=TARGET, note=note),
-        Row(f"{size}: worst", max(answers), target=TARGET),
+        Row(f"{size}: s to an answer, median", median(answers), target=target, note=note),
+        Row(f"{size}: worst", max(answers), target=target),
     ]
 
 
 async def serve(address: str, cluster: str) -> None:
     """Serves the scheduler as a control plane does, until standard input ends."""
     rest_memory()
-    client = await connect(address)
+    client = await connect(address, plugins=[IrisPlugin()])
     _, _, planner = control_plane.make_workers(client, cluster)
     await control_plane._take_over(client, cluster)
     async with planner:

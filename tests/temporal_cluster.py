@@ -121,7 +121,7 @@ class TemporalCluster:
             # would write it, too, ends.
             for number in range(len(self.service.addresses)):
                 self.start_server(number)
-                asyncio.run(self._becomes_ready(number))
+                asyncio.run(self.becomes_ready(number))
         except BaseException:
             self.stop()
             raise
@@ -290,7 +290,7 @@ class TemporalCluster:
         ):
             raise self._failed(name)
 
-    async def _becomes_ready(self, number: int) -> None:
+    async def becomes_ready(self, number: int) -> None:
         """Waits until a server serves the namespaces, which the first one creates."""
         name, service = f"server-{number}", self.service
 

@@ -101,7 +101,8 @@ class Child:
         tries: int | None = None,
     ) -> None:
         """Keeps the process running until `stop` is set: starts it, and starts it again after each
-        death. Does not end it.
+        death. Does not end it. A process that has ended in order, as in a restart, is followed
+        by the next one at once.
 
         Args:
             started: called after each start.
@@ -113,7 +114,7 @@ class Child:
         """
         delay = timedelta()
         while not stop.is_set():
-            began = time.monotonic()
+            began, in_order = time.monotonic(), False
             try:
                 process = self.process
                 if process is None or process.returncode is not None:
@@ -125,8 +126,11 @@ class Child:
                 if not await _ended(process, stop):
                     return
                 ending = f"ended with status {process.returncode}"
+                in_order = process.returncode == 0
             lived = timedelta(seconds=time.monotonic() - began)
-            delay = restarts.after(lived, delay)
+            delay = (
+                timedelta() if in_order and lived >= restarts.soon else restarts.after(lived, delay)
+            )
             tries = None if lived >= restarts.soon or tries is None else tries - 1
             if tries == 0:
                 raise IrisError(f"{self.name} {ending}, as each time before")

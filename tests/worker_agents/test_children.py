@@ -17,6 +17,8 @@ QUICK = Restarts(
 )
 #: Writes a letter, and dies.
 DIES = "import sys; open(sys.argv[1], 'a').write('x'); sys.exit(7)"
+#: Writes a letter, and ends as it should.
+ENDS = "import sys; open(sys.argv[1], 'a').write('x')"
 
 
 async def test_a_child_that_never_comes_up_is_given_up(tmp_path: Path) -> None:
@@ -45,3 +47,18 @@ async def test_a_child_that_has_served_is_never_given_up(tmp_path: Path) -> None
     await child.stop(timedelta(seconds=5))
 
     assert len(lives.read_text()) >= 5
+
+
+async def test_a_child_that_ended_in_order_is_followed_at_once(tmp_path: Path) -> None:
+    """A planned restart of a control plane does not wait as after a crash."""
+    lives, stop = tmp_path / "lives", asyncio.Event()
+
+    def started(_: Child) -> None:
+        if lives.exists():
+            stop.set()
+
+    patient = Restarts(delay=timedelta(hours=1), soon=timedelta())
+    child = Child("controller", [sys.executable, "-c", ENDS, str(lives)], None)
+    async with asyncio.timeout(60):
+        await child.keep(stop, started, restarts=patient)
+    await child.stop(timedelta(seconds=5))

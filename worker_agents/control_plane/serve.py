@@ -61,6 +61,7 @@ from iris.worker_agents.control_plane.config_watcher import (
     platform_of,
     ssh_hosts,
 )
+from iris.worker_agents.control_plane.lost_tasks import end_lost_tasks
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
 from iris.worker_agents.control_plane.store_upkeep import keeping_secrets, marking_store
 from iris.workflows import policies
@@ -167,7 +168,9 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
     await _take_over(client, options.cluster)
     marking = marking_store(client, options.cluster, options.store)
     secrets = keeping_secrets(client, options.cluster, options.store)
-    async with hosts, control, patient, planner, marking, secrets:
+    # They end in the opposite order: a job's workflow task that is under way still gets the answer
+    # of the scheduler, for which this process would otherwise wait in vain.
+    async with hosts, planner, patient, control, marking, secrets:
         planners = Planners(client, options, platform)
         await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)
@@ -305,13 +308,25 @@ def _patient_worker(
 
 
 def _planner_worker(client: Client, cluster: str) -> Worker:
-    return Worker(
+    worker = Worker(
         client,
         task_queue=names.planner_queue(cluster),
         deployment_config=deployment(),
         workflows=[SchedulerWorkflow, AutoscalerWorkflow],
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
     )
+    allow_long_steps(worker, policies.PLANNER_TASK)
+    return worker
+
+
+def allow_long_steps(worker: Worker, limit: timedelta) -> None:
+    """Sets the time that a workflow may compute without a pause, before the SDK takes it for
+    deadlocked and fails its task. The SDK's limit is two seconds, and it has no option for another
+    one. On a slow machine, reading the ledger of a large cluster takes longer, each time again.
+    """
+    workflows = worker._workflow_worker
+    assert workflows is not None
+    workflows._deadlock_timeout_seconds = int(limit.total_seconds())
 
 
 class Planners:
@@ -450,9 +465,10 @@ async def _running_version(client: Client, workflow_id: str) -> int | None:
 
 async def _take_over(client: Client, cluster: str) -> None:
     """Lets the planners continue here at once. Their next tasks would otherwise wait for the last
-    worker, which may be dead.
+    worker, which may be dead, and a task that it had begun for its timeout.
     """
-    for workflow_id in (names.scheduler_workflow(cluster), names.autoscaler_workflow(cluster)):
+    planners = (names.scheduler_workflow(cluster), names.autoscaler_workflow(cluster))
+    for workflow_id in planners:
         execution = WorkflowExecution(workflow_id=workflow_id)
         try:
             await client.workflow_service.reset_sticky_task_queue(
@@ -461,3 +477,4 @@ async def _take_over(client: Client, cluster: str) -> None:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:  # a new cluster has none yet
                 raise
+    await end_lost_tasks(client, planners)

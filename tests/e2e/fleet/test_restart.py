@@ -2,6 +2,7 @@
 they are.
 """
 
+import time
 from typing import Any
 
 import psutil
@@ -25,6 +26,8 @@ while not pathlib.Path("go").exists():
 print("end", number)
 """
 TASKS = 4
+#: The seconds from the death of a control plane, whatever it did, until the next one decides.
+SOON = 12
 
 
 def test_programs_survive_a_restart_of_the_control_plane() -> None:
@@ -71,6 +74,29 @@ def test_programs_survive_a_restart_of_the_control_plane() -> None:
             ]
         assert followed == lines_by_task(cluster.logs("counts"))
         assert set(followed) == {f"[{index}]" for index in range(TASKS)}
+
+
+def test_decisions_go_on_soon_after_a_control_plane_has_died_in_a_task_of_the_scheduler() -> None:
+    """The next one does not wait until the service gives the task up, which takes half a minute."""
+    with a_cluster("--ephemeral") as cluster:
+        pid = cluster.pid("controller", "serve")
+        control = psutil.Process(pid)
+        # It takes the task that the message causes, and does nothing with it.
+        control.suspend()
+        scheduler = ("--workflow-id", f"{cluster.name}/scheduler")
+        message = ("--name", "deliver", "--input", '{"messages": []}')
+        cluster.temporal("workflow", "signal", *scheduler, *message)
+
+        def has_begun() -> bool:
+            task = cluster.temporal("workflow", "describe", *scheduler).get("pendingWorkflowTask")
+            return task is not None and "STARTED" in task["state"].upper()
+
+        eventually(has_begun)
+        control.kill()
+        began = time.monotonic()
+        cluster.submit("soon", "--", "touch", "decided")
+        cluster.there_is("decided")
+        assert time.monotonic() - began < SOON
 
 
 def state(cluster: Cluster) -> dict[str, Any]:

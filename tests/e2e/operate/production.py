@@ -39,14 +39,18 @@ class OwnCluster(Cluster):
     def temporal(self, *arguments: str) -> Any:
         return super().temporal(*arguments, "--namespace", self._namespace)
 
-    def serve(self) -> Running:
-        """Starts a control plane, and does not wait for it."""
+    def serve(self, server: int = 0) -> Running:
+        """Starts a control plane, and does not wait for it.
+
+        Args:
+            server: the number of the Temporal server to which it connects.
+        """
         (self.home / "store").mkdir(mode=0o700, exist_ok=True)
         where = (
             "--name",
             self.name,
             "--address",
-            self._addresses[0],
+            self._addresses[server],
             "--namespace",
             self._namespace,
         )
