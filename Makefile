@@ -24,6 +24,7 @@ test-long: env ## run the long tests (whole clusters, the guides), and all examp
 	    -n 4 --dist loadfile --no-loadscope-reorder
 
 test-docker: env ## run the tests that need a container engine (scripts/start-docker starts one)
+	scripts/temporal-cluster build # for an image of the server
 	$(PYTEST) -m docker --timeout 900 -n 2 --dist loadfile
 
 test-production: env ## run the tests on Temporal's official server on PostgreSQL (scripts/temporal-cluster builds it)

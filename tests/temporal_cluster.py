@@ -37,6 +37,7 @@ from iris.retrying import poll, retry
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("frontend", "history", "matching", "worker")
+DATABASES = ("temporal", "temporal_visibility")
 #: A server that shares two cores with other tests starts in some ten seconds.
 PATIENCE = timedelta(seconds=90)
 RETENTION = timedelta(days=3)
@@ -198,7 +199,7 @@ class TemporalCluster:
                 "UTF8",
                 "--locale=C",
             ]
-            self._run("initdb", [*initdb, "--no-sync"], **_as_postgres())
+            self._run("initdb", [*initdb, "--no-sync"], **as_postgres())
         options = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
@@ -208,7 +209,7 @@ class TemporalCluster:
         self._start(
             "postgres",
             [*command, *(f"--{key}={value}" for key, value in options.items())],
-            **_as_postgres(),
+            **as_postgres(),
         )
         isready: list[str | Path] = [
             postgres_bin() / "pg_isready",
@@ -230,6 +231,26 @@ class TemporalCluster:
             "SQL_USER": "temporal",
         }
         self._run("schema", [ROOT / "docker" / "temporal-schema"], env=env)
+
+    def dump(self) -> Path:
+        """Writes the databases into a directory, as they are now, and returns it."""
+        dumps = self._dir / "dumps"
+        dumps.mkdir()
+        for name in DATABASES:
+            self._client("pg_dump", "--format=custom", f"--file={dumps / name}", name)
+        return dumps
+
+    def restore(self, dumps: Path) -> None:
+        """Replaces the databases by those of `dump`. No server may run."""
+        for name in DATABASES:
+            self._client("dropdb", "--force", name)
+            self._client("createdb", name)
+            self._client("pg_restore", f"--dbname={name}", str(dumps / name))
+
+    def _client(self, program: str, *arguments: str) -> None:
+        """Runs a program of PostgreSQL's as the superuser."""
+        where = ("--host=127.0.0.1", f"--port={self.service.postgres_port}", "--username=temporal")
+        self._run(program, [postgres_bin() / program, *where, *arguments])
 
     # -- processes
     # ----------------------------------------------------------------------------------------------
@@ -420,7 +441,7 @@ def postgres_bin() -> Path:
     return found[-1] if found else Path(shutil.which("postgres") or "postgres").resolve().parent
 
 
-def _as_postgres() -> dict[str, Any]:
+def as_postgres() -> dict[str, Any]:
     """Returns the options that start a process as PostgreSQL's user, if this is root, for whom
     PostgreSQL does not run.
     """

@@ -28,14 +28,20 @@ def checked(program: str, *files: Path) -> str:
     return ran.stdout + ran.stderr
 
 
-def test_hadolint_has_nothing_against_the_dockerfile() -> None:
+def test_hadolint_has_nothing_against_the_dockerfiles() -> None:
     """It knows what makes images large, unsafe or different every time."""
-    assert checked("hadolint", DOCKER / "Dockerfile") == ""
+    files = [DOCKER / "Dockerfile", *DOCKER.glob("*.Dockerfile")]
+
+    assert len(files) == 3
+    assert checked("hadolint", *files) == ""
 
 
 def test_shellcheck_has_nothing_against_the_scripts_beside_it() -> None:
     """They run where nobody looks."""
-    assert checked("shellcheck", DOCKER / "temporal-schema", ROOT / "scripts/build-images") == ""
+    beside = [DOCKER / name for name in ("temporal-schema", "temporal-start", "postgres-start")]
+    scripts = [ROOT / "scripts" / name for name in ("build-images", "install-compose")]
+
+    assert checked("shellcheck", *beside, *scripts) == ""
 
 
 @pytest.fixture
@@ -57,7 +63,7 @@ def test_what_the_composed_services_mount_is_there(services: Services) -> None:
     mounts = [str(mount) for service in services.values() for mount in service.get("volumes", ())]
     files = [mount.split(":")[0] for mount in mounts if mount.startswith("./")]
 
-    assert len(files) == 2
+    assert len(files) == 3
     assert [file for file in files if not (DOCKER / file).is_file()] == []
 
 

@@ -56,6 +56,7 @@ def test_an_alert_names_the_section_that_says_what_to_do(alert: dict[str, Any]) 
     """It wakes a person who has never seen it."""
     page, _, section = alert["annotations"]["page"].partition("#")
     headings = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(), re.MULTILINE)
+    assert section == slug(alert["alert"])
     assert section in map(slug, headings)
     assert alert["annotations"]["summary"]
     assert alert["labels"]["severity"] in ("warning", "critical")

@@ -1,5 +1,6 @@
 """Creates the platform that a configuration names."""
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,9 @@ from iris.storage.object_store import Store
 if TYPE_CHECKING:
     from iris.platforms.manual.platform import ManualPlatform
 
+#: The directory of the machines of a cluster that never requests any. No file is below it.
+NO_MACHINES = Path(os.devnull)
+
 
 def create_platform(
     config: ClusterConfig,
@@ -31,7 +35,8 @@ def create_platform(
     """Creates the platform that the configuration names.
 
     Args:
-        machines: the directory in which a local cluster's machines are requested.
+        machines: the directory in which a local cluster's machines are requested; without scale
+            groups, none are, because all machines of the cluster join by themselves.
         settings: the settings of a cluster on Google Cloud, from `gcp_settings`. Listing and
             deleting need no address in them.
         over_ssh: the settings of a cluster with machines over SSH. The platform lists and deletes
@@ -54,6 +59,8 @@ def create_platform(
         return ssh_platform(config, over_ssh)
     if config.platform.local is not None and machines is not None:
         return LocalPlatform(machines)
+    if config.platform.local is not None and not config.scale_groups:
+        return LocalPlatform(NO_MACHINES)
     raise InvalidValue(
         "platform",
         config.platform.kind,
