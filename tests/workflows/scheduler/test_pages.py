@@ -29,11 +29,9 @@ async def test_the_page_of_a_job_of_several_tasks_that_wait_has_the_code_and_the
     """The tasks' pages had them, of which there may be a thousand."""
     await cluster.join(offers=some(cpu=4))
     job = await cluster.submit(replicas=2, resources=some(cpu=32))
-    await cluster.waits(job)
-    page = await cluster.page(cluster.job(job))
+    await cluster.until(lambda: _says(cluster, job, "**PENDING** (TOO_BIG) needs 32 cpu; "))
 
-    assert page.startswith("**PENDING** (TOO_BIG) needs 32 cpu; ")
-    assert "Remedy: request at most 4 cpu" in page
+    assert "Remedy: request at most 4 cpu" in await cluster.page(cluster.job(job))
 
 
 async def test_the_page_of_a_running_job_says_where_it_runs(cluster: Cluster) -> None:
