@@ -1,18 +1,20 @@
 """Implements `iris debug`.
 
 Its commands are discover, ssh-status, tunnel, health, autoscaler-status, codec-server,
-list-workers, logs, bootstrap-logs and list-jobs.
+list-workers, logs, bootstrap-logs, list-jobs and bundle.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from iris.cli.cluster.bundle import bundle
+from iris.cli.cluster.checks import CHECKS, WORKERS
 from iris.cli.cluster.commands import show_tunnel
 from iris.cli.command import CommandGroup
 from iris.cli.parameters import cluster_option, json_option, limit_option
@@ -26,7 +28,7 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.encryption import payload_keys
 from iris.client.operate.codec_server import CodecServer
-from iris.client.operate.debugging import PARTS, Check, Diagnostics, WorkerRow, local_log, run_check
+from iris.client.operate.debugging import PARTS, Check, Diagnostics, local_log, run_check
 from iris.client.operate.discovery import Discovery, discovery
 from iris.client.operate.gcp.ssh import container_log, machine_status
 from iris.client.operate.make_controller import controller_of, gcp_controller
@@ -43,30 +45,6 @@ keep this address to yourself: who has it can decrypt on this machine while this
 #: The error message for a control plane that shares its machine with other programs.
 NO_MACHINE = "its control plane has no machine of its own; see: iris debug logs"
 Function = TypeVar("Function", bound=Callable[..., Any])
-# The keys of the JSON of these results are a public contract.
-CHECKS: Listing[Check] = Listing(
-    Column("CHECK", "name"),
-    Column("RESULT", "ok", text=lambda ok: "ok" if ok else "FAILED"),
-    Column(
-        "TOOK",
-        "took_seconds",
-        lambda check: check.took,
-        lambda took: timedelta(seconds=took),
-        lambda took: round(took, 3),
-    ),
-    Column("DETAILS", "said", absent="", wraps=True),
-)
-WORKERS: Listing[WorkerRow] = Listing(
-    Column("HOST", "host"),
-    Column("STATE", "state"),
-    Column("SLICE", "slice"),
-    Column("REPORTED", "reported_at", absent="never"),
-    Column("UP", "started_at"),
-    Column("RUNNING", "running", text=len, absent="0"),
-    Column("REASON", "reason", absent="", wraps=True),
-    keys="host slice state reason reported_at started_at running",
-    empty="no hosts and no agents",
-)
 _CONTAINERS: Listing[Mapping[str, str]] = Listing(
     Column("CONTAINER", value=lambda found: found["name"]),
     Column("IMAGE", value=lambda found: found["image"]),
@@ -113,6 +91,9 @@ def debug() -> None:
 
     ssh-status, tunnel and bootstrap-logs need a cluster on Google Cloud.
     """
+
+
+debug.add_command(bundle)
 
 
 @debug.command()

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from iris.cli.cluster.debug import CHECKS, WORKERS, discovery_text, machine_text
+from iris.cli.cluster.checks import CHECKS, WORKERS
+from iris.cli.cluster.debug import discovery_text, machine_text
 from iris.cli.main import run
 from iris.client.connect.cluster_ref import resolve_cluster
 from iris.client.connect.clusters import (

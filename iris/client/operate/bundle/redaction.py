@@ -1,0 +1,175 @@
+"""Hides secrets in the texts of a bundle: the values that are known to be secret, and whatever has
+the form of a secret. Pure.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from iris.model.job.attempts import Account
+from iris.model.job.secrets import LEAST_MASKED, looks_secret
+from iris.model.job.spec import Band, JobSpec
+from iris.model.slice.status import SliceState
+from iris.model.states import JobState, TaskState
+from iris.scheduling.placement.refusals import RefusalCode
+
+#: The start of each text that replaces a secret. A number follows, and equal secrets have equal
+#: numbers.
+HIDDEN = "[hidden-"
+#: The length of the shortest word of a command that is hidden. Shorter words, such as `python3`,
+#: occur everywhere.
+LEAST_WORD = 8
+#: The beginnings of references to secrets in a configuration. A reference is no secret.
+_REFERENCES = ("gcp:", "file:/", "host-env:", "host-file:/")
+#: Iris's own words. A variable may have one as its value, and hiding it would hide every state.
+_OWN_WORDS = {
+    *(word.lower() for kind in (JobState, TaskState, SliceState) for word in kind),
+    *(word.lower() for kind in (Band, Account, RefusalCode) for word in kind),
+    *("debug", "info", "warning", "error", "critical", "scheduler", "autoscaler"),
+}
+
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z0-9 ]*-----.*?(?:-----END [A-Z0-9 ]*-----|\Z)", re.DOTALL
+)
+#: A line of base64, such as one of a key whose beginning is not in the text.
+_BASE64_LINE = re.compile(r"^[ \t]*[A-Za-z0-9+/]{40,}={0,2}[ \t]*$", re.MULTILINE)
+_URL = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<user>[^/\s\"'<>]*@)?(?P<host>[^/\s\"'<>?#]*)"
+    r"(?P<path>/[^\s\"'<>?#]*)?(?P<query>[?#][^\s\"'<>]*)?",
+    re.IGNORECASE,
+)
+#: The hosts of web addresses whose paths are no secrets. The path of any other may be a webhook's.
+_PLAIN_HOST = re.compile(r"(127\.0\.0\.1|localhost|[a-z-]+\.googleapis\.com)(:\d+)?", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"\b(?P<kind>Bearer|Basic)\s+(?P<value>[A-Za-z0-9._~+/=-]{8,})")
+#: A name before its value, as in an environment, a header, JSON or YAML; or an option of a command.
+_NAME = re.compile(
+    r"--(?P<option>[A-Za-z][\w-]*)[\"']?(?:=|,?[ \t]+)"
+    r"|(?P<name>[A-Za-z_][\w.-]*)[\"']?[ \t]*[=:][ \t]*"
+)
+_VALUE = re.compile(r"(?P<quote>[\"']?)(?P<value>(?(quote)[^\"'\n]+|[^\s,;&\"')}\]]+))")
+#: Tokens of well-known services, by the prefixes that the services document.
+_KNOWN_TOKEN = re.compile(
+    r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|npm_|pypi-|xox[abeprs]-|ya29\.|AKIA|ASIA|AIza"
+    r"|dop_v1_|eyJ)[\w.+/=-]{12,}"
+)
+#: A long text of hexadecimal digits that is not the digest of an image or a bundle.
+_HEX = re.compile(r"(?<!sha256:)\b[0-9a-fA-F]{32,}\b")
+#: A long text that may be random.
+_RANDOM = re.compile(r"[A-Za-z0-9_+=-]{20,}")
+
+
+class Redactor:
+    """Replaces secrets in texts.
+
+    Args:
+        secrets: values that are hidden wherever they stand.
+        words: words of commands, which are hidden if they are long.
+        public: names that a bundle has anyway. They are not hidden.
+    """
+
+    def __init__(
+        self,
+        secrets: Iterable[str] = (),
+        words: Iterable[str] = (),
+        public: Iterable[str] = (),
+    ) -> None:
+        shown = {*public, ""}
+        found = {text for text in secrets if len(text) >= LEAST_MASKED}
+        found |= {text for text in words if len(text) >= LEAST_WORD}
+        # The parts of a value that has several lines: a log shows each in a line of its own.
+        found |= {
+            line.strip() for text in found for line in text.splitlines() if len(line) >= LEAST_WORD
+        }
+        found = {text for text in found if text not in shown and text.lower() not in _OWN_WORDS}
+        # As Python and JSON write it between quotes.
+        found |= {quoted[1:-1] for text in found for quoted in (repr(text), json.dumps(text))}
+        longest_first = sorted(found, key=lambda text: (-len(text), text))
+        self._known = re.compile("|".join(map(re.escape, longest_first))) if found else None
+        self._numbers: dict[str, int] = {}
+
+    def json(self, value: Any) -> Any:
+        """Returns the value with all secrets in its texts replaced."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(str(key)): self._entry(str(key), each) for key, each in value.items()}
+        if isinstance(value, Sequence):
+            return [self.json(each) for each in value]
+        return value
+
+    def text(self, text: str) -> str:
+        """Returns the text with all secrets replaced."""
+        if self._known is not None:
+            text = self._known.sub(self._hide, text)
+        text = _PRIVATE_KEY.sub(self._hide, text)
+        text = _BASE64_LINE.sub(self._hide, text)
+        text = _URL.sub(self._hide_in_url, text)
+        text = _CREDENTIALS.sub(lambda found: f"{found[1]} {self._hidden(found[2])}", text)
+        text = self._hide_named(text)
+        for form in (_KNOWN_TOKEN, _HEX):
+            text = form.sub(self._hide, text)
+        return _RANDOM.sub(self._hide_random, text)
+
+    def _entry(self, key: str, value: Any) -> Any:
+        secret = isinstance(value, str) and value and looks_secret(key)
+        if secret and not value.startswith(_REFERENCES):
+            return self._hidden(value)
+        return self.json(value)
+
+    def _hidden(self, secret: str) -> str:
+        if secret.startswith(HIDDEN):
+            return secret
+        return f"{HIDDEN}{self._numbers.setdefault(secret, len(self._numbers) + 1)}]"
+
+    def _hide(self, found: re.Match[str]) -> str:
+        return self._hidden(found[0])
+
+    def _hide_in_url(self, found: re.Match[str]) -> str:
+        user, host, path, query = found["user"], found["host"], found["path"], found["query"]
+        shown = f"{found['scheme']}://{self._hidden(user[:-1]) + '@' if user else ''}{host}"
+        web = found["scheme"].lower() in ("http", "https") and not _PLAIN_HOST.fullmatch(host)
+        if path and path != "/":
+            shown += f"/{self._hidden(path[1:])}" if web else path
+        return shown + (f"?{self._hidden(query[1:])}" if query else "")
+
+    def _hide_named(self, text: str) -> str:
+        """Hides the values after names that look secret."""
+        parts, end = [], 0
+        for found in _NAME.finditer(text):
+            value = _VALUE.match(text, found.end())
+            if value is None or found.start() < end:
+                continue
+            secret = value["value"]
+            if looks_secret(found["option"] or found["name"]) and not secret.startswith(
+                (HIDDEN, *_REFERENCES)
+            ):
+                parts += [text[end : value.start("value")], self._hidden(secret)]
+                end = value.end("value")
+        return "".join([*parts, text[end:]])
+
+    def _hide_random(self, found: re.Match[str]) -> str:
+        text = found[0]
+        kinds = (str.islower, str.isupper, str.isdigit)
+        mixed = all(any(map(kind, text)) for kind in kinds)
+        return self._hidden(text) if mixed else text
+
+
+def secrets_in(spec: JobSpec) -> list[str]:
+    """Returns the values of a job that a bundle must not have: those of its environment, and its
+    webhooks with the parts of their addresses.
+    """
+    urls = [urlsplit(url) for url in spec.notify]
+    return [*spec.env.values(), *spec.notify, *(f"{url.path}?{url.query}" for url in urls)]
+
+
+def words_in(spec: JobSpec) -> list[str]:
+    """Returns the words of a job's command, and the values in words such as `--key=VALUE`."""
+    words = [*spec.command, *(word.partition("=")[2] for word in spec.command)]
+    return [*words, " ".join(spec.command)]
+
+
+def secrets_of_environment(environment: Mapping[str, str]) -> list[str]:
+    """Returns the values of variables whose names look secret."""
+    return [value for name, value in environment.items() if looks_secret(name)]
