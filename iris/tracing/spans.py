@@ -57,6 +57,9 @@ class _Exporter:
         self._resource = Resource.create({"service.name": name})
         self._scope = InstrumentationScope("iris")
         self._processor = BatchSpanProcessor(OTLPSpanExporter())
+        self._asked, self._flushed = threading.Event(), threading.Event()
+        # From Python 3.12 on, no thread can be started at the end of a process.
+        threading.Thread(target=self._flush_when_asked, daemon=True).start()
         atexit.register(self.flush)
 
     def emit(self, span: Span) -> None:
@@ -65,9 +68,17 @@ class _Exporter:
 
     def flush(self) -> None:
         """Exports all spans, or gives up after `FLUSH_TIMEOUT`."""
-        thread = threading.Thread(target=self._processor.force_flush, daemon=True)
-        thread.start()
-        thread.join(FLUSH_TIMEOUT.total_seconds())
+        self._flushed.clear()
+        self._asked.set()
+        self._flushed.wait(FLUSH_TIMEOUT.total_seconds())
+
+    def _flush_when_asked(self) -> None:
+        """Flushes in a thread of its own: OpenTelemetry's method has no time limit."""
+        while True:
+            self._asked.wait()
+            self._asked.clear()
+            self._processor.force_flush()
+            self._flushed.set()
 
     def _converted(self, span: Span) -> "ReadableSpan":
         from opentelemetry.sdk.trace import ReadableSpan

@@ -1,5 +1,6 @@
 """The export of spans: off by default, by OTLP, and never in the way."""
 
+import os
 import subprocess
 import sys
 import time
@@ -84,6 +85,24 @@ def test_a_collector_that_is_down_delays_the_end_of_a_process_by_seconds_at_most
     assert time.monotonic() - began < 5 * FLUSH_TIMEOUT.total_seconds()
 
 
+@pytest.mark.long
+def test_a_program_that_ends_has_exported_its_spans(collector: Collector) -> None:
+    """A short one ends before the first batch is due."""
+    script = """
+from iris.tracing import spans
+from tests.tracing.test_spans import a_span
+spans.start("iris-test")
+spans.emit(a_span("last"))
+"""
+    env = {**os.environ, "OTEL_BSP_SCHEDULE_DELAY": "60000"}
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=env
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert [span.name for span in collector.spans()] == ["last"]
+
+
+@pytest.mark.long
 def test_a_process_without_traces_loads_no_library_for_them() -> None:
     """It would cost every command, every control plane and every host its time and memory."""
     script = """
