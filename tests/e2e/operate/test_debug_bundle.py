@@ -63,7 +63,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     config = tmp_path_factory.mktemp("config") / "cluster.yaml"
     config.write_text(CONFIG)
     with a_cluster("--config", str(config)) as cluster:
-        cluster.iris("secret", "set", "TOKEN", "--from-env", "TOKEN", TOKEN=IN_SHELL, code=None)
         options = ("--env", f"X={IN_JOB}", "--secret", "TOKEN=env:TOKEN", "--notify", WEBHOOK)
         told = ("--note", f"see {COMMON}", "--tag", f"key={COMMON}")
         cluster.iris(
