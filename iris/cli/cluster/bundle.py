@@ -29,7 +29,7 @@ from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.jobs.rows import JobRow
 from iris.client.operate.bundle.archive import (
     Collection,
-    check_is_new,
+    check_output,
     default_name,
     write_archive,
 )
@@ -98,7 +98,7 @@ Look through it before you send it: tar -xzf {file}"""
 )
 @click.option(
     "--tail",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, 10_000),
     default=1000,
     show_default=True,
     metavar="N",
@@ -124,7 +124,7 @@ def bundle(
     cluster, now = selected(ctx, None, file).known(), datetime.now(UTC)
     name = default_name(cluster.name, now)
     output = output or Path(f"{name}.tar.gz")
-    check_is_new(output)
+    check_output(output)
     show_progress(f"asking cluster {cluster.name} …")
     report = _Report(cluster, job, tail)
     asyncio.run(report.collect())
@@ -174,13 +174,15 @@ class _Report:
 
     async def collect(self) -> None:
         """Asks this machine, then the cluster. What does not answer is noted as missing."""
-        add, cluster = self.collection.add, self._cluster
-        add("versions.json", versions_here())
-        add("machine.json", machine_facts())
-        add("cluster.json", cluster_facts(cluster))
+        cluster, here = self._cluster, asyncio.to_thread
+        await self._collect("versions.json", lambda: here(versions_here))
+        await self._collect("machine.json", lambda: here(machine_facts))
+        await self._collect("cluster.json", lambda: here(cluster_facts, cluster))
         await self._collect("config.json", self._config)
-        if cluster.record is not None:
-            add_local_logs(self.collection, cluster.record.name, self._tail)
+        if (record := cluster.record) is not None:
+            await self._collect(
+                "logs", lambda: here(add_local_logs, self.collection, record.name, self._tail)
+            )
         if cluster.platform == "local":
             await self._ask_cluster()
         else:

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import tarfile
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
@@ -41,9 +42,8 @@ class Collection:
         self.files[name] = content
 
     def add_log(self, name: str, lines: list[str]) -> None:
-        """Adds the lines of a log, with long lines shortened."""
-        short = (line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]} …" for line in lines)
-        self.add(name, "".join(f"{line}\n" for line in short))
+        """Adds the lines of a log."""
+        self.add(name, "".join(f"{line}\n" for line in lines))
 
     def lacks(self, name: str, reason: str) -> None:
         """Notes that a part is missing."""
@@ -88,13 +88,13 @@ class Collection:
         return not failed
 
     def written(self, redactor: Redactor) -> dict[str, bytes]:
-        """Returns the bytes of all files by their names, without secrets. `missing.txt` is the
-        last.
+        """Returns the bytes of all files by their names, without secrets, and with long lines of
+        logs shortened. `missing.txt` is the last.
         """
         found: dict[str, bytes] = {}
         for name, content in sorted(self.files.items()):
             if isinstance(content, str):
-                text = redactor.text(content)
+                text = _with_short_lines(redactor.text(content))
             else:
                 text = json.dumps(redactor.json(content), indent=2, ensure_ascii=False) + "\n"
             data = text.encode(errors="replace")
@@ -109,24 +109,30 @@ class Collection:
         return found
 
 
+def _with_short_lines(text: str) -> str:
+    return re.sub(rf"^(.{{{MAX_LINE}}}).+", r"\1 …", text, flags=re.MULTILINE)
+
+
 def default_name(cluster: str, now: datetime) -> str:
     """Returns the name of a bundle of this cluster, without an ending."""
     safe = "".join(each if each.isalnum() or each in "._-" else "-" for each in cluster)
     return f"iris-debug-{safe}-{now:%Y%m%dT%H%M%SZ}"
 
 
-def check_is_new(file: Path) -> None:
+def check_output(file: Path) -> None:
     """Checks that an archive can be written to the file.
 
     Raises:
-        InvalidValue: the file exists.
+        InvalidValue: the file exists, or its folder does not.
     """
     if file.exists():
         raise _exists(file)
+    if not file.parent.is_dir():
+        raise InvalidValue("--output", file, "is in no folder", "create the folder first")
 
 
 def write_archive(file: Path, folder: str, files: dict[str, bytes], now: datetime) -> None:
-    """Writes a compressed archive that only its owner may read.
+    """Writes a compressed archive that only its owner may read: whole or not at all.
 
     Args:
         folder: the folder of the files in the archive.
@@ -135,15 +141,20 @@ def write_archive(file: Path, folder: str, files: dict[str, bytes], now: datetim
         InvalidValue: the file exists.
         CannotWrite: the file cannot be written.
     """
-    try:
-        opened = os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
-    except FileExistsError:
-        raise _exists(file) from None
-    with writing(file), opened, tarfile.open(fileobj=opened, mode="w:gz") as archive:
-        for name, data in files.items():
-            entry = tarfile.TarInfo(f"{folder}/{name}")
-            entry.size, entry.mtime, entry.mode = len(data), int(now.timestamp()), 0o600
-            archive.addfile(entry, io.BytesIO(data))
+    with writing(file):
+        try:
+            opened = os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        except FileExistsError:
+            raise _exists(file) from None
+        try:
+            with opened, tarfile.open(fileobj=opened, mode="w:gz") as archive:
+                for name, data in files.items():
+                    entry = tarfile.TarInfo(f"{folder}/{name}")
+                    entry.size, entry.mtime, entry.mode = len(data), int(now.timestamp()), 0o600
+                    archive.addfile(entry, io.BytesIO(data))
+        except BaseException:  # also Ctrl-C
+            file.unlink()
+            raise
 
 
 def _exists(file: Path) -> InvalidValue:

@@ -13,7 +13,7 @@ from iris.client.operate.gcp.ssh import container_log
 from iris.client.operate.make_controller import controller_of
 from iris.concurrency import for_each
 from iris.model import names
-from iris.model.errors import NotFound
+from iris.model.errors import NotFound, first_line
 from iris.model.units import MIB
 from iris.storage.object_store import Store
 
@@ -35,17 +35,23 @@ def add_local_logs(collection: Collection, cluster: str, tail: int) -> None:
         reverse=True,
     )
     for file in files[:MAX_LOGS]:
-        collection.add_log(f"logs/{file.name}", _end_of(file, tail))
+        try:
+            collection.add_log(f"logs/{file.name}", _end_of(file, tail))
+        except OSError as error:
+            collection.lacks(f"logs/{file.name}", first_line(error))
     if len(files) > MAX_LOGS:
         collection.lacks("logs", f"{len(files) - MAX_LOGS} older files of {files[0].parent}")
 
 
 def _end_of(file: Path, tail: int) -> list[str]:
-    """Returns the last lines of a file, and no more than its last bytes."""
+    """Returns the last lines of a file, and no more than its last bytes. Leaves out a line without
+    its beginning: a part of a secret has no form, and is equal to no secret.
+    """
     with file.open("rb") as opened:
-        size = opened.seek(0, os.SEEK_END)
-        opened.seek(max(0, size - _END))
-        lines = opened.read().decode(errors="replace").splitlines()
+        start = max(0, opened.seek(0, os.SEEK_END) - _END)
+        opened.seek(start)
+        lines = opened.read(_END).decode(errors="replace").splitlines()
+    lines = lines[1:] if start else lines
     return lines[-tail:] if tail else []
 
 

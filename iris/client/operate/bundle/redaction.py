@@ -4,9 +4,10 @@ the form of a secret. Pure.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from iris.model.job.attempts import Account
 from iris.model.job.secrets import LEAST_MASKED, looks_secret
@@ -18,6 +19,7 @@ from iris.scheduling.placement.refusals import RefusalCode
 #: The start of each text that replaces a secret. A number follows, and equal secrets have equal
 #: numbers.
 HIDDEN = "[hidden-"
+_MASK = re.compile(r"\[hidden-\d+\]")
 #: The length of the shortest word of a command that is hidden. Shorter words, such as `python3`,
 #: occur everywhere.
 LEAST_WORD = 8
@@ -35,20 +37,35 @@ _PRIVATE_KEY = re.compile(
 )
 #: A line of base64, such as one of a key whose beginning is not in the text.
 _BASE64_LINE = re.compile(r"^[ \t]*[A-Za-z0-9+/]{40,}={0,2}[ \t]*$", re.MULTILINE)
+#: The length of a scheme is limited, as that of a name below: without a limit, the search takes the
+#: square of the length of a long word. The user ends at the last `@`: a password may contain `/`.
 _URL = re.compile(
-    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<user>[^/\s\"'<>]*@)?(?P<host>[^/\s\"'<>?#]*)"
-    r"(?P<path>/[^\s\"'<>?#]*)?(?P<query>[?#][^\s\"'<>]*)?",
+    r"(?P<scheme>[a-z][a-z0-9+.-]{0,20})://(?P<user>[^\s\"'<>]*@(?!sha256:))?"
+    r"(?P<host>[^/\s\"'<>?#]*)(?P<path>/[^\s\"'<>?#]*)?(?P<query>[?#][^\s\"'<>]*)?",
     re.IGNORECASE,
+)
+#: A user with a password before a host, without a scheme. `train:0@1`, an attempt, is none.
+_LOGIN = re.compile(
+    r"(?<![\w.+-])[\w.+-]+:(?P<value>[^\s:/@\"']{3,})@(?=[\w-]+\.)",
 )
 #: The hosts of web addresses whose paths are no secrets. The path of any other may be a webhook's.
 _PLAIN_HOST = re.compile(r"(127\.0\.0\.1|localhost|[a-z-]+\.googleapis\.com)(:\d+)?", re.IGNORECASE)
-_CREDENTIALS = re.compile(r"\b(?P<kind>Bearer|Basic)\s+(?P<value>[A-Za-z0-9._~+/=-]{8,})")
-#: A name before its value, as in an environment, a header, JSON or YAML; or an option of a command.
-_NAME = re.compile(
-    r"--(?P<option>[A-Za-z][\w-]*)[\"']?(?:=|,?[ \t]+)"
-    r"|(?P<name>[A-Za-z_][\w.-]*)[\"']?[ \t]*[=:][ \t]*"
+#: A header with credentials, up to the end of its line or of the quoted text.
+_HEADER = re.compile(
+    r"\b(?P<name>authorization|cookie)(?P<between>[\"']?[ \t]*[=:][ \t]*[\"']?)"
+    r"(?P<value>[^\"'\n]+)",
+    re.IGNORECASE,
 )
-_VALUE = re.compile(r"(?P<quote>[\"']?)(?P<value>(?(quote)[^\"'\n]+|[^\s,;&\"')}\]]+))")
+_CREDENTIALS = re.compile(r"\b(?P<kind>Bearer|Basic)\s+(?P<value>[A-Za-z0-9._~+/=-]{8,})")
+#: A name before its value, as in an environment, JSON or YAML; or an option of a command.
+_NAME = re.compile(
+    r"--(?P<option>[A-Za-z][\w-]{0,60})[\"']?(?:=|,?[ \t]+)"
+    r"|(?P<name>[A-Za-z_][\w.-]{0,60})[\"']?[ \t]*[=:][ \t]*"
+)
+#: A quoted text, whose end may be missing, or one word.
+_VALUE = re.compile(
+    r"(?P<quote>[\"'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\n])+)|(?P<word>[^\s\"']\S*)"
+)
 #: Tokens of well-known services, by the prefixes that the services document.
 _KNOWN_TOKEN = re.compile(
     r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|npm_|pypi-|xox[abeprs]-|ya29\.|AKIA|ASIA|AIza"
@@ -56,8 +73,8 @@ _KNOWN_TOKEN = re.compile(
 )
 #: A long text of hexadecimal digits that is not the digest of an image or a bundle.
 _HEX = re.compile(r"(?<!sha256:)\b[0-9a-fA-F]{32,}\b")
-#: A long text that may be random.
-_RANDOM = re.compile(r"[A-Za-z0-9_+=-]{20,}")
+#: A long text that may be random; with `/` only of the length of a secret key of S3.
+_RANDOM = re.compile(r"[A-Za-z0-9_+=-]{20,}|(?<![\w/+])[A-Za-z0-9/+]{40}(?![\w/+=])")
 
 
 class Redactor:
@@ -83,8 +100,7 @@ class Redactor:
             line.strip() for text in found for line in text.splitlines() if len(line) >= LEAST_WORD
         }
         found = {text for text in found if text not in shown and text.lower() not in _OWN_WORDS}
-        # As Python and JSON write it between quotes.
-        found |= {quoted[1:-1] for text in found for quoted in (repr(text), json.dumps(text))}
+        found |= {written for text in found for written in _as_others_write(text)}
         longest_first = sorted(found, key=lambda text: (-len(text), text))
         self._known = re.compile("|".join(map(re.escape, longest_first))) if found else None
         self._numbers: dict[str, int] = {}
@@ -106,6 +122,8 @@ class Redactor:
         text = _PRIVATE_KEY.sub(self._hide, text)
         text = _BASE64_LINE.sub(self._hide, text)
         text = _URL.sub(self._hide_in_url, text)
+        text = _LOGIN.sub(lambda found: found[0].replace(found[1], self._hidden(found[1])), text)
+        text = _HEADER.sub(lambda found: f"{found[1]}{found[2]}{self._hidden(found[3])}", text)
         text = _CREDENTIALS.sub(lambda found: f"{found[1]} {self._hidden(found[2])}", text)
         text = self._hide_named(text)
         for form in (_KNOWN_TOKEN, _HEX):
@@ -119,7 +137,7 @@ class Redactor:
         return self.json(value)
 
     def _hidden(self, secret: str) -> str:
-        if secret.startswith(HIDDEN):
+        if _MASK.fullmatch(secret):
             return secret
         return f"{HIDDEN}{self._numbers.setdefault(secret, len(self._numbers) + 1)}]"
 
@@ -138,15 +156,16 @@ class Redactor:
         """Hides the values after names that look secret."""
         parts, end = [], 0
         for found in _NAME.finditer(text):
-            value = _VALUE.match(text, found.end())
-            if value is None or found.start() < end:
+            if found.start() < end or not looks_secret(found["option"] or found["name"]):
                 continue
-            secret = value["value"]
-            if looks_secret(found["option"] or found["name"]) and not secret.startswith(
-                (HIDDEN, *_REFERENCES)
-            ):
-                parts += [text[end : value.start("value")], self._hidden(secret)]
-                end = value.end("value")
+            value = _VALUE.match(text, found.end())
+            if value is None:
+                continue
+            secret = value["quoted"] or value["word"].rstrip(",;)]}\"'")
+            shown = secret if not secret or secret.startswith(_REFERENCES) else self._hidden(secret)
+            start = value.end("quote") if value["quote"] else value.start()
+            parts += [text[end:start], shown]
+            end = start + len(secret)
         return "".join([*parts, text[end:]])
 
     def _hide_random(self, found: re.Match[str]) -> str:
@@ -154,6 +173,15 @@ class Redactor:
         kinds = (str.islower, str.isupper, str.isdigit)
         mixed = all(any(map(kind, text)) for kind in kinds)
         return self._hidden(text) if mixed else text
+
+
+def _as_others_write(text: str) -> Iterator[str]:
+    """Returns the forms of a text between quotes of Python and JSON, in an address, and in a header
+    or a file of Kubernetes.
+    """
+    yield from (quoted[1:-1] for quoted in (repr(text), json.dumps(text)))
+    yield quote(text)
+    yield b64encode(text.encode()).decode()
 
 
 def secrets_in(spec: JobSpec) -> list[str]:

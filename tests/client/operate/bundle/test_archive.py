@@ -12,6 +12,7 @@ from iris.client.operate.bundle import archive
 from iris.client.operate.bundle.archive import (
     MAX_LINE,
     Collection,
+    check_output,
     default_name,
     write_archive,
 )
@@ -98,7 +99,42 @@ def test_a_long_line_of_a_log_is_cut() -> None:
     """One line may be a dump of megabytes."""
     collection = Collection()
     collection.add_log("x.log", ["short", "x " * MAX_LINE])
-    assert [len(line) for line in collection.files["x.log"].splitlines()] == [5, MAX_LINE + 2]
+    written = collection.written(Redactor())["x.log"].decode()
+    assert [len(line) for line in written.splitlines()] == [5, MAX_LINE + 2]
+
+
+def test_a_secret_at_the_cut_of_a_line_is_hidden_as_a_whole() -> None:
+    """The part before the cut would no longer be equal to the secret."""
+    collection, secret = Collection(), "open-sesame-" * 10
+    start = "x " * (MAX_LINE // 2 - 30)
+    collection.add_log("x.log", [f"{start}{secret}"])
+    assert b"open-sesame" not in collection.written(Redactor([secret]))["x.log"]
+
+
+def test_an_interrupted_archive_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C: a part of an archive looks like a whole one, and blocks the next one of its name."""
+    file = tmp_path / "x.tar.gz"
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tarfile.TarFile, "addfile", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_archive(file, "folder", {"a": b"a"}, at(0))
+    assert not file.exists()
+
+
+def test_an_archive_that_cannot_be_written_is_refused_before_the_cluster_is_asked(
+    tmp_path: Path,
+) -> None:
+    """To learn it after a minute is too late."""
+    (tmp_path / "here").touch()
+    for file in (tmp_path / "away" / "x.tar.gz", tmp_path / "here" / "x.tar.gz", tmp_path / "here"):
+        with pytest.raises(InvalidValue):
+            check_output(file)
+    check_output(tmp_path / "x.tar.gz")
 
 
 def test_an_archive_is_private_and_replaces_no_file(tmp_path: Path) -> None:

@@ -1,5 +1,10 @@
 """What a bundle hides: known secrets, and all that has the form of one."""
 
+import time
+from base64 import b64encode
+from collections.abc import Callable
+from urllib.parse import quote
+
 import pytest
 
 from iris.client.operate.bundle.redaction import Redactor, secrets_in, words_in
@@ -21,6 +26,17 @@ LINES = [
     ("s3://key:opensesame@bucket/path", "opensesame"),
     ("POST https://hooks.example/services/open/sesame failed", "open/sesame"),
     ("gs://bucket/x?sig=opensesame", "opensesame"),
+    ("s3://key:open/sesame@bucket/path", "open"),
+    ("s3://key:open/sesame@bucket/path", "sesame"),
+    ("proxy ada:opensesame@proxy.example:3128", "opensesame"),
+    ("Authorization: token opensesame", "opensesame"),
+    ("{'Cookie': 'theme=dark; session=opensesame'}", "opensesame"),
+    ("DB_PASSWORD=open,sesame;x", "sesame"),
+    ("""TOKEN="open'sesame\\"more" PATH=/bin""", "sesame"),
+    ("""TOKEN="open'sesame\\"more" PATH=/bin""", "more"),
+    ("""PASSWORD=open"sesame x""", "sesame"),
+    ('{"token": ["opensesame"]}', "opensesame"),
+    ("got wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "bPxRfiCY"),
     ("http://127.0.0.1:8233/x?code=opensesame", "opensesame"),
     ("ghp_opensesameopensesame", "opensesame"),
     ("hf_opensesameopensesame", "opensesame"),
@@ -49,6 +65,8 @@ PLAIN = [
     'File "/opt/iris/workflows/jobs/job.py", line 12, in run',
     "EVENT_TYPE_WORKFLOW_EXECUTION_STARTED",
     "gs://bucket/iris/logs",
+    "docker://gcr.io/p/agent@sha256:" + "ab" * 32,
+    "task ada/train:123@1/019ad2c1 starts",
 ]
 
 
@@ -65,6 +83,38 @@ def test_what_has_the_form_of_a_secret_is_hidden(line: str, secret: str) -> None
 def test_what_a_report_needs_stays(line: str) -> None:
     """A bundle in which ids and states are hidden helps nobody."""
     assert Redactor().text(line) == line
+
+
+def test_the_words_after_a_secret_stay() -> None:
+    """The rest of the line says what happened with it."""
+    line = "(HF_TOKEN=opensesame), PATH=/bin was refused"
+    assert Redactor().text(line) == "(HF_TOKEN=[hidden-1]), PATH=/bin was refused"
+
+
+def test_a_header_that_is_known_in_part_is_hidden_as_a_whole() -> None:
+    """A mask at its beginning must not save the rest."""
+    hidden = Redactor(["a-known-value"]).text("Cookie: a-known-value; session=opensesame")
+    assert hidden == "Cookie: [hidden-2]"
+
+
+@pytest.mark.parametrize("word", ["A_", "a.b-", "a+", "ab:", "a@", "token=gcp:", "a='"])
+def test_a_log_of_long_words_is_read_in_time(word: str) -> None:
+    """A program chooses what it prints. The time must not grow with the square of a word's length:
+    these lines would take half a minute.
+    """
+    text = (word * (4_000 // len(word)) + "\n") * 100
+    began = time.process_time()
+    Redactor().text(text)
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("write", [quote, lambda text: b64encode(text.encode()).decode()])
+def test_a_known_value_is_hidden_as_addresses_and_headers_write_it(
+    write: Callable[[str], str],
+) -> None:
+    """A library prints the request that it sends."""
+    written = write("open sesame")
+    assert written not in Redactor(["open sesame"]).text(f"sends {written} now")
 
 
 def test_a_known_value_is_hidden_wherever_it_stands_and_equal_ones_have_one_number() -> None:
