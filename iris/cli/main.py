@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,8 @@ def main() -> None:
     if names.ENV_TRACING in os.environ:
         from iris.tracing.spans import flush  # most commands have no traces
 
-        flush()
+        with suppress(KeyboardInterrupt):
+            flush()
     try:
         flush_streams()
     except OSError as error:

@@ -72,6 +72,6 @@ def decode(data: bytes) -> Mapping[str, Any]:
     """
     try:
         found = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

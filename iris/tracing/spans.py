@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 #: How long the end of a process waits for a collector that does not answer.
 FLUSH_TIMEOUT = timedelta(seconds=2)
+#: How long the log is silent after a message of the exporter. It logs each of its tries.
+SILENCE = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,23 @@ class Span:
     attributes: Mapping[str, str | int] = field(default_factory=dict)
     #: Why what the span shows has failed; empty if it has not.
     error: str = ""
+
+
+class _Seldom(logging.Filter):
+    """Passes each kind of message once in `SILENCE`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """See base class."""
+        kind = str(record.msg)  # without the arguments
+        last = self._passed.get(kind)
+        if last is not None and record.created - last < SILENCE.total_seconds():
+            return False
+        self._passed[kind] = record.created
+        return True
 
 
 class _Exporter:
@@ -56,6 +75,7 @@ class _Exporter:
         name = os.environ.get("OTEL_SERVICE_NAME") or service
         self._resource = Resource.create({"service.name": name})
         self._scope = InstrumentationScope("iris")
+        logging.getLogger(OTLPSpanExporter.__module__).addFilter(_Seldom())
         self._processor = BatchSpanProcessor(OTLPSpanExporter())
         self._asked, self._flushed = threading.Event(), threading.Event()
         # From Python 3.12 on, no thread can be started at the end of a process.

@@ -73,16 +73,17 @@ def test_without_the_variable_nothing_is_exported(
     assert collector.spans() == []
 
 
-def test_a_collector_that_is_down_delays_the_end_of_a_process_by_seconds_at_most(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
+def test_a_collector_that_is_down_delays_the_end_of_a_process_by_seconds_and_is_logged_once(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A trace is never worth a job, nor a minute of its user."""
+    """A trace is never worth a job, nor a minute of its user, nor a log full of retries."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     spans.start("iris-test")
     spans.emit(a_span("lost"))
     began = time.monotonic()
     spans.flush()
     assert time.monotonic() - began < 5 * FLUSH_TIMEOUT.total_seconds()
+    assert len(caplog.records) == 1  # it has tried twice
 
 
 @pytest.mark.long

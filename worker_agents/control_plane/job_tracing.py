@@ -68,9 +68,8 @@ class _Inbound(WorkflowInboundInterceptor):
             self._trace.end(str(error) or type(error).__name__)
             raise
         except asyncio.CancelledError:
-            # The SDK cancels a workflow also to remove it from its cache.
-            if workflow.cancellation_reason() is not None:
-                self._trace.end("cancelled")
+            # Also raised when the SDK removes the workflow from its cache: that counts as a replay.
+            self._trace.end("cancelled")
             raise
         self._trace.end("")
         return result
@@ -221,8 +220,8 @@ class _Trace:
     def end(self, error: str) -> None:
         """Exports the span of the workflow, which ends now."""
         info = workflow.info()
-        job_or_task = names.job_of_workflow(info.workflow_id)
-        attributes = {"iris.job": job_or_task, "temporal.workflow_id": info.workflow_id}
+        job = names.job_of_workflow(info.workflow_id)
+        attributes = {"iris.job": job, "temporal.workflow_id": info.workflow_id}
         name = _WORKFLOWS[info.workflow_type]
         _emit(
             Span(name, self.context, self._parent, self._started, workflow.now(), attributes, error)

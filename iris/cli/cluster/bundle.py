@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from temporalio.service import RPCError
 
 from iris.cli.cluster.checks import CHECKS, WORKERS
 from iris.cli.cluster.commands import cluster_state, cluster_state_json
@@ -58,7 +57,6 @@ from iris.client.operate.local.versions import versions_of
 from iris.concurrency import for_each
 from iris.messages.scheduler import HostView, Totals
 from iris.model import names
-from iris.model.errors import IrisError
 from iris.model.job.spec import JobSpec
 from iris.model.units import format_bytes
 
@@ -77,6 +75,8 @@ _JOB_KEYS = (
     *("id", "run", "state", "cancelling", "user", "submitted_at", "priority", "tasks", "device"),
     *("parent", "reason"),
 )
+#: Why submissions that are missing matter.
+_UNREAD = "their values are not known, so only those with the form of a secret are hidden"
 _HIDDEN = """\
 Passwords, tokens and keys, the variables and commands of recent jobs, and whatever looks like a
 secret were replaced by [hidden-N]. The names of users, jobs, hosts and addresses are in it.
@@ -187,6 +187,8 @@ class _Report:
             await self._ask_cluster()
         else:
             await asyncio.gather(self._ask_cluster(), self._read_control_plane_log())
+        if "jobs.json" not in self.collection.files:
+            self.collection.lacks("submissions", _UNREAD)
 
     async def _collect(
         self,
@@ -267,13 +269,12 @@ class _Report:
         async def learn(row: JobRow) -> None:
             try:
                 self._learn(await client.jobs.submitted_spec(row.id, row.run_id or None))
-            except (IrisError, RPCError):
+            except Exception:  # whatever it is, it must not cost the other jobs
                 unread.append(row.id)
 
         await for_each(rows, learn, at_once=_AT_ONCE)
         if unread:
-            reason = "their submissions cannot be read, so some of their values may not be hidden"
-            self.collection.lacks("submissions", f"{', '.join(unread)}: {reason}")
+            self.collection.lacks("submissions", f"of {', '.join(unread)}: {_UNREAD}")
         shown = (JOBS.json(row) for row in rows)
         return [{key: row[key] for key in _JOB_KEYS} for row in shown]
 

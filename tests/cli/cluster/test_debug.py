@@ -272,7 +272,7 @@ def test_a_bundle_of_a_service_that_is_away_has_this_machine_and_says_what_is_mi
     assert run(["debug", "bundle", "--cluster", address, "-o", str(file), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert {*said["files"]} == {"versions.json", "machine.json", "cluster.json", "missing.txt"}
-    assert {*said["missing"]} == {"service", "config.json", "logs/controller.log"}
+    assert {*said["missing"]} == {"service", "submissions", "config.json", "logs/controller.log"}
     assert run(["debug", "bundle", "--cluster", address, "-o", str(file)]) == 2
     assert "exists" in capsys.readouterr().err
 

@@ -150,13 +150,13 @@ def test_a_bundle_of_a_cluster_in_trouble_says_what_is_missing(tmp_path: Path) -
         assert (checks["scheduler"], checks["store"]) == (False, True)
         os.kill(server, signal.SIGSTOP)
         files, said = bundle(cluster, "frozen.tar.gz", "--job", "good")
-        assert {*said["missing"]} == {"service"}
+        assert {*said["missing"]} == {"service", "submissions"}
         assert {*files} >= {"machine.json", "config.json", "cluster.json", "logs/temporal.log"}
         os.kill(server, signal.SIGCONT)
         os.kill(control, signal.SIGCONT)
         (host,) = eventually(lambda: cluster.iris("host", "list", "--json", code=None).json or ())
         cluster.stop()
         files, said = bundle(cluster, "stopped.tar.gz", "--cluster", "local")
-        assert {*said["missing"]} == {"service"}
+        assert {*said["missing"]} == {"service", "submissions"}
         assert json.loads(files["cluster.json"])["supervisor"]["alive"] is False
         assert f"logs/agents/{host['id']}.log" in files
