@@ -147,7 +147,7 @@ def start(service: str) -> None:
         service: the name of this kind of process in traces.
 
     Raises:
-        Rejected: OpenTelemetry is not installed.
+        Rejected: OpenTelemetry is not installed, or refuses the value of one of its variables.
     """
     global _exporter
     if _exporter is not None or not wanted():
@@ -159,6 +159,8 @@ def start(service: str) -> None:
             f"{names.ENV_TRACING}=1 needs OpenTelemetry; install it with: pip install"
             " 'iris-temporal[tracing]', or unset the variable"
         ) from None
+    except ValueError as error:
+        raise Rejected(f"a variable OTEL_… has a wrong value: {error}") from None
 
 
 def emit(span: Span) -> None:

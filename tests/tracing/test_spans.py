@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from iris.model.errors import Rejected
 from iris.tracing import spans
 from iris.tracing.context import TraceContext
 from iris.tracing.spans import FLUSH_TIMEOUT, Span
@@ -84,6 +85,15 @@ def test_a_collector_that_is_down_delays_the_end_of_a_process_by_seconds_and_is_
     spans.flush()
     assert time.monotonic() - began < 5 * FLUSH_TIMEOUT.total_seconds()
     assert len(caplog.records) == 1  # it has tried twice
+
+
+def test_a_variable_that_opentelemetry_refuses_is_an_error_of_its_user(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A submission and a control plane's start end with a message, not with a traceback."""
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1")
+    with pytest.raises(Rejected, match="max_queue_size"):
+        spans.start("iris-test")
 
 
 @pytest.mark.long

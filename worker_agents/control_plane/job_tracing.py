@@ -179,7 +179,8 @@ class _Trace:
         failed, outcome = handle.exception(), None
         if failed is None and isinstance(handle.result(), TaskOutcome):
             outcome = handle.result()
-        error = str(failed or "")
+        cause = failed.cause if isinstance(failed, FailureError) else None
+        error = str(cause or failed or "")
         attributes = attempt.attributes
         if outcome is not None:
             error = "" if outcome.state is TaskState.SUCCEEDED else outcome.reason or outcome.state

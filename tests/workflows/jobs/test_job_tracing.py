@@ -24,6 +24,7 @@ from tests.harness import (
     dev_server_cluster,
     fails,
     in_turn,
+    is_not_taken,
     is_preempted,
     succeeds,
     time_skipping_cluster,
@@ -109,6 +110,18 @@ async def test_a_trace_shows_each_attempt_with_its_wait_its_set_up_and_its_progr
     # Each wait ends when its attempt begins, and the second begins when the first attempt ends.
     assert [each.end for each in waits] == [each.start for each in attempts]
     assert (waits[0].start, waits[1].start) == (whole.start, attempts[0].end)
+
+
+async def test_an_attempt_that_its_host_refuses_has_the_reason(
+    traced: Traced, recorder: Recorder
+) -> None:
+    """Temporal's own error says only that an activity has failed."""
+    await traced.join(program=in_turn(is_not_taken, succeeds))
+    await traced.end(await traced.submit(), within=MINUTE)
+    assert [each.error for each in recorder.named("attempt")] == [
+        "OSError: [Errno 28] No space left on device",
+        "",
+    ]
 
 
 async def test_a_cancelled_job_has_the_span_of_its_attempt_and_its_own(
