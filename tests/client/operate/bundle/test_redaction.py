@@ -108,6 +108,29 @@ def test_a_log_of_long_words_is_read_in_time(word: str) -> None:
     assert time.process_time() - began < 5
 
 
+def test_a_log_is_read_in_time_though_many_words_are_known() -> None:
+    """The 50 newest jobs may be those of a sweep, with hundreds of words each."""
+    words = [f"--{index * 7919 % 99991:05}-of-a-sweep" for index in range(20_000)]
+    text = "host tpu-7-w-0 reports --more of /opt/iris/x and --other-things\n" * 10_000
+    redactor = Redactor(words=words)
+    began = time.process_time()
+    redactor.text(text)
+    assert time.process_time() - began < 5
+
+
+def test_the_short_lines_of_a_value_stay() -> None:
+    """An indented bracket must not hide each bracket of a bundle."""
+    redactor = Redactor(['{\n        "password": "open sesame"\n        }'])
+    assert redactor.text("{} }") == "{} }"
+    assert "sesame" not in redactor.text('  "password": "open sesame"')
+
+
+def test_the_longest_known_value_is_hidden() -> None:
+    """A shorter one at the same place would leave the rest."""
+    redactor = Redactor(["opensesame", "opensesame-and-more", "opensesame-also"])
+    assert redactor.text("opensesame-and-more opensesame") == "[hidden-1] [hidden-2]"
+
+
 @pytest.mark.parametrize("write", [quote, lambda text: b64encode(text.encode()).decode()])
 def test_a_known_value_is_hidden_as_addresses_and_headers_write_it(
     write: Callable[[str], str],
