@@ -78,8 +78,8 @@ _JOB_KEYS = (
 #: Why submissions that are missing matter.
 _UNREAD = "their values are not known, so only those with the form of a secret are hidden"
 _HIDDEN = """\
-Passwords, tokens and keys, the variables and commands of recent jobs, and whatever looks like a
-secret were replaced by [hidden-N]. The names of users, jobs, hosts and addresses are in it.
+What looks like a secret, and the variables and commands of recent jobs that could be read, were
+replaced by [hidden-N]. The names of users, jobs, hosts and addresses are in it.
 Look through it before you send it: tar -xzf {file}"""
 
 
