@@ -12,10 +12,10 @@ import click
 
 from iris.cli.cluster.checks import CHECKS, WORKERS
 from iris.cli.cluster.commands import cluster_state, cluster_state_json
+from iris.cli.cluster.debug_options import debug_options
 from iris.cli.command import Command
 from iris.cli.job_names import named_job
 from iris.cli.name_completion import Kind, names_of
-from iris.cli.parameters import cluster_option, config_option, json_option
 from iris.cli.run import locate, selected
 from iris.cli.show.autoscaler import autoscaler_json, group_listing
 from iris.cli.show.explanation import explanation_json
@@ -104,24 +104,17 @@ Look through it before you send it: tar -xzf {file}"""
     metavar="N",
     help="Keep the last N lines of each log.",
 )
-@json_option
-@config_option
-@cluster_option
+@debug_options
 @click.pass_context
 def bundle(
-    ctx: click.Context,
-    output: Path | None,
-    job: str | None,
-    tail: int,
-    as_json: bool,
-    file: Path | None,
+    ctx: click.Context, output: Path | None, job: str | None, tail: int, as_json: bool
 ) -> None:
     """Write an archive for the report of a fault: versions, configuration, state, logs; no secrets.
 
     Also works while the control plane or the Temporal service does not answer: missing.txt in the
     archive lists what is missing. Look through the archive before you send it.
     """
-    cluster, now = selected(ctx, None, file).known(), datetime.now(UTC)
+    cluster, now = selected(ctx).known(), datetime.now(UTC)
     name = default_name(cluster.name, now)
     output = output or Path(f"{name}.tar.gz")
     check_output(output)

@@ -6,18 +6,18 @@ list-workers, logs, bootstrap-logs, list-jobs and bundle.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from iris.cli.cluster.bundle import bundle
 from iris.cli.cluster.checks import CHECKS, WORKERS
 from iris.cli.cluster.commands import show_tunnel
+from iris.cli.cluster.debug_options import config_option, debug_options
 from iris.cli.command import CommandGroup
-from iris.cli.parameters import cluster_option, json_option, limit_option
+from iris.cli.parameters import cluster_option, limit_option
 from iris.cli.run import locate, selected, with_client
 from iris.cli.show.autoscaler import autoscaler_json, autoscaler_text
 from iris.cli.show.columns import Column
@@ -44,7 +44,6 @@ and paste:
 keep this address to yourself: who has it can decrypt on this machine while this command runs"""
 #: The error message for a control plane that shares its machine with other programs.
 NO_MACHINE = "its control plane has no machine of its own; see: iris debug logs"
-Function = TypeVar("Function", bound=Callable[..., Any])
 _CONTAINERS: Listing[Mapping[str, str]] = Listing(
     Column("CONTAINER", value=lambda found: found["name"]),
     Column("IMAGE", value=lambda found: found["image"]),
@@ -53,19 +52,6 @@ _CONTAINERS: Listing[Mapping[str, str]] = Listing(
 )
 
 
-def _set_config(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
-    if value is not None:
-        ctx.find_root().obj["config"] = value
-
-
-#: The option `--config` of `iris debug` and of each of its commands.
-config_option = click.option(
-    "--config",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    expose_value=False,
-    callback=_set_config,
-    help="Configuration file of the cluster.",
-)
 _tail = click.option(
     "--tail",
     type=click.IntRange(min=0),
@@ -74,13 +60,6 @@ _tail = click.option(
     metavar="N",
     help="Show the last N lines.",
 )
-
-
-def debug_options(command: Function) -> Function:
-    """Adds the options of every debug command: configuration, cluster and JSON."""
-    for option in (json_option, cluster_option, config_option):
-        command = option(command)
-    return command
 
 
 @click.group(cls=CommandGroup)
