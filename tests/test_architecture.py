@@ -51,8 +51,9 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "retrying": set(),
     "processes": {"storage", "concurrency", "retrying"},
     "metrics": {"processes"},
+    "tracing": set(),
     "platforms": {"retrying", "metrics"},
-    "activities": {"storage", "concurrency", "retrying", "metrics"},
+    "activities": {"storage", "concurrency", "retrying", "metrics", "tracing"},
     "workflows": {"activities"},
     "client": {
         "storage",
@@ -62,6 +63,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
         "platforms",
         "activities",
         "workflows",
+        "tracing",
     },
     "worker_agents": None,
     "cli": None,
@@ -175,6 +177,8 @@ def may_not_import(path: str, module: str) -> str | None:
         return "stamina only in iris/retrying.py, which makes it silent and loads it late"
     if top == "prometheus_client" and ring != "metrics":
         return "prometheus_client only in iris/metrics, whose page.py loads it late"
+    if top == "opentelemetry" and ring != "tracing":
+        return "opentelemetry only in iris/tracing, whose spans.py loads it late"
     if top == "asyncssh" and not path.startswith("platforms/manual"):
         return "asyncssh only in platforms/manual"
     match ring:
@@ -302,6 +306,7 @@ BREACHES = {
         "from iris.cli.main import main",
         "import stamina",
         "import prometheus_client",
+        "from opentelemetry.trace import get_tracer",
     ],
     "iris/config/schema.py": ["from iris.scheduling.placement.place import place"],
     "iris/scheduling/ledger/ledger.py": [

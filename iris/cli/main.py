@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from click.core import ParameterSource
 from iris.cli.command import LazyGroup
 from iris.cli.registry import ALIASES, COMMANDS
 from iris.cli.streams import discard_output, flush_streams, prepare_streams, reader_is_gone
+from iris.model import names
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -75,6 +77,11 @@ def main() -> None:
         os._exit(answer(cli, instruction))
     _keep_pydantic_from_plugins()
     code = run(sys.argv[1:], ends_with_it=True)
+    if names.ENV_TRACING in os.environ:
+        from iris.tracing.spans import flush  # most commands have no traces
+
+        with suppress(KeyboardInterrupt):
+            flush()
     try:
         flush_streams()
     except OSError as error:

@@ -450,6 +450,10 @@ ENV_PAYLOAD_KEYS = "IRIS_PAYLOAD_KEYS"
 #: users.
 ENV_SECRET_KEYS = "IRIS_SECRET_KEYS"  # noqa: S105
 ENV_USER = "IRIS_USER"
+#: The variable that switches the export of traces on: `1`.
+ENV_TRACING = "IRIS_TRACING"
+#: The variable with the span that a program belongs to (W3C Trace Context).
+ENV_TRACEPARENT = "TRACEPARENT"
 ENV_JOB_ID = "IRIS_JOB_ID"
 #: The variable with the job's id in a form that is safe in names of directories and in URLs.
 ENV_JOB_UID = "IRIS_JOB_UID"

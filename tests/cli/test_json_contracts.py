@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from iris.cli.cluster.debug import CHECKS, WORKERS
+from iris.cli.cluster.checks import CHECKS, WORKERS
 from iris.cli.show.autoscaler import ACTIONS, GROUPS, OUTLOOKS
 from iris.cli.show.explanation import ATTEMPTS, FITS, explanation_json, forecast_json
 from iris.cli.show.hosts import HOSTS

@@ -20,15 +20,20 @@ def _workflow_type(path: Path) -> str:
     return first["workflowExecutionStartedEventAttributes"]["workflowType"]["name"]
 
 
+def history_in(path: Path) -> WorkflowHistory:
+    """The history in a file."""
+    text = path.read_text()
+    return WorkflowHistory.from_json(json.loads(text)["workflowId"], text)
+
+
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
 async def test_a_recorded_history_is_replayed_without_a_difference(path: Path) -> None:
     """A workflow that decides otherwise than it did is stuck for ever: every job under way at an
     upgrade would be.
     """
-    text = path.read_text()
-    history = WorkflowHistory.from_json(json.loads(text)["workflowId"], text)
-
-    await Replayer(workflows=list(WORKFLOWS), plugins=[IrisPlugin()]).replay_workflow(history)
+    await Replayer(workflows=list(WORKFLOWS), plugins=[IrisPlugin()]).replay_workflow(
+        history_in(path)
+    )
 
 
 def test_there_are_histories_of_every_kind_of_workflow() -> None:

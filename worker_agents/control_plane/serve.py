@@ -53,6 +53,7 @@ from iris.platforms.manual.settings import manual_settings
 from iris.processes.process import rest_memory, stop_event
 from iris.scheduling.ledger.codec import LedgerState
 from iris.storage.object_store import Store
+from iris.tracing import spans
 from iris.worker_agents.control_plane import planner_gauges
 from iris.worker_agents.control_plane.config_watcher import (
     ConfigFile,
@@ -61,6 +62,7 @@ from iris.worker_agents.control_plane.config_watcher import (
     platform_of,
     ssh_hosts,
 )
+from iris.worker_agents.control_plane.job_tracing import JobTracing
 from iris.worker_agents.control_plane.lost_tasks import end_lost_tasks
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
 from iris.worker_agents.control_plane.store_upkeep import keeping_secrets, marking_store
@@ -147,6 +149,7 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
     """
     stop = stop_event()
     rest_memory()
+    spans.start("iris-control-plane")
     client = await connect(
         options.address,
         options.namespace,
@@ -277,6 +280,7 @@ def _control_worker(
             recovery.list_slices,
             *on_machines,
         ],
+        interceptors=[JobTracing()] if spans.wanted() else [],
         max_cached_workflows=CACHED_WORKFLOWS,
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
     )

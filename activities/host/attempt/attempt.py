@@ -457,7 +457,10 @@ class Attempt:
 
     async def _prepare(self, listeners: prepare.Listeners) -> prepare.Built:
         """Prepares the attempt, and waits for the other hosts of its gang."""
-        built = await prepare.build(self._context, self.task, self._dir, self._runtime, listeners)
+        built = await prepare.build(
+            *(self._context, self.task, self._dir, self._runtime, listeners),
+            trace=self._record.trace,
+        )
         try:
             if is_member(self.task) and not await wait_for_gang(self._context.client, self.task):
                 # This or a later heartbeat gets the reason why the attempt ends. The event for that

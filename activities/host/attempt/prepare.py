@@ -111,16 +111,25 @@ class _Fetched(NamedTuple):
 
 
 async def build(
-    context: HostContext, task: RunTask, directory: Path, runtime: Runtime, listeners: Listeners
+    context: HostContext,
+    task: RunTask,
+    directory: Path,
+    runtime: Runtime,
+    listeners: Listeners,
+    *,
+    trace: str = "",
 ) -> Built:
     """Prepares the attempt. The output of the set-up goes into the file `build` of its directory.
+
+    Args:
+        trace: the program's variable `TRACEPARENT`; empty for none.
 
     Raises:
         JobFault: the attempt cannot start on any host, because of its secrets, bundle, image,
             environment or directory.
         HostFault: this host cannot prepare the attempt, at least not now.
     """
-    preparation = _Preparation(context, task, directory, runtime, listeners)
+    preparation = _Preparation(context, task, directory, runtime, listeners, trace)
     with _measured():
         return await _build(preparation)
 
@@ -176,6 +185,7 @@ class _Preparation:
     directory: Path
     runtime: Runtime
     listeners: Listeners
+    trace: str
 
     def check(self) -> None:
         """Checks what the task requests, and the free space of the host's disk."""
@@ -315,7 +325,7 @@ class _Preparation:
         )
         return attempt_env(
             task,
-            {**host_env, **own},
+            {**host_env, **own, **({names.ENV_TRACEPARENT: self.trace} if self.trace else {})},
             context.cluster,
             context.host,
             prepared,

@@ -26,6 +26,7 @@ from iris.activities.host.runtimes.program import Running
 from iris.messages.task import RunTask
 from iris.model.host.store_limits import is_possible
 from iris.model.job.attempts import TaskOutcome
+from iris.tracing.context import received
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class Tasks:
             )
         if task.key not in self._attempts:
             info, now = activity.info(), datetime.now(UTC)
-            state = AttemptFile.of(task, info.task_token, now)
+            state = AttemptFile.of(task, info.task_token, now, received.get())
             directory = (
                 self._context.attempts_dir / hashlib.sha256(task.key.encode()).hexdigest()[:20]
             )

@@ -76,14 +76,14 @@ def list_clusters(as_json: bool) -> None:
 def status(ctx: click.Context, name: str | None, file: Path | None, as_json: bool) -> None:
     """Show a cluster: its location, hosts, slices and jobs, and what blocks it."""
     chosen = selected(ctx, name, file)
-    found = with_client(ctx, _ask_status, chosen, known=_known, as_json=as_json)
+    found = with_client(ctx, cluster_state, chosen, known=_known, as_json=as_json)
     if as_json:
-        print_json(_status_json(found))
+        print_json(cluster_state_json(found))
     else:
         _print_status(found)
 
 
-class _Status(NamedTuple):
+class ClusterState(NamedTuple):
     """The data that `iris cluster status` shows."""
 
     record: ClusterRecord
@@ -92,9 +92,14 @@ class _Status(NamedTuple):
     live_jobs: int
 
 
-async def _ask_status(client: AsyncIrisClient) -> _Status:
+async def cluster_state(client: AsyncIrisClient) -> ClusterState:
+    """Asks the cluster for the data that `iris cluster status` shows.
+
+    Raises:
+        Unreachable: the service or the control plane does not answer.
+    """
     live = await client.jobs.count()
-    return _Status(
+    return ClusterState(
         client.record, await client.cluster.status(), await client.autoscaler.status(), live
     )
 
@@ -112,7 +117,8 @@ async def _known(client: AsyncIrisClient) -> Known:
     )
 
 
-def _status_json(found: _Status) -> dict[str, Any]:
+def cluster_state_json(found: ClusterState) -> dict[str, Any]:
+    """Returns the data as the JSON of `iris cluster status`."""
     scheduler, autoscaler = found.scheduler, found.autoscaler
     return {
         **_location_json(found.record),
@@ -134,7 +140,7 @@ def _status_json(found: _Status) -> dict[str, Any]:
     }
 
 
-def _print_status(found: _Status) -> None:
+def _print_status(found: ClusterState) -> None:
     record, scheduler, autoscaler, jobs = found
     click.echo(
         f"cluster {record.name} is RUNNING: {scheduler.total_hosts} host(s), {jobs} live job(s),"

@@ -1,21 +1,23 @@
 """Implements `iris debug`.
 
 Its commands are discover, ssh-status, tunnel, health, autoscaler-status, codec-server,
-list-workers, logs, bootstrap-logs and list-jobs.
+list-workers, logs, bootstrap-logs, list-jobs and bundle.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
 
 import click
 
+from iris.cli.cluster.bundle import bundle
+from iris.cli.cluster.checks import CHECKS, WORKERS
 from iris.cli.cluster.commands import show_tunnel
+from iris.cli.cluster.debug_options import config_option, debug_options
 from iris.cli.command import CommandGroup
-from iris.cli.parameters import cluster_option, json_option, limit_option
+from iris.cli.parameters import cluster_option, limit_option
 from iris.cli.run import locate, selected, with_client
 from iris.cli.show.autoscaler import autoscaler_json, autoscaler_text
 from iris.cli.show.columns import Column
@@ -26,7 +28,7 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.encryption import payload_keys
 from iris.client.operate.codec_server import CodecServer
-from iris.client.operate.debugging import PARTS, Check, Diagnostics, WorkerRow, local_log, run_check
+from iris.client.operate.debugging import PARTS, Check, Diagnostics, local_log, run_check
 from iris.client.operate.discovery import Discovery, discovery
 from iris.client.operate.gcp.ssh import container_log, machine_status
 from iris.client.operate.make_controller import controller_of, gcp_controller
@@ -42,31 +44,6 @@ and paste:
 keep this address to yourself: who has it can decrypt on this machine while this command runs"""
 #: The error message for a control plane that shares its machine with other programs.
 NO_MACHINE = "its control plane has no machine of its own; see: iris debug logs"
-Function = TypeVar("Function", bound=Callable[..., Any])
-# The keys of the JSON of these results are a public contract.
-CHECKS: Listing[Check] = Listing(
-    Column("CHECK", "name"),
-    Column("RESULT", "ok", text=lambda ok: "ok" if ok else "FAILED"),
-    Column(
-        "TOOK",
-        "took_seconds",
-        lambda check: check.took,
-        lambda took: timedelta(seconds=took),
-        lambda took: round(took, 3),
-    ),
-    Column("DETAILS", "said", absent="", wraps=True),
-)
-WORKERS: Listing[WorkerRow] = Listing(
-    Column("HOST", "host"),
-    Column("STATE", "state"),
-    Column("SLICE", "slice"),
-    Column("REPORTED", "reported_at", absent="never"),
-    Column("UP", "started_at"),
-    Column("RUNNING", "running", text=len, absent="0"),
-    Column("REASON", "reason", absent="", wraps=True),
-    keys="host slice state reason reported_at started_at running",
-    empty="no hosts and no agents",
-)
 _CONTAINERS: Listing[Mapping[str, str]] = Listing(
     Column("CONTAINER", value=lambda found: found["name"]),
     Column("IMAGE", value=lambda found: found["image"]),
@@ -75,19 +52,6 @@ _CONTAINERS: Listing[Mapping[str, str]] = Listing(
 )
 
 
-def _set_config(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
-    if value is not None:
-        ctx.find_root().obj["config"] = value
-
-
-#: The option `--config` of `iris debug` and of each of its commands.
-config_option = click.option(
-    "--config",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    expose_value=False,
-    callback=_set_config,
-    help="Configuration file of the cluster.",
-)
 _tail = click.option(
     "--tail",
     type=click.IntRange(min=0),
@@ -98,13 +62,6 @@ _tail = click.option(
 )
 
 
-def debug_options(command: Function) -> Function:
-    """Adds the options of every debug command: configuration, cluster and JSON."""
-    for option in (json_option, cluster_option, config_option):
-        command = option(command)
-    return command
-
-
 @click.group(cls=CommandGroup)
 @cluster_option
 @config_option
@@ -113,6 +70,9 @@ def debug() -> None:
 
     ssh-status, tunnel and bootstrap-logs need a cluster on Google Cloud.
     """
+
+
+debug.add_command(bundle)
 
 
 @debug.command()

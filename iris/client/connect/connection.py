@@ -2,11 +2,12 @@
 
 import bz2
 import dataclasses
+import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
@@ -25,8 +26,12 @@ from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from iris.autoscaling.liveness import REPORT_INTERVAL
 from iris.client.connect.credentials import credentials_for
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, TolerantCodec, payload_keys
+from iris.model import names
 from iris.model.errors import IrisError, Unreachable
 from iris.model.units import MIB, format_bytes
+
+if TYPE_CHECKING:
+    from temporalio.client import Interceptor
 
 #: Payloads above this size, in bytes, are compressed. Smaller payloads stay readable in the Web UI.
 #: In practice only the scheduler's state is larger.
@@ -244,6 +249,7 @@ async def connect(
         return await Client.connect(
             **settings,
             plugins=plugins,
+            interceptors=_interceptors(),
             data_converter=data_converter(payload_keys()),
             identity=identity,
             runtime=runtime or make_runtime(quiet=quiet),
@@ -255,3 +261,13 @@ async def connect(
         raise Unreachable(
             f"no Temporal service answers at {address} (namespace {namespace}): {problem}{hint}"
         ) from None
+
+
+def _interceptors() -> "list[Interceptor]":
+    """Returns the interceptor of traces if tracing is on, or if this is a job with a trace."""
+    in_traced_job = names.ENV_TRACEPARENT in os.environ and names.ENV_JOB_ID in os.environ
+    if names.ENV_TRACING not in os.environ and not in_traced_job:
+        return []
+    from iris.client.connect.tracing import SubmissionTracing  # most processes have no traces
+
+    return [SubmissionTracing()]

@@ -1,5 +1,6 @@
 """Checks the parts of a cluster and reads their logs, to find faults."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -93,15 +94,23 @@ class Diagnostics:
 
     async def health(self) -> list[Check]:
         """Runs all health checks of a cluster whose service answers. Each check is independent of
-        the others.
+        the others. They run at the same time, except for the two that query the scheduler: the
+        service keeps few queries of a workflow that does not answer.
         """
-        return [
-            await run_check("control plane", self._control_plane),
-            await run_check("scheduler", self._scheduler),
-            await run_check("autoscaler", self._autoscaler),
-            await run_check("hosts", self._hosts),
-            await run_check("store", self._store),
-        ]
+
+        async def of_scheduler() -> tuple[Check, Check]:
+            return (
+                await run_check("scheduler", self._scheduler),
+                await run_check("hosts", self._hosts),
+            )
+
+        control_plane, (scheduler, hosts), autoscaler, store = await asyncio.gather(
+            run_check("control plane", self._control_plane),
+            of_scheduler(),
+            run_check("autoscaler", self._autoscaler),
+            run_check("store", self._store),
+        )
+        return [control_plane, scheduler, autoscaler, hosts, store]
 
     # -- private
     # ----------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from iris.cli.cluster.debug import CHECKS, WORKERS, discovery_text, machine_text
+from iris.cli.cluster.checks import CHECKS, WORKERS
+from iris.cli.cluster.debug import discovery_text, machine_text
 from iris.cli.main import run
 from iris.client.connect.cluster_ref import resolve_cluster
 from iris.client.connect.clusters import (
@@ -27,6 +28,7 @@ from iris.client.operate.gcp.ssh import container_log, machine_status, ssh_comma
 from iris.config import load_config
 from iris.model.errors import Rejected, Unreachable
 from tests.builders import at
+from tests.e2e.cluster import free_port
 
 CONFIG = """
 name: euw4
@@ -259,6 +261,20 @@ def test_a_tunnel_is_the_same_whoever_asks_for_it(
     a_local_cluster()
     assert run([*command, "--json"]) == 5
     assert "cluster here runs on this machine: it needs no tunnel" in capsys.readouterr().err
+
+
+def test_a_bundle_of_a_service_that_is_away_has_this_machine_and_says_what_is_missing(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An address is all that is known: neither a configuration nor a log is on this machine."""
+    file = home / "bundle.tar.gz"
+    address = f"127.0.0.1:{free_port()}"
+    assert run(["debug", "bundle", "--cluster", address, "-o", str(file), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert {*said["files"]} == {"versions.json", "machine.json", "cluster.json", "missing.txt"}
+    assert {*said["missing"]} == {"service", "submissions", "config.json", "logs/controller.log"}
+    assert run(["debug", "bundle", "--cluster", address, "-o", str(file)]) == 2
+    assert "exists" in capsys.readouterr().err
 
 
 def test_the_health_of_a_cluster_that_is_gone_is_one_check_that_failed(

@@ -49,10 +49,13 @@ class AttemptFile(BaseModel):
     #: True if the server has the outcome or does not want it. Then only the upload of logs and
     #: outputs is left.
     told: bool = False
+    #: The span of the program, as its variable `TRACEPARENT`; empty if the attempt has no trace.
+    trace: str = ""
 
     @classmethod
-    def of(cls, task: RunTask, token: bytes, taken_at: datetime) -> Self:
-        return cls(task=task, token=base64.b64encode(token).decode(), taken_at=taken_at)
+    def of(cls, task: RunTask, token: bytes, taken_at: datetime, trace: str = "") -> Self:
+        encoded = base64.b64encode(token).decode()
+        return cls(task=task, token=encoded, taken_at=taken_at, trace=trace)
 
     @property
     def task_token(self) -> bytes:

@@ -1,0 +1,77 @@
+"""The identity of a span, in the form of the W3C (`traceparent`), and how it travels in a header.
+
+The identity of each span of a job is computed from the trace and from a name that no other span
+has. So a span can be exported after its end, by any process, and a second export of the same span,
+as after a crash, is the same span again.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Self
+
+#: The header of Temporal that has the trace of a job's workflow or activity.
+HEADER = "iris-trace"
+#: The version, the ids of trace and span, and the flags. Source: W3C Trace Context, section 3.2.
+_TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+#: The `traceparent` for the program that the running activity starts; empty if it has none.
+received: ContextVar[str] = ContextVar("received", default="")
+
+
+class TraceContext(NamedTuple):
+    """The identity of a span."""
+
+    trace_id: str
+    span_id: str
+    #: Whether the span is exported. The submitter of a job decides for the whole trace.
+    sampled: bool = True
+
+    @classmethod
+    def parse(cls, text: object) -> Self | None:
+        """Returns the identity in a `traceparent`; None if the text is no valid one."""
+        found = _TRACEPARENT.fullmatch(text) if isinstance(text, str) else None
+        if found is None or not int(found[1], 16) or not int(found[2], 16):
+            return None
+        return cls(found[1], found[2], bool(int(found[3], 16) & 1))
+
+    @classmethod
+    def root(cls, name: str) -> Self:
+        """Returns the first span of a trace of its own.
+
+        Args:
+            name: no other trace has this name.
+        """
+        return cls(_digest(f"trace/{name}")[:32], _digest(f"span/{name}")[:16])
+
+    def child(self, name: str) -> Self:
+        """Returns a span below this one.
+
+        Args:
+            name: no other span of the trace has this name.
+        """
+        return self._replace(span_id=_digest(f"{self.trace_id}/{name}")[:16])
+
+    def __str__(self) -> str:
+        return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def encode(fields: Mapping[str, str]) -> bytes:
+    """Returns the content of a header."""
+    return json.dumps(fields).encode()
+
+
+def decode(data: bytes) -> Mapping[str, Any]:
+    """Returns the fields of a header. Any client can write any header: returns no fields if it has
+    another form.
+    """
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
