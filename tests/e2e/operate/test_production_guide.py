@@ -132,10 +132,10 @@ def shell() -> Iterator[Shell]:
 
 
 def open_secrets(directory: Path) -> list[str]:
-    """The files with keys, passwords or backups that other users of the machine can read."""
-    patterns = ("*.key", "*.keys", "server.env", "*.dump")
+    """The files with keys, passwords, backups or logs that other users of the machine can read."""
+    patterns = ("*.key", "*.keys", "server.env", "*.dump", "store")
     found = [path for pattern in patterns for path in directory.glob(pattern)]
-    assert len(found) == 8
+    assert len(found) == 9
     return [path.name for path in found if path.stat().st_mode & 0o077]
 
 
