@@ -48,25 +48,30 @@ class BegunTask(Frozen):
     began_at: datetime
 
 
-async def end_lost_tasks(client: Client, workflow_ids: Iterable[str]) -> None:
+async def end_lost_tasks(
+    client: Client, workflow_ids: Iterable[str], lost_after: timedelta = LOST_AFTER
+) -> None:
     """Ends the workflow tasks that are under way and that no living process seems to handle.
 
-    Returns when none of these tasks is under way any more, after `LOST_AFTER` at the latest. The
+    Returns when none of these tasks is under way any more, after `lost_after` at the latest. The
     caller must not have begun a task of these workflows itself.
+
+    Args:
+        lost_after: the age from which a task counts as lost.
 
     Raises:
         RPCError: the Temporal service does not answer.
     """
-    await asyncio.gather(*(_end_lost_task(client, workflow_id) for workflow_id in workflow_ids))
+    await asyncio.gather(*(_end_lost_task(client, each, lost_after) for each in workflow_ids))
 
 
-async def _end_lost_task(client: Client, workflow_id: str) -> None:
+async def _end_lost_task(client: Client, workflow_id: str, lost_after: timedelta) -> None:
     first = task = await _begun_task(client, workflow_id)
     if first is None:
         return
     # The clocks of the service and of this machine may differ.
-    age = min(max(datetime.now(UTC) - first.began_at, timedelta()), LOST_AFTER)
-    until = asyncio.get_running_loop().time() + (LOST_AFTER - age).total_seconds()
+    age = min(max(datetime.now(UTC) - first.began_at, timedelta()), lost_after)
+    until = asyncio.get_running_loop().time() + (lost_after - age).total_seconds()
     while task == first:
         if asyncio.get_running_loop().time() >= until:
             await _fail(client, first)

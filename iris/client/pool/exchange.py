@@ -5,9 +5,11 @@ answers.
 import asyncio
 import contextlib
 import io
-from collections.abc import Iterator, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from temporalio.client import ActivityFailureError, ActivityHandle
 from temporalio.common import ActivityIDReusePolicy, Priority, RetryPolicy
@@ -32,6 +34,9 @@ from iris.retrying import retry
 from iris.storage.object_store import STORE_ERRORS
 from iris.storage.refusals import is_transient, remedy
 
+logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
 #: The longest time without a heartbeat from a batch's worker. After this time, Temporal gives the
 #: batch to another worker.
 HEARTBEAT_TIMEOUT = timedelta(seconds=30)
@@ -49,6 +54,8 @@ MAX_CRASHES = 3
 #: The shortest and the longest delay between two attempts while the service or the store does not
 #: answer.
 RETRY_INTERVAL, LONGEST_RETRY_INTERVAL = timedelta(seconds=0.2), timedelta(seconds=5)
+#: The shortest time between two warnings that the service does not answer, in seconds.
+WARNING_INTERVAL = 60.0
 #: How long a batch tries again while the object store does not answer; then its calls are lost
 #: (`CallLost`). There is no such limit for the Temporal service: it stores the batch, so the calls
 #: are not lost while it does not answer.
@@ -84,6 +91,7 @@ class Exchange:
         self._mail = mail
         self._sent = 0
         self._under_way: dict[str, ActivityHandle[Any]] = {}
+        self._next_warning = 0.0
 
     async def run(self, batch: Sequence[Call]) -> Answered:
         """Runs the calls of one function, and sets the futures of the calls that have an answer.
@@ -141,7 +149,7 @@ class Exchange:
     async def drop(self) -> None:
         """Ends the batches that have no answer yet. No worker gets them any more."""
 
-        @retry(Unreachable, every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL)
+        @self._while_unreachable
         async def drop(handle: ActivityHandle[Any]) -> None:
             with self._connection.rpc_errors():
                 try:
@@ -182,7 +190,7 @@ class Exchange:
         handle = await self._start(RUN_CALLS, id_, [message])
         self._under_way[id_] = handle
 
-        @retry(Unreachable, every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL)
+        @self._while_unreachable
         async def result() -> bytes:
             with self._connection.rpc_errors():
                 reply: bytes = await handle.result()
@@ -199,27 +207,46 @@ class Exchange:
         finally:
             del self._under_way[id_]
 
-    @retry(Unreachable, every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL)
     async def _start(
         self, activity: str, id_: str, arguments: Sequence[bytes]
     ) -> ActivityHandle[Any]:
         """Starts an activity once, also if the service accepts it and then does not answer."""
-        with self._connection.activity_start():
-            try:
-                return await self._client.start_activity(
-                    activity,
-                    args=arguments,
-                    id=id_,
-                    task_queue=self._queue,
-                    result_type=bytes,
-                    schedule_to_close_timeout=TIMEOUT,
-                    heartbeat_timeout=HEARTBEAT_TIMEOUT,
-                    retry_policy=RETRIES,
-                    id_reuse_policy=ActivityIDReusePolicy.REJECT_DUPLICATE,
-                    priority=Priority.default if arguments else _FIRST,
-                )
-            except ActivityAlreadyStartedError:
-                return self._client.get_activity_handle(id_, result_type=bytes)
+
+        @self._while_unreachable
+        async def start() -> ActivityHandle[Any]:
+            with self._connection.activity_start():
+                try:
+                    return await self._client.start_activity(
+                        activity,
+                        args=arguments,
+                        id=id_,
+                        task_queue=self._queue,
+                        result_type=bytes,
+                        schedule_to_close_timeout=TIMEOUT,
+                        heartbeat_timeout=HEARTBEAT_TIMEOUT,
+                        retry_policy=RETRIES,
+                        id_reuse_policy=ActivityIDReusePolicy.REJECT_DUPLICATE,
+                        priority=Priority.default if arguments else _FIRST,
+                    )
+                except ActivityAlreadyStartedError:
+                    return self._client.get_activity_handle(id_, result_type=bytes)
+
+        return await start()
+
+    def _while_unreachable(self, call: Callable[P, T]) -> Callable[P, T]:
+        """Decorates a call that is repeated without a limit while the service does not answer. A
+        warning has the reason, because the service may never accept the call.
+        """
+
+        def repeats(error: Exception) -> bool:
+            if not isinstance(error, Unreachable):
+                return False
+            if (now := time.monotonic()) >= self._next_warning:
+                self._next_warning = now + WARNING_INTERVAL
+                logger.warning("the pool tries again: %s", error)
+            return True
+
+        return retry(repeats, every=RETRY_INTERVAL, up_to=LONGEST_RETRY_INTERVAL)(call)
 
 
 def _may_reach_the_store(error: Exception) -> bool:

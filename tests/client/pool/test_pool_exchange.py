@@ -19,6 +19,7 @@ from temporalio.client import (
     OutboundInterceptor,
     StartActivityInput,
 )
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
@@ -100,6 +101,25 @@ class _Started(Interceptor):
                 started = await super().start_activity(input)
                 here.started.put_nowait(started)
                 return _Deaf(here.client, started.id) if here.unheard else started
+
+        return Outbound(next)
+
+
+class _Breaking(Interceptor):
+    """Connections break during the first calls that start a batch."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        here = self
+
+        class Outbound(OutboundInterceptor):
+            async def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:
+                if here.left:
+                    here.left -= 1
+                    raise RPCError("transport error", RPCStatusCode.UNKNOWN, b"")
+                return await super().start_activity(input)
 
         return Outbound(next)
 
@@ -230,6 +250,23 @@ async def test_a_service_that_refuses_a_batch_ends_its_calls(client: Client, sto
         CallLost, match=r"could not send the function or read its result: RPCError: .*nowhere"
     ):
         await asyncio.wait_for(exchange(Client(**config), store).run([call(abs, 1)]), PATIENCE)
+
+
+async def test_a_call_that_is_sent_again_warns_once_of_the_reason(
+    client: Client, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is no limit, so a service that never accepts the call would hang the program without a
+    word.
+    """
+    config = client.config()
+    config["interceptors"] = [breaking := _Breaking(times=2)]
+
+    await exchange(Client(**config), store).retire(1)
+
+    assert breaking.left == 0
+    warnings = [each.getMessage() for each in caplog.records if each.name.startswith("iris.")]
+    assert len(warnings) == 1
+    assert warnings[0].endswith("transport error")
 
 
 async def test_a_batch_that_has_ended_unheard_does_not_stop_the_end_of_its_pool(

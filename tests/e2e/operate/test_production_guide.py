@@ -34,6 +34,7 @@ class Shell:
     """A shell into which blocks are typed, one after the other. Its first error ends it."""
 
     def __init__(self, home: Path, env: dict[str, str]) -> None:
+        self.home = home
         self._said = home / "said"
         with self._said.open("w") as said:
             self._process = subprocess.Popen(
@@ -130,9 +131,17 @@ def shell() -> Iterator[Shell]:
             Cluster(home).clear()
 
 
+def open_secrets(directory: Path) -> list[str]:
+    """The files with keys, passwords, backups or logs that other users of the machine can read."""
+    patterns = ("*.key", "*.keys", "server.env", "*.dump", "store")
+    found = [path for pattern in patterns for path in directory.glob(pattern)]
+    assert len(found) == 9
+    return [path.name for path in found if path.stat().st_mode & 0o077]
+
+
 def test_the_page_makes_a_cluster_and_restores_an_older_backup(shell: Shell) -> None:
     """Each block succeeds, so a job runs before the restore and after it. A client without a
-    certificate is refused.
+    certificate is refused, and other users of the machine cannot read a secret.
     """
     setting_up, restoring = blocks("Set up", "Backups"), blocks("Backups", "Upgrades")
     assert (len(setting_up), len(restoring)) == (9, 2)
@@ -146,6 +155,8 @@ def test_the_page_makes_a_cluster_and_restores_an_older_backup(shell: Shell) -> 
     ):
         connection.recv(1)  # TLS 1.3 refuses a client without a certificate with the first answer
 
-    assert "SUCCEEDED" in [shell.type(block) for block in restoring][-1]
+    shell.type(restoring[0])
+    assert open_secrets(shell.home / "production") == []
+    assert "SUCCEEDED" in shell.type(restoring[1])
     (look,) = blocks("Runbooks", "IrisControlPlaneDown")
     assert "answers at 127.0.0.2:7233" in shell.type(look)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from iris.workflows import policies
 from tests.e2e.cluster import Running, eventually, until
 from tests.e2e.operate.production import OwnCluster, an_own_cluster
 from tests.temporal_cluster import TemporalCluster, a_temporal_cluster
@@ -21,11 +22,10 @@ pytestmark = pytest.mark.production
 OFFER = ("--cpu", "5", "--memory", "4g")
 #: The tasks of each job of the load. Four run at a time.
 TASKS = 8
-#: The seconds from the death of one control plane until a new job runs: at most the time limit of a
-#: workflow task of a planner, if the process died in one and nobody started it again.
-WITHOUT_ONE = 40
-#: The same if the dead process is started again at once, as a supervisor does.
-SOON = 12
+#: The seconds from the death of one control plane until a new job runs if the dead process is
+#: started again at once, as a supervisor does: less than the time limit of a workflow task of a
+#: planner, for which the service waits if the process died in one.
+SOON = policies.PLANNER_TASK.total_seconds() - 3
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +118,9 @@ def test_jobs_go_on_without_one_of_two_control_planes(
         pair.cluster.join("host", *OFFER)
         pair.load()
         pair.kill(number)
-        taken = pair.seconds_to_decision("decided")
+        pair.seconds_to_decision("decided")
         pair.load()
         pair.check_load()
-        assert taken < WITHOUT_ONE
 
 
 def test_an_upgrade_of_every_part_in_turn_costs_no_job_an_attempt(
