@@ -1,4 +1,4 @@
-"""The identity of a span, in the form of the W3C (`traceparent`), and how it travels in a header.
+"""A finished span, its identity in the form of the W3C (`traceparent`), and the header with it.
 
 The identity of each span of a job is computed from the trace and from a name that no other span
 has. So a span can be exported after its end, by any process, and a second export of the same span,
@@ -10,6 +10,8 @@ import json
 import re
 from collections.abc import Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, NamedTuple, Self
 
 #: The header of Temporal that has the trace of a job's workflow or activity.
@@ -55,6 +57,20 @@ class TraceContext(NamedTuple):
 
     def __str__(self) -> str:
         return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A finished span."""
+
+    name: str
+    context: TraceContext
+    parent: TraceContext | None
+    start: datetime
+    end: datetime
+    attributes: Mapping[str, str | int] = field(default_factory=dict)
+    #: Why what the span shows has failed; empty if it has not.
+    error: str = ""
 
 
 def _digest(text: str) -> str:

@@ -10,8 +10,8 @@ import pytest
 
 from iris.model.errors import Rejected
 from iris.tracing import spans
-from iris.tracing.context import TraceContext
-from iris.tracing.spans import FLUSH_TIMEOUT, Span
+from iris.tracing.context import Span, TraceContext
+from iris.tracing.exporter import FLUSH_TIMEOUT
 from tests.builders import at
 from tests.e2e.cluster import free_port
 from tests.fakes.collector import Collector, a_collector

@@ -31,8 +31,7 @@ from iris.model import names
 from iris.model.job.attempts import TaskOutcome
 from iris.model.states import TaskState
 from iris.tracing import spans
-from iris.tracing.context import HEADER, TraceContext, decode, encode
-from iris.tracing.spans import Span
+from iris.tracing.context import HEADER, Span, TraceContext, decode, encode
 
 #: The names of the spans of workflows, by the type of the workflow.
 _WORKFLOWS = {

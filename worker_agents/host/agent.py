@@ -22,11 +22,18 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from temporalio.client import Client
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode
-from temporalio.worker import PollerBehaviorSimpleMaximum, Worker
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    PollerBehaviorSimpleMaximum,
+    Worker,
+)
 
 from iris.activities.host.attempt.host_context import HostContext
 from iris.activities.host.attempt.run_task import Tasks
@@ -58,6 +65,7 @@ from iris.model.host.hosts import Host
 from iris.processes.process import locked, rest_memory, stop_event
 from iris.storage.files import make_private
 from iris.storage.object_store import Store
+from iris.tracing.context import HEADER, TraceContext, decode, received
 from iris.worker_agents.host import gpu_record
 from iris.worker_agents.host import incarnation as incarnations
 from iris.worker_agents.host.agent_log import shipping_own_log
@@ -66,7 +74,6 @@ from iris.worker_agents.host.job_access import device_groups, job_users
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.host.metadata import Metadata, of_this_machine, watch_for_preemption
 from iris.worker_agents.host.probe import describe_host, find_accelerators, gpu_attributes, probe
-from iris.worker_agents.host.trace_header import TraceHeader
 
 logger = logging.getLogger(__name__)
 
@@ -488,3 +495,21 @@ def contact_env(address: str, namespace: str, cluster: str) -> dict[str, str]:
         # The path finds a cluster of this machine, also if its user has moved the directory.
         contact[names.ENV_STATE_DIR] = str(state_dir())
     return contact
+
+
+class TraceHeader(Interceptor):
+    """Reads the trace of an attempt from its header, for the program's variable `TRACEPARENT`.
+
+    Without a header, it changes nothing.
+    """
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """See base class."""
+        return _TracedActivities(next)
+
+
+class _TracedActivities(ActivityInboundInterceptor):
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        if (header := input.headers.get(HEADER)) is not None:
+            received.set(str(TraceContext.parse(decode(header.data).get("traceparent")) or ""))
+        return await super().execute_activity(input)

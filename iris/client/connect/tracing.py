@@ -13,8 +13,7 @@ from temporalio.client import Interceptor, OutboundInterceptor, StartWorkflowInp
 
 from iris.model import names
 from iris.tracing import spans
-from iris.tracing.context import HEADER, TraceContext, encode
-from iris.tracing.spans import Span
+from iris.tracing.context import HEADER, Span, TraceContext, encode
 
 
 class SubmissionTracing(Interceptor):

@@ -13,7 +13,7 @@ from iris.client.connect.plugin import IrisPlugin
 from iris.model import names
 from iris.model.states import JobState
 from iris.tracing import spans
-from iris.tracing.spans import Span
+from iris.tracing.context import Span
 from iris.worker_agents.control_plane.job_tracing import JobTracing
 from tests.builders import some
 from tests.harness import (
