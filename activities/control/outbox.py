@@ -120,6 +120,8 @@ class Outbox:
         self._pace = _Pace()
         #: The keys of placements that were signalled, for the next batch.
         self._signalled: list[str] = []
+        #: Whether the answer to the last batch may have been lost.
+        self._again = False
         #: Whether to send a batch even without messages, to confirm signals.
         self._must_confirm = False
         self._signals: set[asyncio.Task[None]] = set()
@@ -188,6 +190,7 @@ class Outbox:
                     sender=self._id,
                     signals=self._pace.is_busy() or bool(self._kept),
                     signalled=signalled,
+                    again=self._again,
                 ),
                 result_type=Answers,
             )
@@ -202,6 +205,7 @@ class Outbox:
                 EXCHANGE_FAILURES.add("unanswered")
                 self._waiting = batch + self._waiting
                 self._signalled = [*signalled, *self._signalled]
+                self._again = True
                 await asyncio.sleep(RETRY_EVERY)
                 return
             EXCHANGE_FAILURES.add("rejected")
@@ -212,6 +216,7 @@ class Outbox:
             elif batch:
                 _fail(batch[0], error)
             return
+        self._again = False
         EXCHANGE_DURATION.add(time.monotonic() - began)
         EXCHANGE_MESSAGES.add(len(batch))
         self._pace.answered(batch, reply)

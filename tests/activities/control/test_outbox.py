@@ -43,6 +43,8 @@ class Scheduler:
         self._errors = errors
         self._left = dict.fromkeys(errors, times)
         self.batches: list[list[str]] = []
+        #: Whether the sender of each batch has lost the answer to the one before.
+        self.again: list[bool] = []
 
     def get_workflow_handle(self, workflow_id: str) -> "Scheduler":
         return self
@@ -50,6 +52,7 @@ class Scheduler:
     async def execute_update(self, name: str, batch: Batch, result_type: type[Answers]) -> Answers:
         keys = [message.key for message in batch.messages if isinstance(message, Release)]
         self.batches.append(keys)
+        self.again.append(batch.again)
         for key in keys:
             if self._left.get(key, 0) > 0:
                 self._left[key] -= 1
@@ -105,6 +108,7 @@ async def test_a_batch_that_meets_a_scheduler_that_is_away_is_sent_again_whole(
 
     assert [answer.problem for answer in answers] == [str(i) for i in range(20)]
     assert [len(batch) for batch in scheduler.batches] == [20] * 4
+    assert scheduler.again == [False, True, True, True]
 
 
 class Away:
