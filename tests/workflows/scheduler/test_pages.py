@@ -30,6 +30,7 @@ async def test_the_page_of_a_job_of_several_tasks_that_wait_has_the_code_and_the
     await cluster.join(offers=some(cpu=4))
     job = await cluster.submit(replicas=2, resources=some(cpu=32))
     await cluster.waits(job)
+    await cluster.until(lambda: _says(cluster, job, "Remedy: request at most 4 cpu"))
     page = await cluster.page(cluster.job(job))
 
     assert page.startswith("**PENDING** (TOO_BIG) needs 32 cpu; ")
