@@ -95,6 +95,15 @@ class _Entry(NamedTuple):
     patient: bool
 
 
+class _Kept(NamedTuple):
+    """A request without hosts whose answer is kept."""
+
+    entry: _Entry
+    #: The answer that it gets when it is kept no longer.
+    answer: Answer
+    timer: asyncio.TimerHandle
+
+
 class Outbox:
     """Activities that send messages to the scheduler of one cluster; one instance per process.
 
@@ -111,11 +120,13 @@ class Outbox:
         self._pace = _Pace()
         #: The keys of placements that were signalled, for the next batch.
         self._signalled: list[str] = []
+        #: Whether the answer to the last batch may have been lost.
+        self._again = False
         #: Whether to send a batch even without messages, to confirm signals.
         self._must_confirm = False
         self._signals: set[asyncio.Task[None]] = set()
         #: The requests without hosts whose answers are kept, by key.
-        self._kept: dict[str, _Entry] = {}
+        self._kept: dict[str, _Kept] = {}
 
     @activity.defn
     async def exchange(self, envelope: Envelope) -> Answer:
@@ -179,6 +190,7 @@ class Outbox:
                     sender=self._id,
                     signals=self._pace.is_busy() or bool(self._kept),
                     signalled=signalled,
+                    again=self._again,
                 ),
                 result_type=Answers,
             )
@@ -193,6 +205,7 @@ class Outbox:
                 EXCHANGE_FAILURES.add("unanswered")
                 self._waiting = batch + self._waiting
                 self._signalled = [*signalled, *self._signalled]
+                self._again = True
                 await asyncio.sleep(RETRY_EVERY)
                 return
             EXCHANGE_FAILURES.add("rejected")
@@ -203,10 +216,17 @@ class Outbox:
             elif batch:
                 _fail(batch[0], error)
             return
+        self._again = False
         EXCHANGE_DURATION.add(time.monotonic() - began)
         EXCHANGE_MESSAGES.add(len(batch))
         self._pace.answered(batch, reply)
+        if not reply.alone:
+            for key in tuple(self._kept):
+                self._answer_kept(key)
         for entry, answer in answers:
+            if isinstance(entry.message, Ask):
+                # The gang's workflow no longer waits for the answer to an earlier request.
+                self._answer_kept(entry.message.request.key)
             if reply.alone and self._is_kept_back(entry, answer, reply.waiting):
                 self._keep(entry, answer)
             elif not entry.answer.done():
@@ -225,32 +245,34 @@ class Outbox:
             and answer.refusal is not None
             and answer.refusal.code in IN_QUEUE
             and len(self._kept) < MOST_KEPT
-            and entry.message.request.key not in self._kept
             and self._pace.is_busy()
             and _now() + self._pace.wait_of(waiting) < entry.arrived + KEEP
         )
 
     def _keep(self, entry: _Entry, answer: Answer) -> None:
         assert isinstance(entry.message, Ask)
-        key = entry.message.request.key
-        self._kept[key] = entry
+        key, loop = entry.message.request.key, asyncio.get_running_loop()
+        timer = loop.call_at(entry.arrived + KEEP, self._answer_kept, key)
+        self._kept[key] = _Kept(entry, answer, timer)
 
-        def give() -> None:
-            if self._kept.pop(key, None) is not None and not entry.answer.done():
-                entry.answer.set_result(answer)
-
-        asyncio.get_running_loop().call_later(entry.arrived + KEEP - _now(), give)
+    def _answer_kept(self, key: str) -> None:
+        """Gives the answer to a request if it is kept."""
+        if (kept := self._kept.pop(key, None)) is not None:
+            kept.timer.cancel()
+            if not kept.entry.answer.done():
+                kept.entry.answer.set_result(kept.answer)
 
     def _pass_on(self, placed: Sequence[Placement]) -> None:
         """Gives the placements to the gangs whose answers are kept, and signals the others."""
         others = []
         for placement in placed:
-            entry = self._kept.pop(placement.key, None)
-            if entry is None or entry.answer.done():
+            kept = self._kept.pop(placement.key, None)
+            if kept is None or kept.entry.answer.done():
                 others.append(placement)
             else:
+                kept.timer.cancel()
                 # If this answer is lost, the gang's workflow sends its request again.
-                entry.answer.set_result(Answer(placement=placement))
+                kept.entry.answer.set_result(Answer(placement=placement))
                 self._signalled.append(placement.key)
                 PLACEMENTS.add("answer")
         if placed:

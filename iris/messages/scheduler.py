@@ -207,6 +207,8 @@ class Batch(Frozen):
     signals: bool = False
     #: The keys of placements that the sender has signalled since its last batch.
     signalled: tuple[str, ...] = ()
+    #: Whether the sender has lost an answer, and with it the placements that it had to signal.
+    again: bool = False
 
 
 class Answer(Frozen):

@@ -190,6 +190,8 @@ class SchedulerWorkflow:
         now = self._time = workflow.now()
         whole = self._recovery is None
         alone = self._handed_over.received(batch, now)
+        if batch.again:
+            self._notices.update(self._handed_over.take_back(self._handed_over.unconfirmed()))
         served = serve(self._ledger, batch.messages, now, size=self._size, whole=whole)
         self._ledger.effort.received(len(batch.messages))
         for message, entered in zip(batch.messages, served.entered, strict=True):

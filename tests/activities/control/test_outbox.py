@@ -43,6 +43,8 @@ class Scheduler:
         self._errors = errors
         self._left = dict.fromkeys(errors, times)
         self.batches: list[list[str]] = []
+        #: Whether the sender of each batch has lost the answer to the one before.
+        self.again: list[bool] = []
 
     def get_workflow_handle(self, workflow_id: str) -> "Scheduler":
         return self
@@ -50,6 +52,7 @@ class Scheduler:
     async def execute_update(self, name: str, batch: Batch, result_type: type[Answers]) -> Answers:
         keys = [message.key for message in batch.messages if isinstance(message, Release)]
         self.batches.append(keys)
+        self.again.append(batch.again)
         for key in keys:
             if self._left.get(key, 0) > 0:
                 self._left[key] -= 1
@@ -105,6 +108,7 @@ async def test_a_batch_that_meets_a_scheduler_that_is_away_is_sent_again_whole(
 
     assert [answer.problem for answer in answers] == [str(i) for i in range(20)]
     assert [len(batch) for batch in scheduler.batches] == [20] * 4
+    assert scheduler.again == [False, True, True, True]
 
 
 class Away:
@@ -180,7 +184,7 @@ class Full:
     """
 
     def __init__(self, *, alone: bool = True, refuses: frozenset[str] = frozenset()) -> None:
-        self._alone, self._refuses = alone, refuses
+        self.alone, self._refuses = alone, refuses
         self._waiting: list[Request] = []
         self._may_answer = asyncio.Semaphore(0)
         self.batches: list[Batch] = []
@@ -210,7 +214,7 @@ class Full:
             answers=answers,
             placed=tuple(placed) if batch.signals else (),
             waiting=len(self._waiting),
-            alone=self._alone,
+            alone=self.alone,
         )
 
     def answers(self, count: int = 1) -> None:
@@ -408,6 +412,50 @@ async def test_no_answer_is_kept_beside_another_control_plane(unhurried: None) -
     await rest()
 
     assert late.done()
+
+
+async def _kept(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> asyncio.Task[Answer]:
+    """Returns a request whose answer is kept. The next one is sent at once."""
+    await _busy(sender, "a0", "a1")
+    late = await sender.ask("late")
+    await sender.release("r1")
+    sender.scheduler.answers()
+    await rest()
+    assert not late.done()
+    monkeypatch.setattr(outbox, "UNHURRIED", 0)
+    return late
+
+
+async def test_kept_answers_are_given_when_another_control_plane_begins_to_run(
+    unhurried: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one may get the placement, and its signal would wait for the answer."""
+    late = await _kept(sender := Sender(scheduler := Full()), monkeypatch)
+    scheduler.alone = False
+    await sender.ask("next")
+    scheduler.answers()
+    await rest()
+
+    assert late.done()
+
+
+async def test_a_gang_that_asks_again_while_its_answer_is_kept_gets_its_hosts(
+    unhurried: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workflow was reset, or another worker has its workflow task. Nobody reads the answer to
+    the first request, so its hosts would be idle for ever.
+    """
+    first = await _kept(sender := Sender(scheduler := Full()), monkeypatch)
+    second = await sender.ask("late")
+    scheduler.answers()
+    await rest()
+    assert first.done()
+    assert not second.done()
+    await sender.release("r2")
+    scheduler.answers()
+
+    answer = await asyncio.wait_for(second, 30)
+    assert answer.placement is not None
 
 
 async def test_the_answer_of_a_gang_with_a_timeout_is_not_kept(unhurried: None) -> None:

@@ -197,6 +197,19 @@ async def test_a_placement_that_a_control_plane_has_signalled_is_not_signalled_a
     assert await cluster.nothing_held()
 
 
+async def test_the_placements_in_an_answer_that_is_lost_are_signalled_when_the_batch_comes_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their hosts would be idle until the control plane has not confirmed them in time."""
+    monkeypatch.setattr(policies, "CONFIRM_SIGNALS", timedelta(days=300))
+    await _handed_over(cluster)
+
+    await _send(cluster, Batch(messages=(), again=True))
+
+    assert (await cluster.end("ada/waiting")).state is JobState.SUCCEEDED
+    assert await cluster.nothing_held()
+
+
 @pytest.mark.long
 async def test_a_scheduler_that_continues_as_new_forgets_no_placement_that_is_being_signalled(
     monkeypatch: pytest.MonkeyPatch,
