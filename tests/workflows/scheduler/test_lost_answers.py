@@ -177,7 +177,8 @@ async def test_a_placement_whose_control_plane_dies_before_it_signals_it_is_sign
     """Otherwise the job would wait for ever, and its host, too."""
     placement = await _handed_over(cluster)
 
-    assert (await cluster.end("ada/waiting")).state is JobState.SUCCEEDED
+    waiting = await cluster.end("ada/waiting", within=3 * policies.CONFIRM_SIGNALS)
+    assert waiting.state is JobState.SUCCEEDED
     assert [each.key for each in cluster.notifier.given] == [placement.key]
     assert await cluster.nothing_held()
 
