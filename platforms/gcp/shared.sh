@@ -229,7 +229,7 @@ start() {
             if [ -e "$file" ]; then cat "$file"; fi
         done
     } | sha256sum | cut -c1-16)
-    there=$(docker inspect --format='{{index .Config.Labels "iris.build"}}' "$name" 2> /dev/null) || there=
+    there=$(docker inspect --type=container --format='{{index .Config.Labels "iris.build"}}' "$name" 2> /dev/null) || there=
     before=0
     if [ "$there" = "$build" ]; then
         docker start "$name" > /dev/null || fail "could not start $name"
@@ -246,7 +246,7 @@ start() {
 # restarts_of NAME: prints how often docker has restarted the container.
 restarts_of() {
     local count
-    count=$(docker inspect --format='{{.RestartCount}}' "$1" 2> /dev/null) || count=
+    count=$(docker inspect --type=container --format='{{.RestartCount}}' "$1" 2> /dev/null) || count=
     if [[ $count =~ ^[0-9]+$ ]]; then echo "$count"; else echo 0; fi
 }
 

@@ -70,7 +70,9 @@ class Boxes(NamedTuple):
 @pytest.fixture(scope="module")
 def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxes]:
     docker_image()  # or the reason why there is no engine
-    taken = [name for name in CONTAINERS if docker("inspect", name).returncode == 0]
+    taken = [
+        name for name in CONTAINERS if docker("inspect", "--type=container", name).returncode == 0
+    ]
     assert not taken, (
         f"this machine has {taken} of its own, and scripts that start others of these names would"
         " end them"

@@ -70,7 +70,7 @@ case "$1" in
     login) cat > "$SHIM/password" ;;
     pull) if countdown pull-fails; then echo "$2" > "$SHIM/image"; else echo "no such manifest" >&2; exit 1; fi ;;
     image) cat "$SHIM/image" 2> /dev/null ;;
-    inspect) case "$2" in *RestartCount*) restarts ;; *) cat "$SHIM/containers/${!#}" ;; esac ;;
+    inspect) case "$*" in *RestartCount*) restarts ;; *) cat "$SHIM/containers/${!#}" ;; esac ;;
     logs) echo "cannot reach the cluster" ;;
     rm) rm -f "$SHIM/containers/$3" ;;
     run)
