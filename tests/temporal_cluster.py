@@ -183,23 +183,7 @@ class TemporalCluster:
                 raise IrisError(
                     f"PostgreSQL's user cannot enter {closed[-1]}; choose another directory"
                 )
-            data.mkdir(mode=0o700)
-            if os.geteuid() == 0:
-                shutil.chown(data, "postgres", "postgres")
-            # Everything here is reachable from this machine only, as is Temporal, which asks for no
-            # password either.
-            initdb: list[str | Path] = [
-                postgres_bin() / "initdb",
-                "-D",
-                data,
-                "-U",
-                "temporal",
-                "--auth=trust",
-                "-E",
-                "UTF8",
-                "--locale=C",
-            ]
-            self._run("initdb", [*initdb, "--no-sync"], **as_postgres())
+            self._run("initdb", initdb(data, "temporal"), **as_postgres())
         options = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
@@ -439,6 +423,17 @@ def postgres_bin() -> Path:
         Path("/usr/lib/postgresql").glob("*/bin"), key=lambda each: float(each.parent.name)
     )
     return found[-1] if found else Path(shutil.which("postgres") or "postgres").resolve().parent
+
+
+def initdb(data: Path, superuser: str) -> list[str | Path]:
+    """Makes the data directory of PostgreSQL, and returns the command that fills it. Nobody needs a
+    password: everything is reachable from this machine only, as is Temporal, which asks for none.
+    """
+    data.mkdir(mode=0o700)
+    if os.geteuid() == 0:
+        shutil.chown(data, "postgres", "postgres")
+    options = ["-U", superuser, "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+    return [postgres_bin() / "initdb", "-D", data, *options]
 
 
 def as_postgres() -> dict[str, Any]:

@@ -255,26 +255,30 @@ class Outbox:
         timer = loop.call_at(entry.arrived + KEEP, self._answer_kept, key)
         self._kept[key] = _Kept(entry, answer, timer)
 
-    def _answer_kept(self, key: str) -> None:
-        """Gives the answer to a request if it is kept."""
-        if (kept := self._kept.pop(key, None)) is not None:
-            kept.timer.cancel()
-            if not kept.entry.answer.done():
-                kept.entry.answer.set_result(kept.answer)
+    def _answer_kept(self, key: str, placement: Placement | None = None) -> bool:
+        """Ends the keeping of an answer: gives the placement to the request, or else the answer
+        that is kept. Returns whether the request has got it.
+        """
+        kept = self._kept.pop(key, None)
+        if kept is None:
+            return False
+        kept.timer.cancel()
+        if kept.entry.answer.done():
+            return False
+        answer = kept.answer if placement is None else Answer(placement=placement)
+        kept.entry.answer.set_result(answer)
+        return True
 
     def _pass_on(self, placed: Sequence[Placement]) -> None:
         """Gives the placements to the gangs whose answers are kept, and signals the others."""
         others = []
         for placement in placed:
-            kept = self._kept.pop(placement.key, None)
-            if kept is None or kept.entry.answer.done():
-                others.append(placement)
-            else:
-                kept.timer.cancel()
+            if self._answer_kept(placement.key, placement):
                 # If this answer is lost, the gang's workflow sends its request again.
-                kept.entry.answer.set_result(Answer(placement=placement))
                 self._signalled.append(placement.key)
                 PLACEMENTS.add("answer")
+            else:
+                others.append(placement)
         if placed:
             task = asyncio.create_task(self._signal(placed, others))
             self._signals.add(task)

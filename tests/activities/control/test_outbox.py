@@ -309,6 +309,16 @@ async def _busy(sender: Sender, *asks: str) -> None:
     await rest()
 
 
+async def _late(sender: Sender, *asks: str) -> asyncio.Task[Answer]:
+    """Makes an outbox busy, and returns one more request, for which the scheduler has no hosts."""
+    await _busy(sender, *asks)
+    late = await sender.ask("late")
+    await sender.release("r1")
+    sender.scheduler.answers()
+    await rest()
+    return late
+
+
 async def test_a_busy_outbox_signals_the_placements_of_others_and_confirms_them(
     unhurried: None,
 ) -> None:
@@ -348,11 +358,7 @@ async def test_a_gang_that_gets_hosts_within_seconds_gets_them_as_its_answer(
     signalled.
     """
     sender = Sender(scheduler := Full())
-    await _busy(sender, "a0", "a1")
-    late = await sender.ask("late")
-    await sender.release("r1")
-    scheduler.answers()
-    await rest()
+    late = await _late(sender, "a0", "a1")
     assert not late.done()
     await sender.release("r2")
     scheduler.answers()
@@ -370,12 +376,8 @@ async def test_a_gang_learns_that_it_waits_when_no_hosts_become_free(
 ) -> None:
     """Its users want to know why, and its workflow answers nobody meanwhile."""
     monkeypatch.setattr(outbox, "KEEP", 1.5)
-    sender = Sender(scheduler := Full())
-    await _busy(sender, "a0", "a1")
-    late = await sender.ask("late")
-    await sender.release("r1")
-    scheduler.answers()
-    await rest()
+    sender = Sender(Full())
+    late = await _late(sender, "a0", "a1")
     assert not late.done()
 
     answer = await asyncio.wait_for(late, 30)
@@ -388,11 +390,7 @@ async def test_an_answer_that_is_kept_is_given_after_the_load_has_ended(
 ) -> None:
     """A signal of the scheduler would wait for the answer, and the host would be idle meanwhile."""
     sender = Sender(scheduler := Full())
-    await _busy(sender, "a0", "a1")
-    late = await sender.ask("late")
-    await sender.release("r1")
-    scheduler.answers()
-    await rest()
+    late = await _late(sender, "a0", "a1")
     assert not late.done()
     sender.box._pace._busy_until = 0
     await sender.release("r2")
@@ -404,23 +402,15 @@ async def test_an_answer_that_is_kept_is_given_after_the_load_has_ended(
 
 async def test_no_answer_is_kept_beside_another_control_plane(unhurried: None) -> None:
     """The other one may get the placement, and its signal would wait for the answer."""
-    sender = Sender(scheduler := Full(alone=False))
-    await _busy(sender, "a0", "a1")
-    late = await sender.ask("late")
-    await sender.release("r1")
-    scheduler.answers()
-    await rest()
+    sender = Sender(Full(alone=False))
+    late = await _late(sender, "a0", "a1")
 
     assert late.done()
 
 
 async def _kept(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> asyncio.Task[Answer]:
     """Returns a request whose answer is kept. The next one is sent at once."""
-    await _busy(sender, "a0", "a1")
-    late = await sender.ask("late")
-    await sender.release("r1")
-    sender.scheduler.answers()
-    await rest()
+    late = await _late(sender, "a0", "a1")
     assert not late.done()
     monkeypatch.setattr(outbox, "UNHURRIED", 0)
     return late
@@ -472,11 +462,7 @@ async def test_the_answer_of_a_gang_with_a_timeout_is_not_kept(unhurried: None) 
 
 async def test_the_answer_to_the_last_of_many_is_not_kept(unhurried: None) -> None:
     """It would wait in vain: hosts do not become free fast enough for so many."""
-    sender = Sender(scheduler := Full())
-    await _busy(sender, *(f"a{number}" for number in range(20)))
-    late = await sender.ask("late")
-    await sender.release("r1")
-    scheduler.answers()
-    await rest()
+    sender = Sender(Full())
+    late = await _late(sender, *(f"a{number}" for number in range(20)))
 
     assert late.done()

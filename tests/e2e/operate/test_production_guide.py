@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import Cluster, a_home, eventually, free_port
-from tests.temporal_cluster import as_postgres, postgres_bin
+from tests.temporal_cluster import as_postgres, initdb, postgres_bin
 
 pytestmark = pytest.mark.production
 
@@ -73,20 +73,9 @@ def a_database(directory: Path) -> Iterator[int]:
     """PostgreSQL, whose superuser needs no password on this machine; yields its port."""
     data, port = directory / "postgres", free_port()
     directory.chmod(0o711)
-    data.mkdir(mode=0o700)
-    if os.geteuid() == 0:
-        subprocess.run(["chown", "postgres:", data], check=True)
-    initdb: list[str | Path] = [
-        postgres_bin() / "initdb",
-        "--no-sync",
-        "-D",
-        data,
-        "-U",
-        "postgres",
-        "-A",
-        "trust",
-    ]
-    subprocess.run(initdb, check=True, capture_output=True, cwd="/", **as_postgres())
+    subprocess.run(
+        initdb(data, "postgres"), check=True, capture_output=True, cwd="/", **as_postgres()
+    )
     options = ["--unix_socket_directories=", "--max_connections=300", "--fsync=off"]
     server = subprocess.Popen(
         [postgres_bin() / "postgres", "-D", data, "-p", str(port), *options],
