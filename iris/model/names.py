@@ -408,6 +408,13 @@ def agent_logs(cluster: str, host_id: str) -> str:
     return f"agents/{cluster}/{host_id}"
 
 
+def usage_records(cluster: str) -> str:
+    """Returns the folder of the records of use (`iris.usage.records`). It has a folder for each
+    day, by UTC, on which the recorded use ended: `2026-11-28`.
+    """
+    return f"usage/{cluster}"
+
+
 def exec_files(session: str) -> str:
     """Returns the folder for the input and output of a command that runs beside a task (`iris
     exec`).
