@@ -27,7 +27,7 @@ def _read_date(value: object) -> object:
     """Returns a day as text. YAML has dates: a day without quotes is one."""
     if isinstance(value, date) and not isinstance(value, datetime):
         return value.isoformat()
-    if not isinstance(value, str) or value and not _is_date(value):
+    if not isinstance(value, str) or (value and not _is_date(value)):
         raise InvalidValue("day", value, "is not a day", "write year-month-day, as 2026-12-01")
     return value
 

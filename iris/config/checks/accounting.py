@@ -48,6 +48,8 @@ def _teams(config: ClusterConfig) -> Iterator[InvalidValue]:
             if not names.is_name(user):
                 yield InvalidValue(path, user, "is not the name of a user", "write it as in jobs")
             elif user in of:
-                problem = f"is in the team {of[user]}, too" if of[user] != team else "is there twice"
+                problem = (
+                    f"is in the team {of[user]}, too" if of[user] != team else "is there twice"
+                )
                 yield InvalidValue(path, user, problem, "list each user once")
             of.setdefault(user, team)
