@@ -78,9 +78,9 @@ class RateConfig(Section):
     since: Day = Field(
         "", description="The first day, by UTC, on which this price applies; empty: always."
     )
-    machine_hour: Amount = Field(0.0, description="Price of one machine for an hour.")
-    chip_hour: Amount = Field(0.0, description="Price of one TPU chip for an hour.")
-    gpu_hour: Amount = Field(0.0, description="Price of one GPU for an hour.")
+    machine_hour: Amount = Field(0, description="Price of one machine for an hour.")
+    chip_hour: Amount = Field(0, description="Price of one TPU chip for an hour.")
+    gpu_hour: Amount = Field(0, description="Price of one GPU for an hour.")
 
 
 class Prices(Section):
