@@ -51,14 +51,18 @@ class Machines(NamedTuple):
     @classmethod
     def of_group(cls, group: ScaleGroup, zone: str) -> "Machines":
         """Returns the facts about the machines that a group creates in a zone."""
-        device = group.resources.device
-        chips = device.count if device is not None and device.kind is DeviceKind.TPU else 0
-        gpus = device.count if device is not None and device.kind is DeviceKind.GPU else 0
-        machine = machine_of(group)
-        return cls(group.name, machine, zone, group.preemptible, chips, gpus)
+        counts = dict.fromkeys(DeviceKind, 0)
+        if (device := group.resources.device) is not None:
+            counts[device.kind] = device.count
+        chips, gpus = counts[DeviceKind.TPU], counts[DeviceKind.GPU]
+        return cls(group.name, machine_of(group), zone, group.preemptible, chips, gpus)
 
     def __str__(self) -> str:
-        what = self.machine or f"machines of group {self.group}"
+        what = self.machine or (
+            f"machines of group {self.group}"
+            if self.group
+            else "machines that joined by themselves"
+        )
         where = ", ".join(filter(None, ("spot" if self.spot else "", self.zone)))
         return f"{what} ({where})" if where else what
 
@@ -121,13 +125,10 @@ class PriceTable:
 
 
 def machine_of(group: ScaleGroup) -> str:
-    """Returns the provider's name for the machines of a group: the type of a TPU slice, or the
-    machine type; empty if the group has neither, as groups of machines of one's own.
+    """Returns the provider's name for the machines of a group: the machine type, or the type of the
+    accelerator; empty if the group has neither, as groups of machines of one's own.
     """
-    device = group.resources.device
-    if device is not None and device.kind is DeviceKind.TPU:
-        return group.accelerator_variant
-    return group.machine_type
+    return group.machine_type or group.accelerator_variant
 
 
 def _begins(name: str, beginning: str) -> bool:

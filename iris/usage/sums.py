@@ -184,9 +184,10 @@ class UsageSums:
 
     def _add_slice(self, use: SliceUse) -> None:
         machines = Machines.of_slice(use)
-        machines = self._machines[use.id] = self._kinds.setdefault(machines, machines)
+        slice_id = use.id.partition("/")[0]  # the rest tells the lives of a joined slice apart
+        machines = self._machines[slice_id] = self._kinds.setdefault(machines, machines)
         for period in range(len(self._prices.changes) + 1):
-            for sums, seconds in self._pending.pop((use.id, period), {}).items():
+            for sums, seconds in self._pending.pop((slice_id, period), {}).items():
                 self._pay(sums, seconds, machines, period, known=True)
         counted: set[Sum] = set()
         for phase in self._within(_phases_of_slice(use)):

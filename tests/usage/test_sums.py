@@ -310,3 +310,11 @@ def test_attempts_idle_time_and_boot_are_together_the_slices(
     assert all(each.host_hours > -1e-6 for each in report.waste)
     of_attempts = sum(each.host_hours for each in report.waste if each.kind not in not_held)
     assert of_attempts <= report.total.host_hours + 1e-6
+
+
+def test_a_slice_that_joined_twice_has_its_attempts() -> None:
+    """The record of a slice that joined by itself also names the run, which attempts do not."""
+    lives = [slice_use(n, n, n + 4, id=f"s1/run{n}", group="", machine="") for n in (0, 10)]
+    report = summed(*lives, attempt(1, 2), attempt(11, 13, id="b"))
+    assert waste(report) == {WasteKind.IDLE: (5.0, None)}
+    assert report.unpriced == {"machines that joined by themselves (europe-west4-a)": 8.0}

@@ -154,12 +154,9 @@ def _paid(report: UsageReport, what: Amounts | Waste) -> str:
 
 def _notes(report: UsageReport) -> Iterator[str]:
     for machine, hours in report.unpriced.items():
-        yield (
-            f"no price for {machine}: {_hours(hours)} host-hours are not in the costs; add it to"
-            " prices.rates of the configuration"
-        )
-    if not report.currency and report.rows:
-        yield "for costs, add the prices of the machines to the configuration: docs/usage.md"
+        yield f"no price for {machine}: {_hours(hours)} host-hours are not in the costs"
+    if report.unpriced or (report.rows and not report.currency):
+        yield "prices are in the cluster's configuration, in prices.rates: docs/usage.md"
     for gap in report.gaps:
         yield f"incomplete: {gap}"
 
