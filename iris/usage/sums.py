@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from iris.usage.prices import Machines, PriceTable
 from iris.usage.records import AttemptUse, SliceUse, UseEnd
@@ -65,17 +65,17 @@ class Sum:
         """The cost; None if no part of it is known."""
         return self.cost / _HOUR if self.has_price else None
 
-    def amounts(self) -> Amounts:
-        """Returns the sum in hours."""
-        return Amounts(
-            attempts=self.count,
-            host_hours=self.hosts / _HOUR,
-            tpu_chip_hours=self.chips / _HOUR,
-            gpu_hours=self.gpus / _HOUR,
-            core_hours=self.cores / _HOUR,
-            cost=self.money,
-            unpriced_host_hours=self.unpriced / _HOUR,
-        )
+    def amounts(self) -> Mapping[str, Any]:
+        """Returns the fields of `Amounts`, in hours."""
+        return {
+            "attempts": self.count,
+            "host_hours": self.hosts / _HOUR,
+            "tpu_chip_hours": self.chips / _HOUR,
+            "gpu_hours": self.gpus / _HOUR,
+            "core_hours": self.cores / _HOUR,
+            "cost": self.money,
+            "unpriced_host_hours": self.unpriced / _HOUR,
+        }
 
 
 class Part(NamedTuple):
@@ -146,8 +146,8 @@ class UsageSums:
             by=tuple(self._question.by),
             currency=currency if priced else "",
             rows=tuple(self._sorted_rows()),
-            total=self._total.amounts(),
-            slices=None if self._question.user else self._slices.amounts(),
+            total=Amounts(**self._total.amounts()),
+            slices=None if self._question.user else Amounts(**self._slices.amounts()),
             waste=tuple(self._all_waste()),
             unpriced={str(machines): seconds / _HOUR for machines, seconds in unpriced if seconds},
         )
@@ -293,7 +293,7 @@ class UsageSums:
             return (key[0], *size) if by_day else size
 
         for key, row in sorted(self._rows.items(), key=order):
-            yield UsageRow(by=dict(zip(by, key, strict=True)), **row.amounts().model_dump())
+            yield UsageRow(by=dict(zip(by, key, strict=True)), **row.amounts())
 
     def _all_waste(self) -> Iterator[Waste]:
         self._waste[WasteKind.IDLE] = idle = Sum()
