@@ -95,7 +95,7 @@ from iris.model.slice.status import SliceState, SliceStatus
 from iris.model.states import TaskState
 from iris.retrying import retry
 from iris.scheduling.placement.preemption import Eviction
-from iris.usage.records import AttemptUse, Record
+from iris.usage.records import AttemptUse, Record, SliceUse
 from iris.worker_agents.control_plane.search_attributes import search_attribute_types
 from iris.workflows import policies
 from iris.workflows.autoscaler.autoscaler import AutoscalerWorkflow
@@ -477,6 +477,11 @@ class UseKeeper:
         return {
             use.id.rpartition("/")[0]: use for use in self.stored if isinstance(use, AttemptUse)
         }
+
+    @property
+    def slices(self) -> dict[str, SliceUse]:
+        """The slices that were stored, by id."""
+        return {use.id: use for use in self.stored if isinstance(use, SliceUse)}
 
 
 # -- the cluster

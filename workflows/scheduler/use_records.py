@@ -1,12 +1,10 @@
 """Stores the records of use that the scheduler's ledger makes."""
 
-import asyncio
 import contextlib
 from collections.abc import Callable
 from datetime import datetime
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from iris.activities.control.usage_records import UsageRecords
 from iris.messages.scheduler import EndedRecords
@@ -37,17 +35,15 @@ async def store_uses(cluster: str, uses: EndedUses, now: Callable[[], datetime])
                     timeout_summary="stores the records of use",
                 )
         batch = uses.take_batch()
-        try:
-            await workflow.execute_activity_method(
-                UsageRecords.store_uses,
-                EndedRecords(cluster=cluster, records=batch),
-                task_queue=names.patient_queue(cluster),
-                start_to_close_timeout=policies.STORE_USES,
-                retry_policy=policies.UNTIL_DONE,
-                summary=f"{len(batch)} records of use",
-            )
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise asyncio.CancelledError from error  # the run ends
-            raise
+        storing = workflow.start_activity_method(
+            UsageRecords.store_uses,
+            EndedRecords(cluster=cluster, records=batch),
+            task_queue=names.patient_queue(cluster),
+            start_to_close_timeout=policies.STORE_USES,
+            retry_policy=policies.UNTIL_DONE,
+            summary=f"{len(batch)} records of use",
+        )
+        # Not `await storing`: the end of the run ends this wait, and need not cancel the activity.
+        await workflow.wait_condition(storing.done)
+        storing.result()
         uses.stored()
