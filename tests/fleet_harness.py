@@ -21,7 +21,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import activity
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Replayer
@@ -53,7 +53,7 @@ from iris.workflows.autoscaler.autoscaler import AutoscalerWorkflow
 from iris.workflows.search_attributes import keywords
 from iris.workflows.slices.slice import SliceWorkflow
 from tests.builders import a_gang, a_request
-from tests.fakes.platform.machines import SECRET
+from tests.fakes.platform.machines import SECRET, EventKind
 from tests.fakes.platform.platform import FakePlatform
 from tests.fleet_played import Lister, Tenant, TenantNotifier
 from tests.harness import PATIENCE, Cluster, Notifier, Program, ask, succeeds
@@ -394,6 +394,43 @@ class FleetCluster(Cluster):
         owned = {each.id.removeprefix(prefix) for each in await self.lister.running()}
         unowned = before & self._machines() - owned
         assert not unowned, f"nobody looks after {sorted(unowned)}"
+        await self._audit_uses()
+
+    async def _audit_uses(self) -> None:
+        """Each slice whose workflow has ended has a record of its life, which includes that of its
+        machines in the platform's own audit log.
+
+        Raises:
+            AssertionError: a record is wrong.
+            TimeoutError: a record is missing.
+        """
+        ended = {slice_id for slice_id in self._slices() if await self._has_ended(slice_id)}
+        await self.until(lambda: ended <= self.uses.slices.keys())
+        for slice_id, use in self.uses.slices.items():
+            machines = [each for each in self.platform.audit if each.slice_id == slice_id]
+            made = [each.at for each in machines if each.what is EventKind.CREATED]
+            gone = [
+                each.at for each in machines if each.what in (EventKind.DELETED, EventKind.VANISHED)
+            ]
+            assert all(use.requested_at <= each <= use.gone_at for each in (*made, *gone)), use
+
+    def _slices(self) -> list[str]:
+        """The slices of this cluster that have ever had a workflow, as far as it was heard of."""
+        prefix = names.slice_workflow(self.name, "")
+        return [each.removeprefix(prefix) for each in self.lister.ever if each.startswith(prefix)]
+
+    async def _has_ended(self, slice_id: str) -> bool:
+        """Whether the slice's workflow has ended, and was not terminated."""
+        try:
+            described = await self.slice_of(slice_id).describe()
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return False
+        return described.status in (
+            WorkflowExecutionStatus.COMPLETED,
+            WorkflowExecutionStatus.CANCELED,
+        )
 
     def _machines(self) -> set[str]:
         """The slices of this cluster that have machines."""

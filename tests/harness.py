@@ -64,6 +64,7 @@ from iris.messages.scheduler import (
     Answer,
     Ask,
     Batch,
+    EndedRecords,
     Envelope,
     EvictionNotices,
     HostLost,
@@ -94,6 +95,7 @@ from iris.model.slice.status import SliceState, SliceStatus
 from iris.model.states import TaskState
 from iris.retrying import retry
 from iris.scheduling.placement.preemption import Eviction
+from iris.usage.records import AttemptUse, Record, SliceUse
 from iris.worker_agents.control_plane.search_attributes import search_attribute_types
 from iris.workflows import policies
 from iris.workflows.autoscaler.autoscaler import AutoscalerWorkflow
@@ -454,6 +456,34 @@ class Watch:
         return self.reports.popleft() if self.reports else FleetReport()
 
 
+class UseKeeper:
+    """A store for records of use, in memory."""
+
+    def __init__(self) -> None:
+        #: The records that were stored, as often as they were.
+        self.stored: list[Record] = []
+        #: While it is set, nothing can be stored.
+        self.away = False
+
+    @activity.defn
+    async def store_uses(self, ended: EndedRecords) -> None:
+        if self.away:
+            raise ApplicationError("the store is away")
+        self.stored.extend(ended.records)
+
+    @property
+    def attempts(self) -> dict[str, AttemptUse]:
+        """The attempts that were stored, by the task or gang with its attempt: `ada/a:0@1`."""
+        return {
+            use.id.rpartition("/")[0]: use for use in self.stored if isinstance(use, AttemptUse)
+        }
+
+    @property
+    def slices(self) -> dict[str, SliceUse]:
+        """The slices that were stored, by id."""
+        return {use.id: use for use in self.stored if isinstance(use, SliceUse)}
+
+
 # -- the cluster
 # --------------------------------------------------------------------------------------------------
 
@@ -480,6 +510,7 @@ class Cluster:
             env.client
         )
         self.watch = Watch()
+        self.uses = UseKeeper()
         self.hosts: dict[str, FakeHost] = {}
         self._workers = contextlib.AsyncExitStack()
 
@@ -528,6 +559,7 @@ class Cluster:
             self.child_jobs.cancel_orphans,
             dependencies.find_ends,
             dependencies.signal_dependents,
+            self.uses.store_uses,
             WebhookCalls(local=True).call_webhook,
         ]
         await self._work(names.patient_queue(self.name), activities=waiting)

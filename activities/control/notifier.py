@@ -145,7 +145,8 @@ class Notifier:
                 break
         left = LEFT_TO_HOSTS + page.lease - Rules().lease
         # The server's clock, as for the close times.
-        over = activity.info().current_attempt_scheduled_time - left
+        now = activity.info().current_attempt_scheduled_time
+        over = now - left
         ours = names.own_workflows(check.cluster, names.KIND_JOB, names.KIND_TASK)
         live = self._client.list_workflows(f"{ours} AND ExecutionStatus = 'Running'")
         running = {(execution.id, names.short_run(execution.run_id)) async for execution in live}
@@ -159,7 +160,8 @@ class Notifier:
         if not gone:
             try_again(check.repetition, "no job has ended without releasing what it holds")
         # The next check returns the others.
-        return Keys(keys=tuple(fitting(((key, len(key.encode())) for key in gone), MOST_GONE)))
+        few = fitting(((key, len(key.encode())) for key in gone), MOST_GONE)
+        return Keys(keys=tuple(few), at=now)
 
     async def _has_ended(self, owner: Owner, over: datetime) -> bool:
         """Returns whether the owner had ended by the time `over`."""

@@ -15,6 +15,7 @@ from iris.model.slice.scaling import Outlook
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
+from iris.usage.records import AttemptEnd, AttemptUse, DroppedUses, SliceUse
 
 
 class Ask(Frozen):
@@ -42,6 +43,8 @@ class Release(Frozen):
     placed_at: datetime | None = None
     #: The (host, incarnation) of each incarnation that has ended, as the hosts report it.
     over: tuple[tuple[str, str], ...] = ()
+    #: What only the gang knows of the attempt, for the record of use; None if it is not known.
+    ended: AttemptEnd | None = None
 
 
 class Vacate(Frozen):
@@ -53,6 +56,8 @@ class Vacate(Frozen):
     key: str
     host_id: str
     incarnation: str
+    #: When the last program of the gang ended there, by the host's clock.
+    at: datetime
 
 
 class Amend(Frozen):
@@ -160,6 +165,13 @@ class Retire(Frozen):
     evict: bool = False
 
 
+class SliceEnded(Frozen):
+    """A slice's report of its life, for the records of use."""
+
+    kind: Literal["slice_ended"] = "slice_ended"
+    use: SliceUse
+
+
 class Outlooks(Frozen):
     """The autoscaler's outlooks for all waiting gangs. They replace the previous ones."""
 
@@ -182,6 +194,7 @@ Message = Annotated[
     | Resume
     | Configure
     | Retire
+    | SliceEnded
     | Outlooks,
     Field(discriminator="kind"),
 ]
@@ -267,6 +280,20 @@ class SchedulerStart(Frozen):
     recover: bool = False
 
 
+class EndedRecords(Frozen):
+    """Records of use to store."""
+
+    cluster: str
+    records: tuple[AttemptUse | SliceUse | DroppedUses, ...]
+
+
+class OpenUses(Frozen):
+    """A page of the uses of the placements that have not ended, and their total number."""
+
+    uses: tuple[AttemptUse, ...]
+    total: int
+
+
 class SnapshotPage(Frozen):
     """The part of a query's result that is asked for: at most `limit` entries from `offset` on."""
 
@@ -339,6 +366,10 @@ class Totals(Frozen):
     #: An upper bound of the ledger's size, and the size of a full ledger.
     ledger_bytes: int = 0
     full_ledger_bytes: int = 0
+    #: The records of use that are not stored yet, and those that were dropped because the store
+    #: does not answer. A record of `DroppedUses` tells of them when it answers again.
+    unstored_uses: int = 0
+    dropped_uses: int = 0
 
 
 class Owner(Frozen):

@@ -1,6 +1,6 @@
 """Base classes and small messages that the other message modules share."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from iris.model.frozen import Frozen
 
@@ -9,6 +9,8 @@ class Keys(Frozen):
     """Keys of requests or placements."""
 
     keys: tuple[str, ...] = ()
+    #: When they were found, by the server's clock; None if there are none.
+    at: datetime | None = None
 
 
 class ClusterName(Frozen):

@@ -82,6 +82,19 @@ LEDGER_LIMIT = Gauge(
     "iris_scheduler_ledger_limit_bytes",
     "Size of the ledger from which the scheduler refuses new requests.",
 )
+USES_STORED = Counter(
+    _CONTROL, "iris_use_records_stored_total", "Records of use that this process has stored."
+)
+USES_WAITING = Gauge(
+    _CONTROL,
+    "iris_use_records_waiting",
+    "Records of use that are not stored yet. They wait for 30 s at most while the store answers.",
+)
+USES_DROPPED = Gauge(
+    _CONTROL,
+    "iris_use_records_dropped",
+    "Records of use that were lost since the store last answered, because too many wait.",
+)
 SCHEDULER_PAUSED = Gauge(
     _CONTROL, "iris_scheduler_paused", "1 while an operator has paused the cluster, else 0."
 )

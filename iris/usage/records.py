@@ -28,11 +28,23 @@ class UseEnd(StrEnum):
     OPEN = "open"  # the placement has not ended; only in answers about the present, never stored
 
 
+class AttemptEnd(Frozen):
+    """What only the gang's workflow knows of the use by one of its placements."""
+
+    end: UseEnd
+    #: When the first program started; None if no program started.
+    started_at: datetime | None = None
+    #: The tags of the job.
+    tags: dict[str, str] = Field(default_factory=dict)
+
+
 class AttemptUse(Frozen):
     """The use of hosts by one placement of a gang."""
 
     kind: Literal["attempt"] = "attempt"
-    #: The placement's key. It contains the attempt and the run of the job, so it is unique.
+    #: The placement's key, which contains the attempt and the run of the job. If a gang lost its
+    #: hosts before it knew of them, and got others with the same key, a time follows the key in the
+    #: record of the first placement.
     id: str
     #: The job's id, without the task.
     job: str
@@ -65,7 +77,8 @@ class SliceUse(Frozen):
     """The life of one slice."""
 
     kind: Literal["slice"] = "slice"
-    #: The slice's id, which is never used again.
+    #: The slice's id, which is never used again. If its machines joined by themselves, they may
+    #: join again: then it is the id, a slash, and a text that no other of its records has.
     id: str
     group: str
     zone: str

@@ -93,6 +93,8 @@ def show_totals(totals: Totals) -> None:
     declared.SCHEDULER_REPLAY_LIMIT.show_one(totals.most_looks)
     declared.LEDGER_SIZE.show_one(totals.ledger_bytes)
     declared.LEDGER_LIMIT.show_one(totals.full_ledger_bytes)
+    declared.USES_WAITING.show_one(totals.unstored_uses)
+    declared.USES_DROPPED.show_one(totals.dropped_uses)
 
 
 def show_status(status: AutoscalerStatus) -> None:

@@ -31,6 +31,7 @@ from iris.activities.control.outbox import Outbox
 from iris.activities.control.recovery import RecoveryQueries
 from iris.activities.control.sealed_secrets import SealedSecrets
 from iris.activities.control.slices import Slices
+from iris.activities.control.usage_records import UsageRecords
 from iris.activities.control.webhooks import WebhookCalls
 from iris.client.connect.connection import connect, make_runtime
 from iris.client.connect.deployment import deployment
@@ -310,6 +311,7 @@ def _patient_worker(
             dependencies.find_ends,
             dependencies.signal_dependents,
             SealedSecrets(client, store).delete_secrets,
+            UsageRecords(store).store_uses,
             WebhookCalls(local=local).call_webhook,
         ],
         max_concurrent_activities=PATIENT_ACTIVITIES,

@@ -228,8 +228,11 @@ class GangRun:
         self._set(self._lifecycle.finished(outcomes, attempt.eviction))
 
     async def _release(self) -> None:
-        hosts = retries.hosts_after(self._lifecycle.placement, self._lifecycle.outcomes)
-        release = Release(key=self._key, **hosts._asdict())
+        now = self._lifecycle
+        hosts = retries.hosts_after(now.placement, now.outcomes)
+        cancelled = workflow.cancellation_reason() is not None
+        ended = retries.attempt_end(now.gang.spec, now.outcomes, now.eviction, cancelled=cancelled)
+        release = Release(key=self._key, **hosts._asdict(), ended=ended)
         refusal = None
         # A cancellation arrives here only when the hosts are released already.
         with contextlib.suppress(asyncio.CancelledError):

@@ -11,7 +11,7 @@ from temporalio.exceptions import ActivityError
 
 from iris.activities.control.child_jobs import ChildJobs
 from iris.activities.control.notifier import Notifier
-from iris.messages.wire import RepeatedCheck, Repetition
+from iris.messages.wire import Keys, RepeatedCheck, Repetition
 from iris.model import names
 from iris.workflows import policies
 
@@ -26,7 +26,7 @@ class JobChecks:
         forget: removes the requests and placements with these keys from the ledger.
     """
 
-    def __init__(self, cluster: str, forget: Callable[[tuple[str, ...]], None]) -> None:
+    def __init__(self, cluster: str, forget: Callable[[Keys], None]) -> None:
         self._cluster = cluster
         self._forget = forget
         self._owners: asyncio.Task[None] | None = None
@@ -62,7 +62,7 @@ class JobChecks:
                 heartbeat_timeout=policies.CHECK_JOBS,
                 retry_policy=policies.UNTIL_NEWS,
             )
-            self._forget(gone.keys)
+            self._forget(gone)
 
     async def _cancel_orphans(self) -> None:
         with contextlib.suppress(ActivityError):  # it was stopped

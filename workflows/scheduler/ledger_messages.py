@@ -19,6 +19,7 @@ from iris.messages.scheduler import (
     Resume,
     Retire,
     SliceDown,
+    SliceEnded,
     SliceUp,
     Vacate,
 )
@@ -233,8 +234,8 @@ def enter(ledger: Ledger, message: Message, *, size: LedgerSize, whole: bool) ->
             return _ask(ledger, request, size=size, whole=whole)
         case Release():
             _release(ledger, message, size)
-        case Vacate(key=key, host_id=host_id, incarnation=incarnation):
-            ledger.vacate(key, host_id, incarnation)
+        case Vacate(key=key, host_id=host_id, incarnation=incarnation, at=at):
+            ledger.vacate(key, host_id, incarnation, at)
         case Amend():
             _amend(ledger, message)
         case SliceUp(hosts=hosts):
@@ -258,6 +259,8 @@ def enter(ledger: Ledger, message: Message, *, size: LedgerSize, whole: bool) ->
         case Configure(rules=rules, groups=groups):
             ledger.rules = rules or ledger.rules
             ledger.catalog = Catalog(groups) if groups is not None else ledger.catalog
+        case SliceEnded(use=use):
+            ledger.ended_uses.add(use)
         case Outlooks(outlooks=outlooks):
             sizes = ((outlook, size_of(outlook)) for outlook in outlooks)
             ledger.outlooks = tuple(fitting(sizes, MOST_OUTLOOKS, OUTLOOKS_BYTES))
@@ -333,7 +336,13 @@ def _too_many_kinds(ledger: Ledger, request: Request) -> Refusal | None:
 def _release(ledger: Ledger, release: Release, size: LedgerSize) -> None:
     if release.key in ledger.live or release.key in ledger.waiting:
         size.released(release.key)
-    ledger.forget(release.key, release.spoilt_by, ran=release.ran, placed_at=release.placed_at)
+    ledger.forget(
+        release.key,
+        release.spoilt_by,
+        ran=release.ran,
+        placed_at=release.placed_at,
+        ended=release.ended,
+    )
     ledger.slice_down(release.over)
 
 

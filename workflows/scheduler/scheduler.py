@@ -29,6 +29,7 @@ from iris.messages.scheduler import (
     EvictionNotices,
     Message,
     Notices,
+    OpenUses,
     Owners,
     Release,
     SchedulerStart,
@@ -37,6 +38,7 @@ from iris.messages.scheduler import (
     SnapshotPage,
     Totals,
 )
+from iris.messages.wire import Keys
 from iris.model import names
 from iris.model.job.demand_limits import MESSAGE_BYTES, size_of
 from iris.model.job.requests import Placement, Request, Shape
@@ -61,12 +63,14 @@ from iris.workflows.scheduler.ledger_messages import (
 )
 from iris.workflows.scheduler.scheduler_views import (
     DemandWatch,
+    open_uses_of,
     owners_of,
     snapshot_of,
     totals_of,
     unplaced,
     wanted_of,
 )
+from iris.workflows.scheduler.use_records import store_uses
 from iris.workflows.signals import send_signal
 
 #: The most work of a run, after which the run continues as new. The unit is a look, the work to
@@ -130,6 +134,9 @@ class SchedulerWorkflow:
             asyncio.create_task(self._check_jobs()),
             asyncio.create_task(self._signal_demand()),
             asyncio.create_task(self._take_back()),
+            asyncio.create_task(
+                store_uses(self._cluster, self._ledger.ended_uses, lambda: self._time)
+            ),
         ]
         while not self._run_is_long():
             if self._notices:
@@ -148,6 +155,7 @@ class SchedulerWorkflow:
         # next run gets.
         self._queue_unsent()
         self._notices.update(self._handed_over.unconfirmed())
+        self._ledger.ended_uses.now_is(self._time)
         workflow.continue_as_new(
             SchedulerStart(
                 cluster=self._cluster,
@@ -274,6 +282,10 @@ class SchedulerWorkflow:
             "full_ledger_bytes": FULL,
         }
         return counts.model_copy(update=limits)
+
+    @workflow.query(description="A page of the uses of hosts that have not ended")
+    def open_uses(self, page: SnapshotPage) -> OpenUses:
+        return open_uses_of(self._ledger, workflow.now(), page)
 
     @workflow.query(description="A page of the owners of requests and placements")
     def owners(self, page: SnapshotPage) -> Owners:
@@ -437,7 +449,9 @@ class SchedulerWorkflow:
         self._checked_at = self._time = max(self._time, began + pause)
 
     def _is_used(self) -> bool:
-        return bool(self._ledger.live or len(self._ledger.waiting) or len(self._ledger.held))
+        ledger = self._ledger
+        placed = bool(ledger.live or ledger.unreleased)
+        return placed or bool(len(ledger.waiting) or len(ledger.held))
 
     def _queue_unsent(self) -> None:
         self._notices.update(self._unsent_notices)
@@ -468,10 +482,11 @@ class SchedulerWorkflow:
                 sent.pop(each.shape, None)
         self._sent_reasons = sent
 
-    def _forget(self, keys: tuple[str, ...]) -> None:
-        for key in keys:
+    def _forget(self, gone: Keys) -> None:
+        for key in gone.keys:
             self._ledger.forget(key)
-        if keys:
+        if gone.keys:
+            self._time = max(self._time, gone.at or self._time)
             self._settle()
 
     def _describe(self) -> None:

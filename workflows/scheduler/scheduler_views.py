@@ -10,6 +10,7 @@ from itertools import islice, zip_longest
 from iris.messages.scheduler import (
     HostCount,
     HostView,
+    OpenUses,
     Owner,
     Owners,
     Snapshot,
@@ -120,6 +121,8 @@ def totals_of(ledger: Ledger, *, recovering: bool) -> Totals:
             HostCount(group=group, closed=by, hosts=count) for (group, by), count in hosts.items()
         ),
         paused=ledger.paused is not None,
+        unstored_uses=len(ledger.ended_uses),
+        dropped_uses=ledger.ended_uses.dropped,
     )
 
 
@@ -223,16 +226,26 @@ def reserve_of(ledger: Ledger) -> set[str]:
 
 def owners_of(ledger: Ledger, page: SnapshotPage) -> Owners:
     """Returns a page of the owners of placements and requests."""
-    keys = [*ledger.live, *ledger.waiting.keys(), *ledger.held.keys()]
+    waiting = [*ledger.waiting.keys(), *ledger.held.keys()]
+    keys = [*ledger.live, *ledger.unreleased, *waiting]
 
     def owners() -> Iterator[tuple[Owner, int]]:
         for key in islice(keys, page.offset, page.offset + page.limit):
-            entry = ledger.live.get(key) or ledger.waiting.get(key) or ledger.held.get(key)
+            placement = ledger.live.get(key) or ledger.unreleased.get(key)
+            entry = placement or ledger.waiting.get(key) or ledger.held.get(key)
             assert entry is not None
             yield (owner := Owner(key=key, owner=entry.owner)), size_of(owner)
 
     shown = tuple(fitting(owners(), page.limit))
     return Owners(owners=shown, total=len(keys), lease=ledger.rules.lease)
+
+
+def open_uses_of(ledger: Ledger, now: datetime, page: SnapshotPage) -> OpenUses:
+    """Returns a page of the uses of placements that are live now."""
+    live = [*islice(ledger.live.values(), page.offset, page.offset + page.limit)]
+    uses = (ledger.ended_uses.open(placement, ledger.hosts, now) for placement in live)
+    shown = fitting(((use, size_of(use)) for use in uses), page.limit)
+    return OpenUses(uses=tuple(shown), total=len(ledger.live))
 
 
 class DemandWatch:

@@ -19,8 +19,9 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from iris.activities.control.slices import Slices
-from iris.messages.scheduler import HostLost, Message, Retire, SliceDown, SliceUp
+from iris.messages.scheduler import HostLost, Message, Retire, SliceDown, SliceEnded, SliceUp
 from iris.messages.slice import CloudState, HostReady, Machines, SliceInput, SliceRef
+from iris.model import names
 from iris.model.host.hosts import ClosedBy, Closure
 from iris.model.slice import lifecycle
 from iris.model.slice.events import (
@@ -60,6 +61,7 @@ from iris.model.slice.provisioning import (
 )
 from iris.model.slice.scaling import Drain
 from iris.model.slice.status import LIVE, SliceState, SliceStatus
+from iris.usage.slices import slice_use
 from iris.workflows import policies, web_ui
 from iris.workflows.scheduler_call import exchange, signal_autoscaler, uninterrupted
 from iris.workflows.search_attributes import show_state
@@ -87,6 +89,7 @@ class SliceWorkflow:
             await self._handle(WorkflowStarted())
             await self._handle_signals()
             await self._delete()
+            await self._record_use()
         except asyncio.CancelledError:
             # A cancelled slice, for example in the Web UI, must not leave hosts or machines.
             await uninterrupted(self._delete_cancelled())
@@ -246,6 +249,21 @@ class SliceWorkflow:
             await self._handle(Cancelled())
             # The next run would not know of the cancellation, so this one must not continue as new.
             await self._delete(continues=False)
+        await self._record_use()
+
+    async def _record_use(self) -> None:
+        """Sends the scheduler the record of the slice's life, which it stores. Nothing is left to
+        delete then, so that nothing waits for it.
+        """
+        now, joined = self._slice, self._slice.request is None
+        use = slice_use(
+            now.facts,
+            now.facts.changed_at,
+            now.request.group if now.request is not None else None,
+            now.hosts,
+            run=names.short_run(workflow.info().run_id) if joined else "",
+        )
+        await exchange(now.cluster, SliceEnded(use=use))
 
     async def _delete(self, *, continues: bool = True) -> None:
         """Removes the hosts from the scheduler, and deletes the machines until the platform

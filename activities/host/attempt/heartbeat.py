@@ -229,6 +229,11 @@ async def free_placement(context: HostContext, task: RunTask) -> None:
     scheduler finds out later that the job has ended.
     """
     scheduler = context.client.get_workflow_handle(names.scheduler_workflow(context.cluster))
-    vacated = Vacate(key=task.placement_key, host_id=context.host.id, incarnation=task.incarnation)
+    vacated = Vacate(
+        key=task.placement_key,
+        host_id=context.host.id,
+        incarnation=task.incarnation,
+        at=datetime.now(UTC),
+    )
     with contextlib.suppress(RPCError):
         await scheduler.signal("deliver", Batch(messages=(vacated,)), rpc_timeout=RPC_TIMEOUT)

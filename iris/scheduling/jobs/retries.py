@@ -21,6 +21,7 @@ from iris.model.job.requests import Placement
 from iris.model.job.spec import JobSpec
 from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState, move_task
+from iris.usage.records import AttemptEnd, UseEnd
 
 
 class RetryDecision(Frozen):
@@ -87,6 +88,15 @@ MAX_AVOIDED = 4
 #: If several tasks of a gang fail, the first account in this order that one of them counts against
 #: is used.
 _WEIGHT = (Account.PREEMPTIONS, Account.UNDELIVERED, Account.SETUPS, Account.FAILURES)
+
+#: What the time of an unsuccessful attempt was good for, by the account that pays for it.
+_USE_ENDS = {
+    Account.FAILURES: UseEnd.FAILED,
+    Account.PREEMPTIONS: UseEnd.PREEMPTED,
+    Account.SETUPS: UseEnd.SET_UP_FAILED,
+    Account.UNDELIVERED: UseEnd.NEVER_STARTED,
+    Account.NONE: UseEnd.CANCELLED,
+}
 
 
 def account_of(outcome: TaskOutcome) -> Account:
@@ -261,6 +271,37 @@ def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) ->
     # Tasks that share a host name it several times.
     once = tuple(dict.fromkeys(spoilt_by)), tuple(dict.fromkeys(over))
     return HostsAfter(once[0], ran, placement.placed_at if spoilt_by else None, once[1])
+
+
+def use_end(outcomes: Sequence[TaskOutcome], evicted: str, *, cancelled: bool) -> UseEnd:
+    """Returns what the time of an attempt was good for.
+
+    Args:
+        outcomes: the outcome of each task; empty if no program was to start.
+        evicted: as for `judge`.
+        cancelled: whether the gang is cancelled. An attempt that succeeded counts in spite of it.
+    """
+    result = judge(outcomes, evicted) if outcomes else None
+    if result is not None and result.outcome.state is TaskState.SUCCEEDED:
+        return UseEnd.SUCCEEDED
+    if cancelled:
+        return UseEnd.CANCELLED
+    return _USE_ENDS[result.account] if result is not None else UseEnd.NEVER_STARTED
+
+
+def attempt_end(
+    spec: JobSpec, outcomes: Sequence[TaskOutcome], evicted: str, *, cancelled: bool
+) -> AttemptEnd:
+    """Returns what a gang tells of its attempt for the record of use.
+
+    Args:
+        outcomes, evicted, cancelled: as for `use_end`.
+    """
+    return AttemptEnd(
+        end=use_end(outcomes, evicted, cancelled=cancelled),
+        started_at=min((each.started_at for each in outcomes if each.started_at), default=None),
+        tags=spec.tags,
+    )
 
 
 def avoided_after(avoided: Sequence[str], spoilt_by: Sequence[str]) -> tuple[str, ...]:

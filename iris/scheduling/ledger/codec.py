@@ -18,6 +18,7 @@ from iris.model.job.requests import EPOCH, MICROSECOND, Names, Placement, Seat
 from iris.model.rules import Contact, Rules
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import Outlook
+from iris.scheduling.ledger.ended_uses import EndedUsesState
 from iris.scheduling.placement.recent_use import RecentUseState
 
 Table = dict[str, Any]
@@ -52,6 +53,8 @@ class LedgerState(BaseModel):
     used_at: dict[str, datetime] = Field(default_factory=dict)
     #: The recent use of each user.
     recent_use: RecentUseState = Field(default_factory=RecentUseState)
+    #: The records of use that are not stored yet.
+    ended_uses: EndedUsesState = Field(default_factory=EndedUsesState)
     #: The scale groups.
     groups: list[ScaleGroup] = Field(default_factory=list)
     #: The autoscaler's outlook for each waiting shape.

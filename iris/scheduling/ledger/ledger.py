@@ -29,6 +29,8 @@ from iris.model.rules import Contact
 from iris.scheduling.ledger import codec
 from iris.scheduling.ledger.bounded_memory import REMEMBERED, remember
 from iris.scheduling.ledger.codec import LedgerState
+from iris.scheduling.ledger.ended_uses import EndedUses
+from iris.scheduling.ledger.slice_idle import SliceIdle
 from iris.scheduling.ledger.strikes import QUARANTINE, Strikes
 from iris.scheduling.placement.capacity import Capacity
 from iris.scheduling.placement.catalog import Catalog
@@ -43,6 +45,7 @@ from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.reasons.explain import WaitReasons
 from iris.scheduling.reasons.forecast import Forecast, forecast
+from iris.usage.records import AttemptEnd
 
 #: The delay of the next search for victims, if the last search did not examine all waiting
 #: requests.
@@ -94,7 +97,9 @@ class Ledger:
         #: The last placements that ended with their hosts and that their gangs have not released:
         #: the attempts may still run. If the machines turn out to be gone, the gangs learn it.
         unreleased = codec.unpack_placements(tables["unreleased"], hosts, contact) if tables else []
-        self._unreleased = {placement.key: placement for placement in unreleased}
+        self.unreleased = {placement.key: placement for placement in unreleased}
+        #: The records of the placements that have ended, until they are stored.
+        self.ended_uses = EndedUses(state.ended_uses)
         self.effort = Effort()
         #: The index of the hosts; None after a change of the hosts.
         self._host_index: HostIndex | None = None
@@ -126,7 +131,7 @@ class Ledger:
                 "live": codec.pack_placements(self.live.values(), self.hosts.values()),
                 "waiting": self.waiting.pack(),
                 "held": self.held.pack(),
-                "unreleased": codec.pack_placements(self._unreleased.values(), self.hosts.values()),
+                "unreleased": codec.pack_placements(self.unreleased.values(), self.hosts.values()),
             },
             forgotten=list(self._forgotten),
             ended=list(self._ended),
@@ -139,6 +144,7 @@ class Ledger:
             evicting=list(self.evicting),
             rules=self.rules,
             used_at=self._uses.at,
+            ended_uses=self.ended_uses.state(),
             recent_use=self._recent_use.state(),
             groups=self.catalog.groups,
             outlooks=list(self.outlooks),
@@ -202,6 +208,8 @@ class Ledger:
         *,
         ran: bool = False,
         placed_at: datetime | None = None,
+        ended: AttemptEnd | None = None,
+        at: datetime | None = None,
     ) -> None:
         """Removes the request from the queue, or frees its hosts.
 
@@ -210,13 +218,17 @@ class Ledger:
                 fault of the host.
             ran: whether the attempt ran on the other hosts.
             placed_at: when it was placed, for a placement that the ledger does not have any more.
+            ended: what the gang's workflow tells of the attempt; None if it tells nothing.
+            at: when the hosts were free; None: at the next pass.
         """
         self.waiting.remove(key)
         self.held.remove(key)
         self.evicting.pop(key, None)
         self._amended.pop(key, None)
-        self._unreleased.pop(key, None)
+        unreleased = self.unreleased.pop(key, None)
         placement = self._unseat(key)
+        if (gone := placement or unreleased) is not None:
+            self.ended_uses.ended(gone, self.hosts, ended, at)
         if key not in self._forgotten:  # a repeated message is not a second attempt
             struck = self._strikes.count(
                 spoilt_by, placement, ran=ran, placed_at=placed_at, now=self._passed_at
@@ -225,13 +237,18 @@ class Ledger:
                 self.close(host_id, QUARANTINE)
         remember(self._forgotten, key, None)
 
-    def vacate(self, key: str, host_id: str, incarnation: str) -> None:
+    def vacate(self, key: str, host_id: str, incarnation: str, at: datetime | None = None) -> None:
         """Frees one of the gang's hosts, as the host reports. The gang is forgotten when its last
         host is free.
+
+        Args:
+            at: when the host was free; None: at the next pass.
         """
-        placement = self._unseat(key)
-        if placement is None:
+        if key not in self.live:
             return
+        self.ended_uses.hold(self.live[key], self.hosts)
+        placement = self._unseat(key)
+        assert placement is not None
         left = tuple(
             seat
             for seat in placement.seats
@@ -241,6 +258,7 @@ class Ledger:
             self._seat(Placement(**{**dict(placement), "seats": left}))
             self._recent_use.goes_on(self.live[key])
         else:
+            self.ended_uses.ended(placement, self.hosts, None, at)
             self.forget(key)
 
     # Messages from slices.
@@ -258,6 +276,7 @@ class Ledger:
                 self._uses.left(host.slice_id)
             elif before.incarnation != host.incarnation:
                 remember(self._ended, (before.id, before.incarnation), None)
+                self._hold_uses(before.id)
             self.hosts[host.id] = host
         self._host_index = None
         self._drop_orphans(host.id for host in hosts)
@@ -276,6 +295,7 @@ class Ledger:
             remember(self._ended, (host_id, incarnation), None)
             host = self.hosts.get(host_id)
             if host is not None and host.incarnation == incarnation:
+                self._hold_uses(host_id)
                 del self.hosts[host_id]
                 gone.add(host.slice_id)
                 self._host_index = None
@@ -292,7 +312,7 @@ class Ledger:
         gone = set(incarnations)
         self.slice_down(sorted(gone))
         here = {key for host_id, _ in gone for key in self._seated.get(host_id, ())}
-        placements = [*(self.live[key] for key in sorted(here)), *self._unreleased.values()]
+        placements = [*(self.live[key] for key in sorted(here)), *self.unreleased.values()]
         notices = []
         for placement in placements:
             seats = ((seat.host_id, seat.incarnation) for seat in placement.seats)
@@ -393,6 +413,7 @@ class Ledger:
         """
         self._uses.now_is(now)
         self._recent_use.now_is(now)
+        self.ended_uses.now_is(now)
         self._passed_at = now
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._reserved, self.unfit = {}, set(self.demand())
@@ -429,6 +450,8 @@ class Ledger:
         for placement in done.placed:
             if (request := self.waiting.remove(placement.key)) is not None:
                 fit.add(request.shape)
+            if placement.key in self.unreleased:
+                self.ended_uses.placed_again(self.unreleased[placement.key], self.hosts)
             self._seat(placement)
         if done.stopped:
             self.passed_over |= done.refused
@@ -484,6 +507,7 @@ class Ledger:
         )
         trial._seated, trial._uses, trial.effort = {}, SliceIdle(), Effort()
         trial._recent_use = RecentUse(self._recent_use.state())
+        trial.ended_uses = EndedUses()
         trial.ask(request)
         trial.settle(now)
         placement = trial.live.get(request.key)
@@ -555,39 +579,14 @@ class Ledger:
 
         for key in sorted({key for host_id in host_ids for key in self._seated.get(host_id, ())}):
             if key in self.live and not stands(self.live[key]):
-                remember(self._unreleased, key, self.live[key])
+                self.ended_uses.lost(self.live[key])
+                for each in remember(self.unreleased, key, self.live[key]):
+                    if each.key not in self.live:
+                        self.ended_uses.ended(each, self.hosts)
                 self._unseat(key)
                 self.evicting.pop(key, None)
 
-
-class SliceIdle:
-    """The time at which a task last ran on each slice. For a new slice it is the time at which its
-    first host joined.
-    """
-
-    def __init__(self, at: Mapping[str, datetime] | None = None) -> None:
-        self.at = dict(at or {})
-        #: The slices that are new, or on which a task has ended, since the last call of `now_is`.
-        self._left: set[str] = set()
-
-    def left(self, slice_id: str) -> None:
-        """Records that a task has ended on the slice, or that the slice is new."""
-        self._left.add(slice_id)
-
-    def now_is(self, now: datetime) -> None:
-        """Sets the time of the slices that were recorded since the last call."""
-        self.at.update(dict.fromkeys(self._left, now))
-        self._left.clear()
-
-    def gone(self, slice_ids: Iterable[str]) -> None:
-        """Removes slices that are gone."""
-        for slice_id in slice_ids:
-            self._left.discard(slice_id)
-            self.at.pop(slice_id, None)
-
-    def after(self, slice_id: str, when: datetime | None) -> datetime | None:
-        """Returns when a task last ran on the slice if that is later than `when`; None otherwise,
-        or if `when` is None.
-        """
-        used = self.at.get(slice_id)
-        return used if used is not None and when is not None and used > when else None
+    def _hold_uses(self, host_id: str) -> None:
+        """Keeps what the placements on the host hold, before the host is removed."""
+        for key in sorted(self._seated.get(host_id, ())):
+            self.ended_uses.hold(self.live[key], self.hosts)

@@ -343,6 +343,9 @@ def test_the_book_is_bounded_however_much_has_passed_through_it() -> None:
             ledger.forget(key, spoilt_by=[f"gone{number:05}"])
             ledger.host_lost("h2", f"life {number:05}")
             a_gang_loses_its_host_and_does_not_release_it(f"left{number:05}")
+        while ledger.ended_uses:
+            ledger.ended_uses.take_batch()
+            ledger.ended_uses.stored()
 
     def a_gang_loses_its_host_and_does_not_release_it(key: str) -> None:
         host = a_host("h3", some(cpu=1), incarnation=key)

@@ -37,6 +37,7 @@ from iris.scheduling.ledger.ledger import Ledger, Settled
 from iris.scheduling.ledger.strikes import STRIKES
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import INFEASIBLE, RefusalCode
+from iris.usage.records import AttemptUse
 from tests.builders import a_host, a_request, at
 from tests.small_world import GROUPS, HOSTS, SLICES, WANTS, Message, Wants, has_room, seen, taken
 from tests.strategies import examples
@@ -50,6 +51,22 @@ DOES = (ClosedBy.CORDON, ClosedBy.DRAIN, None, None)
 
 def _hosts_of(placement: Placement) -> list[tuple[str, str]]:
     return [(seat.host_id, seat.incarnation) for seat in placement.seats]
+
+
+#: The key of a placement, the number of its hosts, its part of them, and when it got them.
+Use = tuple[str, int, float, datetime]
+
+
+def _use_of(placement: Placement) -> Use:
+    """What a new placement holds, by the sizes of the hosts of this small world."""
+    share = 0.0
+    for seat in placement.seats:
+        offers = SLICES[seat.slice_id][1].vector
+        share += max(
+            held / has for held, has in zip(placement.resources.vector, offers, strict=True) if held
+        )
+    assert placement.placed_at is not None
+    return placement.key, len(placement.seats), round(share, 6), placement.placed_at
 
 
 class Delivery(RuleBasedStateMachine):
@@ -83,6 +100,13 @@ class Delivery(RuleBasedStateMachine):
         self.passed_at = self.now
         self.paused: set[str | None] = set()
         self.going: set[str] = set()
+        #: What each placement held, and from when on: the present one of each key, those that ended
+        #: since the last pass, and all that ended before.
+        self.present: dict[str, Use] = {}
+        self.ending: list[Use] = []
+        self.used: list[tuple[Use, datetime]] = []
+        #: The records of use that were stored, by id.
+        self.stored: dict[str, AttemptUse] = {}
 
     # What jobs do.
 
@@ -235,6 +259,19 @@ class Delivery(RuleBasedStateMachine):
             before.explain(key) for key in self.asks
         ]
 
+    @rule(answered=st.booleans())
+    def a_batch_of_records_is_stored(self, answered: bool) -> None:
+        """Without an answer, the scheduler stores them again in its next run."""
+        if self.ledger.ended_uses:
+            for use in self.ledger.ended_uses.take_batch():
+                assert isinstance(use, AttemptUse)
+                assert self.stored.setdefault(use.id, use) == use, "two records have one id"
+            if not answered:
+                state = self.ledger.state().model_dump_json()
+                self.ledger = Ledger(LedgerState.model_validate_json(state))
+                self._settle()
+            self.ledger.ended_uses.stored()
+
     @rule(wants=st.sampled_from(WANTS), band=BANDS)
     def somebody_asks_what_would_happen(self, wants: Wants, band: Band) -> None:
         before = self.ledger.state()
@@ -249,13 +286,22 @@ class Delivery(RuleBasedStateMachine):
         wait or have hosts.
         """
         for key in self.asks:
+            self._ends_use(key)
             self.ledger.forget(key)
         for ask in self.asks.values():
             ask()
-        assert not self.ledger.settle(self.now).placed
+        assert not self._pass().placed
         assert not self.ledger.live
         assert not self.ledger.demand()
         assert not len(self.ledger.held)
+        while self.ledger.ended_uses:
+            self.a_batch_of_records_is_stored(answered=True)
+        recorded = [
+            (("/".join(use.id.split("/")[:3]), use.hosts, use.host_share, use.placed_at), until)
+            for use in self.stored.values()
+            for until in [use.ended_at]
+        ]
+        assert sorted(recorded) == sorted(self.used), "each placement has one record of its use"
 
     # What has to hold, always.
 
@@ -364,6 +410,7 @@ class Delivery(RuleBasedStateMachine):
             self.released.add(key)
             self.going.discard(key)
             self.left.pop(key, None)
+            self._ends_use(key)
             self.ledger.forget(key, spoilt_by, ran=ran)
 
         return release
@@ -407,6 +454,8 @@ class Delivery(RuleBasedStateMachine):
         }
         assert before.keys() - self.ledger.live.keys() == gone
         self.left.update({key: _hosts_of(before[key]) for key in gone})
+        for key in gone:
+            self._ends_use(key)
         self.orphaned |= gone
         self.going -= gone
 
@@ -447,12 +496,24 @@ class Delivery(RuleBasedStateMachine):
             return {RefusalCode.EVICTING}
         return {RefusalCode.BUSY}
 
+    def _ends_use(self, key: str) -> None:
+        if key in self.present:
+            self.ending.append(self.present.pop(key))
+
+    def _pass(self, most: int | None = None) -> Settled:
+        self.used += [(use, self.now) for use in self.ending]
+        self.ending.clear()
+        settled = self.ledger.settle(self.now, most)
+        self.passed_at = self.now
+        for placement in settled.placed:
+            self.present[placement.key] = _use_of(placement)
+        return settled
+
     def _settle(self, most: int | None = None) -> Settled:
         """Runs one pass, and checks its result."""
         ledger = self.ledger
         waited = set(ledger.waiting.keys())
-        settled = ledger.settle(self.now, most)
-        self.passed_at = self.now
+        settled = self._pass(most)
         placed = {placement.key for placement in settled.placed}
         assert placed <= waited
         assert set(ledger.waiting.keys()) == waited - placed

@@ -371,3 +371,38 @@ async def test_a_refusal_after_a_lost_reply_leaves_nothing_behind(fleet: FleetCl
 
     await ended(fleet, SliceFault.STOCK_OUT)
     assert await fleet.shown_end(handle) == "COMPLETED"
+
+
+# -- the record of use
+# -------------------------------------------------------------------------------------------
+
+
+async def test_a_slice_that_never_got_ready_has_a_record_with_its_reason(
+    fleet: FleetCluster,
+) -> None:
+    """Its machines were paid, although nothing ran there."""
+    fleet.platform.partial["s1"] = 3
+    await fleet.make(a_group())
+    shown = await ended(fleet, SliceFault.INIT_TIMEOUT)
+    await fleet.until(lambda: fleet.uses.slices)
+
+    use = fleet.uses.slices["s1"]
+    assert (use.ready_at, use.reason) == (None, shown.reason)
+    assert (use.group, use.zone, use.hosts) == ("tpu", "europe-west4-a", 4)
+    assert use.gone_at - use.requested_at >= PACE.init_timeout
+
+
+async def test_machines_are_deleted_while_no_record_can_be_stored(fleet: FleetCluster) -> None:
+    """They cost money; a record waits."""
+    await fleet.ready(a_group())
+    fleet.uses.away = True
+    await fleet.drain()
+    await ended(fleet, None)
+    await fleet.result(fleet.slice_of("s1"))
+    assert not fleet.uses.stored
+    fleet.uses.away = False
+    await fleet.later(MINUTE)
+
+    use = fleet.uses.slices["s1"]
+    assert use.ready_at is not None
+    assert use.reason == "not wanted"

@@ -30,7 +30,7 @@ from iris.model.states import JobState, TaskState
 from iris.scheduling.ledger import size as ledger_size
 from iris.scheduling.placement.refusals import RefusalCode
 from iris.workflows.jobs.job import JobWorkflow
-from tests.builders import a_request, a_spec, some
+from tests.builders import NOON, a_request, a_spec, some
 from tests.harness import Cluster, dev_server_cluster
 
 pytestmark = pytest.mark.long
@@ -236,7 +236,7 @@ async def test_messages_that_wait_for_a_new_scheduler_do_not_count_as_its_ledger
     await cluster.start_scheduler(SchedulerStart(cluster=cluster.name))
     for number in range(200):
         key = f"ada/old-{number}:0@1/run"
-        await cluster.deliver(Vacate(key=key, host_id="h1", incarnation="1"))
+        await cluster.deliver(Vacate(key=key, host_id="h1", incarnation="1", at=NOON))
     described = (await cluster.scheduler.describe()).raw_description
     assert described.workflow_execution_info.history_size_bytes > full, "the messages are too small"
     await cluster.serve()
