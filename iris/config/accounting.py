@@ -1,7 +1,8 @@
-"""Defines the section `prices`: what machines cost."""
+"""Defines the sections `prices` and `budgets`: what machines cost, and what users may use."""
 
 import re
 from datetime import date, datetime
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -52,7 +53,7 @@ Currency = Annotated[str, AfterValidator(_read_currency)]
 Day = Annotated[
     str, BeforeValidator(_read_date), WithJsonSchema({"type": "string", "format": "date"})
 ]
-#: An amount of money.
+#: An amount of money or of hours.
 Amount = Annotated[
     float, BeforeValidator(_read_amount), WithJsonSchema({"type": "number", "minimum": 0})
 ]
@@ -90,4 +91,38 @@ class Prices(Section):
     rates: tuple[RateConfig, ...] = Field(
         (),
         description="The prices. The one that names the machine and the zone most exactly applies.",
+    )
+
+
+class Period(StrEnum):
+    """The time for which a budget is given. Each begins at midnight, UTC."""
+
+    DAY = "day"
+    WEEK = "week"  # from Monday on
+    MONTH = "month"
+
+
+class BudgetAction(StrEnum):
+    """What happens when a budget is used up."""
+
+    WARN = "warn"
+    HOLD = "hold"
+
+
+class BudgetConfig(Section):
+    """How much a user or a team may use in a period. Exactly one of user and team, and of amount,
+    chip_hours and gpu_hours must be set.
+    """
+
+    user: str = Field("", description="The user; `*`: each user, with a budget of its own.")
+    team: str = Field("", description="The team, one of teams.")
+    amount: Amount = Field(0, description="The most money, in prices.currency.")
+    chip_hours: Amount = Field(0, description="The most hours of TPU chips.")
+    gpu_hours: Amount = Field(0, description="The most hours of GPUs.")
+    per: Period = Field(Period.MONTH, description="The period: day, week or month, by UTC.")
+    action: BudgetAction = Field(
+        BudgetAction.WARN,
+        description=(
+            "What happens when it is used up: warn, or hold new jobs until the period is over."
+        ),
     )

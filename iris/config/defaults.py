@@ -155,6 +155,10 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
         "scheduler": _filled(config.scheduler, "scheduler", origins, {"": [lease]}),
         "metrics": _filled(config.metrics, "metrics", origins),
         "prices": _filled(config.prices, "prices", origins),
+        "budgets": {
+            name: _filled(budget, f"budgets.{name}", origins)
+            for name, budget in config.budgets.items()
+        },
         "scale_groups": {
             name: _group(config, group, f"scale_groups.{name}", origins)
             for name, group in config.scale_groups.items()

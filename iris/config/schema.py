@@ -9,7 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from iris.config.accounting import Prices
+from iris.config.accounting import BudgetConfig, Prices
 from iris.config.controller_settings import Controller
 from iris.config.group_settings import DeadlineSettings, PaceSettings, ScaleGroupConfig
 from iris.config.texts import (
@@ -354,6 +354,9 @@ class ClusterConfig(Section):
     teams: dict[str, tuple[str, ...]] = Field(
         default_factory=dict,
         description="The users of each team, for `iris usage --by team`; a user is in one at most.",
+    )
+    budgets: dict[str, BudgetConfig] = Field(
+        default_factory=dict, description="What users and teams may use, by the budget's name."
     )
     scale_groups: dict[str, ScaleGroupConfig] = Field(
         default_factory=dict, description="The kinds of slice, by name."

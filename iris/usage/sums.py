@@ -23,7 +23,7 @@ _LOST = {UseEnd.FAILED: WasteKind.FAILED, UseEnd.PREEMPTED: WasteKind.PREEMPTED}
 #: The kinds of waste that are parts of slices, not of attempts.
 _OF_SLICES = (WasteKind.IDLE, WasteKind.BOOT, WasteKind.NEVER_READY)
 #: The machines of attempts whose slices have no record.
-_UNKNOWN = Machines("", "hosts whose slice has no record", "", False, 0, 0)
+_UNKNOWN = Machines("", "machines that joined by themselves, or without a record", "", False, 0, 0)
 
 
 class Question(NamedTuple):

@@ -198,7 +198,7 @@ def test_machines_without_a_price_are_named_and_cost_nothing() -> None:
     assert (bob.cost, bob.unpriced_host_hours) == (None, 3.0)
     assert report.unpriced == {
         "v5litepod-16 (spot, europe-west4-a)": 6.0,
-        "hosts whose slice has no record": 3.0,
+        "machines that joined by themselves, or without a record": 3.0,
     }
 
 

@@ -1,18 +1,20 @@
 """Answers who used a cluster, and what it cost, from the records of use in its store."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from pydantic import ValidationError
 
 from iris.client.connect.rpc import Connection
-from iris.client.fleet.usage_records import read_uses
+from iris.client.fleet.open_uses import uses_not_stored
+from iris.client.fleet.usage_records import StoredUses, read_uses
 from iris.client.logs.follow import reading_from
 from iris.model import names
-from iris.model.errors import InvalidValue, Rejected
+from iris.model.errors import InvalidValue, Rejected, Unreachable, first_line
 from iris.storage.object_store import Store
 from iris.usage.accounting import Accounting
 from iris.usage.prices import PriceTable
+from iris.usage.records import AttemptUse, SliceUse, Use
 from iris.usage.report import UsageReport, parse_key
 from iris.usage.sums import Question, UsageSums
 
@@ -49,32 +51,66 @@ def question(
 
 
 async def usage_report(connection: Connection, asked: Question) -> UsageReport:
-    """Returns the sums over the records of use in the cluster's store.
+    """Returns the sums over all uses: those in the cluster's store, and those of the present.
 
     Raises:
         Rejected: the cluster has no store.
         Unreachable, IrisError: the store does not answer.
     """
     store = store_of(connection)
-    accounting = await read_accounting(store, connection.record.name)
+    try:
+        present = await uses_not_stored(connection)
+    except Unreachable as error:
+        report = await report_of(store, connection.record.name, asked, ())
+        gap = f"what runs now, and what ended in the last minutes, is missing: {first_line(error)}"
+        return report.model_copy(update={"gaps": (gap, *report.gaps)})
+    return await report_of(store, connection.record.name, asked, present)
+
+
+async def report_of(
+    store: Store, cluster: str, asked: Question, present: Sequence[Use]
+) -> UsageReport:
+    """Returns the sums over the uses in a store and further ones.
+
+    Args:
+        present: uses that were not in the store before this call.
+
+    Raises:
+        Unreachable, IrisError: the store does not answer.
+    """
+    accounting = await read_accounting(store, cluster)
     sums = UsageSums(asked, PriceTable(accounting.rates), accounting.team_of)
-    uses = read_uses(store, connection.record.name, asked.since, asked.until)
-    with reading_from(store, "the records of use"):
-        async for use in uses:
+    # Slices come first, so that the prices of the attempts on them are known. Of an attempt that
+    # was stored meanwhile, the record counts: it says how the attempt ended.
+    slices = {use.id for use in present if isinstance(use, SliceUse)}
+    attempts = {use.id: use for use in present if isinstance(use, AttemptUse)}
+    for use in present:
+        if use.id in slices:
             sums.add(use)
+    stored = read_uses(store, cluster, asked.since, asked.until)
+    with reading_from(store, "the records of use"):
+        async for use in stored:
+            attempts.pop(use.id, None)
+            if use.id not in slices:
+                sums.add(use)
+    for use in attempts.values():
+        sums.add(use)
     report = sums.report(accounting.currency)
-    gaps = []
+    return report.model_copy(update={"gaps": tuple(_gaps(stored))})
+
+
+def _gaps(uses: StoredUses) -> Iterator[str]:
+    """Yields what is missing in the store, as far as it was read."""
     if uses.dropped:
-        gaps.append(
+        yield (
             f"the records of {uses.dropped:,} uses are lost, because the store did not answer for"
             " too long"
         )
     if uses.unreadable:
-        gaps.append(
+        yield (
             f"{uses.unreadable:,} records cannot be read; a later version of Iris may have written"
             " them"
         )
-    return report.model_copy(update={"gaps": tuple(gaps)})
 
 
 async def read_accounting(store: Store, cluster: str) -> Accounting:

@@ -1,18 +1,23 @@
-"""Checks the sections `prices` and `teams`."""
+"""Checks the sections `prices`, `teams` and `budgets`."""
 
 from collections.abc import Iterator
 
-from iris.config.accounting import RateConfig
+from iris.config.accounting import BudgetConfig, RateConfig
+from iris.config.checks.values import raised_by
 from iris.config.schema import ClusterConfig
 from iris.model import names
 from iris.model.errors import InvalidValue
 
 #: The keys of a rate that are prices.
 UNITS = ("machine_hour", "chip_hour", "gpu_hour")
+#: The keys of a budget of which one is set.
+LIMITS = ("amount", "chip_hours", "gpu_hours")
+#: The value of `user` in a budget for each user.
+EACH_USER = "*"
 
 
 def accounting_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
-    """Yields the problems of the prices and of the teams.
+    """Yields the problems of the prices, the teams and the budgets.
 
     A machine that no group has is none: earlier groups may have had it.
     """
@@ -27,6 +32,9 @@ def accounting_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
             problem = f"has the same zone, spot and since in prices.rates.{seen[key]}"
             yield InvalidValue(path, name, problem, "remove one of them")
         seen.setdefault(key, index)
+    for name, budget in config.budgets.items():
+        yield from raised_by(names.check_name, f"budgets.{name}", name)
+        yield from _budget(config, f"budgets.{name}", budget)
 
 
 def _rate(path: str, rate: RateConfig) -> Iterator[InvalidValue]:
@@ -53,3 +61,24 @@ def _teams(config: ClusterConfig) -> Iterator[InvalidValue]:
                 )
                 yield InvalidValue(path, user, problem, "list each user once")
             of.setdefault(user, team)
+
+
+def _budget(config: ClusterConfig, path: str, budget: BudgetConfig) -> Iterator[InvalidValue]:
+    if bool(budget.user) == bool(budget.team):
+        both = f"{budget.user}, {budget.team}" if budget.user else ""
+        problem = "is for a user and a team" if budget.user else "is for nobody"
+        yield InvalidValue(path, both, problem, "set either user or team")
+    if budget.user not in ("", EACH_USER) and not names.is_name(budget.user):
+        remedy = f"write it as in jobs, or {EACH_USER} for each user"
+        yield InvalidValue(f"{path}.user", budget.user, "is not the name of a user", remedy)
+    if budget.team and budget.team not in config.teams:
+        remedy = "add it to teams, or use one of them"
+        yield InvalidValue(f"{path}.team", budget.team, "is not a team", remedy)
+    given = [key for key in LIMITS if key in budget.model_fields_set]
+    if len(given) != 1:
+        problem = "has several limits" if given else "has no limit"
+        remedy = f"set one of {', '.join(LIMITS[:-1])} and {LIMITS[-1]}"
+        yield InvalidValue(path, ", ".join(given), problem, remedy)
+    if "amount" in given and not config.prices.rates:
+        remedy = "add prices.rates, or limit chip_hours or gpu_hours"
+        yield InvalidValue(f"{path}.amount", budget.amount, "needs prices", remedy)
