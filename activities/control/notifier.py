@@ -31,6 +31,7 @@ from iris.metrics.declared import EVICTIONS, PLACEMENTS
 from iris.model import names
 from iris.model.job.demand_limits import fitting
 from iris.model.job.requests import Placement
+from iris.model.job.spec import Hold
 from iris.model.rules import Rules
 
 logger = logging.getLogger(__name__)
@@ -93,6 +94,18 @@ class Notifier:
         """
         items = [(each.owner, each.key, each) for each in placements]
         return _unsent("placed", items, await self._signal_each("placed", items))
+
+    async def hold(self, cluster: str, task: str, hold: Hold) -> None:
+        """Holds the job of a task, outside an activity.
+
+        Args:
+            task: the id of a task, or of a job.
+
+        Raises:
+            RPCError: the job has ended, or the service does not answer.
+        """
+        workflow = names.job_workflow(cluster, task.partition(":")[0])
+        await self._client.get_workflow_handle(workflow).signal("hold", hold)
 
     async def _signal_owners(self, signal: str, items: Sequence[Item]) -> Signalled:
         """Signals each owner. Fails if none could be signalled because the server is away.

@@ -27,7 +27,7 @@ import math
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from temporalio import activity
@@ -40,7 +40,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.notifier import Notifier
-from iris.messages.scheduler import Answer, Answers, Ask, Batch, Envelope, Message, Release
+from iris.messages.scheduler import Amend, Answer, Answers, Ask, Batch, Envelope, Message, Release
 from iris.metrics.declared import (
     EXCHANGE_DURATION,
     EXCHANGE_FAILURES,
@@ -49,7 +49,8 @@ from iris.metrics.declared import (
 )
 from iris.model import names
 from iris.model.job.demand_limits import MESSAGE_BYTES, fitting, size_of
-from iris.model.job.requests import Placement
+from iris.model.job.requests import Placement, Request
+from iris.model.job.spec import Hold
 from iris.scheduling.placement.refusals import IN_QUEUE
 
 logger = logging.getLogger(__name__)
@@ -109,10 +110,19 @@ class Outbox:
 
     Args:
         notifier: signals placements to their owners.
+        hold_of: returns the hold of a new job that must not have hosts yet; None if it may.
     """
 
-    def __init__(self, client: Client, cluster: str, notifier: Notifier) -> None:
+    def __init__(
+        self,
+        client: Client,
+        cluster: str,
+        notifier: Notifier,
+        hold_of: Callable[[Request], Hold | None] = lambda _: None,
+    ) -> None:
         self._notifier = notifier
+        self._cluster = cluster
+        self._hold_of = hold_of
         self._scheduler = client.get_workflow_handle(names.scheduler_workflow(cluster))
         self._waiting: list[_Entry] = []
         self._sender: asyncio.Task[None] | None = None
@@ -144,8 +154,14 @@ class Outbox:
                 f" takes {MESSAGE_BYTES:,}"
             )
             raise ApplicationError(problem, type="TooLarge", non_retryable=True)
+        message = envelope.message
+        hold = self._hold_of(message.request) if isinstance(message, Ask) else None
+        if hold is not None:
+            await self._notifier.hold(self._cluster, message.request.task, hold)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Entry(envelope.message, size, answer, _now(), envelope.patient))
+        self._waiting.append(_Entry(message, size, answer, _now(), envelope.patient))
+        if hold is not None:
+            self._waiting.append(_held(message.request))
         self._pace.message_arrived()
         self._start()
         try:
@@ -293,6 +309,15 @@ class Outbox:
             # There was no other batch meanwhile.
             self._must_confirm = True
             self._start()
+
+
+def _held(request: Request) -> _Entry:
+    """Returns the message that holds a request. In the same batch as the request, it is never
+    without a hold. The job's own messages about it are later.
+    """
+    amend = Amend(key=request.key, band=request.band, held=True, changed_at=request.submitted_at)
+    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    return _Entry(amend, size_of(amend), answer, _now(), patient=False)
 
 
 class _Pace:

@@ -303,8 +303,13 @@ def cluster_namespace(cluster: str, namespace_id: str) -> str:
 
 
 def accounting(cluster: str) -> str:
-    """Returns the path of the cluster's prices and teams (`iris.usage.accounting`)."""
+    """Returns the path of the cluster's prices, teams and budgets (`iris.usage.accounting`)."""
     return f"clusters/{cluster}/accounting.json"
+
+
+def budget_uses(cluster: str) -> str:
+    """Returns the path of how much of the cluster's budgets is used (`iris.usage.budgets`)."""
+    return f"clusters/{cluster}/budgets.json"
 
 
 def secret_key(cluster: str) -> str:

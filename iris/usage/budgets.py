@@ -81,6 +81,13 @@ class BudgetUse(Frozen):
         return Hold(by=f"{_BY}{self.budget}", reason=str(self))
 
 
+class BudgetUses(Frozen):
+    """How much of all budgets is used, as the control plane writes it into the store."""
+
+    at: datetime
+    uses: tuple[BudgetUse, ...] = ()
+
+
 class DayUse(NamedTuple):
     """What one user used on one day."""
 

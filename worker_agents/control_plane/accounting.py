@@ -1,4 +1,4 @@
-"""Writes the prices and teams of the configuration into the store, where clients find them."""
+"""Writes the prices, teams and budgets of the configuration into the store, for clients."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ async def publish(store: Store, cluster: str, accounting: Accounting) -> None:
         OSError, BaseError: the store does not answer.
     """
     path = names.accounting(cluster)
-    if accounting.rates or accounting.teams:
+    if accounting.rates or accounting.teams or accounting.budgets:
         await store.put(path, accounting.model_dump_json().encode())
     else:
         await store.delete([path])

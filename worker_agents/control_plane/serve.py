@@ -49,6 +49,8 @@ from iris.metrics.serve import Listen, keep_gauges, serving_metrics
 from iris.model import names
 from iris.model.errors import Rejected
 from iris.model.frozen import Frozen
+from iris.model.job.requests import Request
+from iris.model.job.spec import Hold
 from iris.platforms.base import Platform
 from iris.platforms.manual.settings import manual_settings
 from iris.processes.process import rest_memory, stop_event
@@ -57,6 +59,7 @@ from iris.storage.object_store import Store
 from iris.tracing import spans
 from iris.worker_agents.control_plane import planner_gauges
 from iris.worker_agents.control_plane.accounting import publishing_accounting
+from iris.worker_agents.control_plane.budgets import Budgets
 from iris.worker_agents.control_plane.config_watcher import (
     ConfigFile,
     CurrentPlatform,
@@ -165,8 +168,14 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
     # poll for them.
     await check_versions(client, options.cluster)
     # A local cluster has a directory with its machines, which are processes here.
+    budgets = Budgets(client, options.cluster, options.store)
     control, patient, planner = make_workers(
-        client, options.cluster, platform, local=options.machines is not None, store=options.store
+        client,
+        options.cluster,
+        platform,
+        local=options.machines is not None,
+        store=options.store,
+        hold_of=budgets.hold_of,
     )
     # Done before the workers start: their messages to the planners would also wait for the dead
     # worker.
@@ -184,6 +193,7 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
                 await stack.enter_async_context(
                     publishing_accounting(options.cluster, options.store, platform.renew)
                 )
+                await stack.enter_async_context(budgets.watching(platform.renew))
             if sdk_metrics:
                 gather = functools.partial(planner_gauges.gather, client, options.cluster)
                 gathering = keep_gauges(gather, planner_gauges.INTERVAL)
@@ -232,6 +242,7 @@ def make_workers(
     *,
     local: bool = False,
     store: str = "",
+    hold_of: Callable[[Request], Hold | None] = lambda _: None,
 ) -> tuple[Worker, Worker, Worker]:
     """Returns the workers of a cluster: for jobs and slices, for activities that wait for
     workflows, and for the planners.
@@ -239,9 +250,10 @@ def make_workers(
     Args:
         local: whether the cluster's hosts are processes on this machine.
         store: the address of the cluster's store; empty: it has none.
+        hold_of: returns the hold of a new job that must not have hosts yet; None if it may.
     """
     notifier = Notifier(client)
-    outbox = Outbox(client, cluster, notifier)
+    outbox = Outbox(client, cluster, notifier, hold_of)
     return (
         _control_worker(client, cluster, platform, outbox, notifier),
         _patient_worker(client, cluster, outbox, local=local, store=store),

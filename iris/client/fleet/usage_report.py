@@ -1,5 +1,6 @@
 """Answers who used a cluster, and what it cost, from the records of use in its store."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -20,6 +21,8 @@ from iris.usage.sums import Question, UsageSums
 
 #: The length of the time, if the caller gives none.
 DEFAULT_TIME = timedelta(days=7)
+#: The number of records after which other work of the event loop runs: a few milliseconds.
+_READ_TOGETHER = 500
 #: The most bytes of the prices in the store that are read. A job may be able to write there.
 _MOST_ACCOUNTING = 4 * 1024 * 1024
 
@@ -57,20 +60,25 @@ async def usage_report(connection: Connection, asked: Question) -> UsageReport:
         Rejected: the cluster has no store.
         Unreachable, IrisError: the store does not answer.
     """
-    store = store_of(connection)
+    store, cluster = store_of(connection), connection.record.name
+    gaps: tuple[str, ...] = ()
+    present: Sequence[Use] = ()
     try:
         present = await uses_not_stored(connection)
     except Unreachable as error:
-        report = await report_of(store, connection.record.name, asked, ())
-        gap = f"what runs now, and what ended in the last minutes, is missing: {first_line(error)}"
-        return report.model_copy(update={"gaps": (gap, *report.gaps)})
-    return await report_of(store, connection.record.name, asked, present)
+        reason = first_line(error)
+        gaps = (f"what runs now, and what ended in the last minutes, is missing: {reason}",)
+    accounting = await read_accounting(store, cluster)
+    report = await report_of(store, cluster, asked, present, accounting)
+    return report.model_copy(update={"gaps": (*gaps, *report.gaps)})
 
 
 async def report_of(
-    store: Store, cluster: str, asked: Question, present: Sequence[Use]
+    store: Store, cluster: str, asked: Question, present: Sequence[Use], accounting: Accounting
 ) -> UsageReport:
     """Returns the sums over the uses in a store and further ones.
+
+    Lets other work of the event loop run in between.
 
     Args:
         present: uses that were not in the store before this call.
@@ -78,7 +86,6 @@ async def report_of(
     Raises:
         Unreachable, IrisError: the store does not answer.
     """
-    accounting = await read_accounting(store, cluster)
     sums = UsageSums(asked, PriceTable(accounting.rates), accounting.team_of)
     # Slices come first, so that the prices of the attempts on them are known. Of an attempt that
     # was stored meanwhile, the record counts: it says how the attempt ended.
@@ -87,9 +94,12 @@ async def report_of(
     for use in present:
         if use.id in slices:
             sums.add(use)
+    read = 0
     stored = read_uses(store, cluster, asked.since, asked.until)
     with reading_from(store, "the records of use"):
         async for use in stored:
+            if (read := read + 1) % _READ_TOGETHER == 0:
+                await asyncio.sleep(0)
             attempts.pop(use.id, None)
             if use.id not in slices:
                 sums.add(use)

@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.rpc import Connection
-from iris.client.fleet.usage_report import question, report_of, store_of
+from iris.client.fleet.usage_report import question, read_accounting, report_of, store_of
 from iris.model import names
 from iris.model.errors import InvalidValue, Rejected, Unreachable
 from iris.storage.object_store import Store
@@ -35,7 +35,7 @@ async def report(
     present: Sequence[Use] = (),
 ) -> UsageReport:
     asked = question(by, since, until or at(29))
-    return await report_of(store, "c", asked, present)
+    return await report_of(store, "c", asked, present, await read_accounting(store, "c"))
 
 
 async def put(store: Store, *records: Record) -> None:

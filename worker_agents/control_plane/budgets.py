@@ -1,0 +1,163 @@
+"""Computes how much of each budget is used, holds new jobs of those who have used up theirs, and
+releases the jobs when the period is over or the budget has grown.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import UTC, datetime, timedelta
+
+from pydantic import ValidationError
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from iris.client.connect.clusters import ClusterRecord
+from iris.client.connect.rpc import Connection
+from iris.client.fleet.open_uses import uses_not_stored
+from iris.client.fleet.usage_report import report_of
+from iris.client.jobs.client import JobsClient
+from iris.client.jobs.lists import JobFilter
+from iris.concurrency import beside
+from iris.config import ClusterConfig
+from iris.model import names
+from iris.model.errors import IrisError, Rejected
+from iris.model.job.requests import Request
+from iris.model.job.spec import Hold
+from iris.model.states import JobState
+from iris.storage.object_store import STORE_ERRORS, Store
+from iris.usage.accounting import Accounting, accounting_of
+from iris.usage.budgets import (
+    BudgetUse,
+    BudgetUses,
+    DayUse,
+    budget_uses,
+    hold_of_new_job,
+    is_released,
+    period_of,
+)
+from iris.usage.records import Use
+from iris.usage.report import UsageReport
+from iris.usage.sums import Question
+
+logger = logging.getLogger(__name__)
+
+#: The interval between two computations, unless the configuration changes.
+INTERVAL = timedelta(minutes=5)
+#: The interval between two looks at the configuration, and between two tries to reach the store.
+CHECK_INTERVAL = timedelta(seconds=15)
+#: The most held jobs that are looked at together.
+_MOST_HELD = 10_000
+_DAY = timedelta(days=1)
+
+
+class Budgets:
+    """How much of each budget of a cluster is used.
+
+    Args:
+        client: a client of the cluster's service.
+        store: the address of the cluster's store.
+    """
+
+    def __init__(self, client: Client, cluster: str, store: str) -> None:
+        address = client.service_client.config.target_host
+        record = ClusterRecord(
+            name=cluster, address=address, namespace=client.namespace, store=store
+        )
+        self._connection = Connection(client, record)
+        self._jobs = JobsClient(self._connection)
+        self._store, self._cluster = Store(store), cluster
+        self._uses: tuple[BudgetUse, ...] = ()
+        #: The use of past days, with the accounting, the begin and the end of these days.
+        self._past: tuple[Accounting, datetime, datetime, list[DayUse]] | None = None
+
+    def hold_of(self, request: Request) -> Hold | None:
+        """Returns the hold of a job that asks for hosts; None if it may have some."""
+        if not self._uses:
+            return None
+        return hold_of_new_job(self._uses, request.user, request.submitted_at, datetime.now(UTC))
+
+    @contextlib.asynccontextmanager
+    async def watching(self, current: Callable[[], ClusterConfig]) -> AsyncIterator[None]:
+        """Computes the use of the budgets, and releases jobs, for as long as the block lasts.
+
+        Args:
+            current: returns the present configuration.
+        """
+
+        async def watch() -> None:
+            with contextlib.suppress(IrisError, *STORE_ERRORS):
+                self._uses = await self._published()
+            known, due = None, 0.0
+            while True:
+                accounting, now = accounting_of(current()), time.monotonic()
+                if accounting != known or now >= due:
+                    try:
+                        await self.look(accounting)
+                        known, due = accounting, now + INTERVAL.total_seconds()
+                    except (IrisError, RPCError, *STORE_ERRORS) as error:
+                        logger.warning("cannot compute the use of budgets, trying again: %s", error)
+                await asyncio.sleep(CHECK_INTERVAL.total_seconds())
+
+        async with beside(watch()):
+            yield
+
+    async def look(self, accounting: Accounting) -> None:
+        """Computes the use of the budgets once, and releases the jobs that they no longer hold.
+
+        Raises:
+            IrisError, RPCError, OSError, BaseError: the service or the store does not answer. The
+                last result remains.
+        """
+        now = datetime.now(UTC)
+        if accounting.budgets:
+            days = await self._days(accounting, now)
+            found = budget_uses(
+                accounting.budgets, days, accounting.teams, accounting.currency, now, self._uses
+            )
+            self._uses = tuple(found)
+            content = BudgetUses(at=now, uses=self._uses).model_dump_json()
+            await self._store.put(names.budget_uses(self._cluster), content.encode())
+        elif self._uses:
+            self._uses = ()
+            await self._store.delete([names.budget_uses(self._cluster)])
+        await self._release(now)
+
+    async def _days(self, accounting: Accounting, now: datetime) -> list[DayUse]:
+        """Returns the use of each user and day since the first of the periods began. Sums up days
+        before yesterday only once: all their records are stored.
+        """
+        begin = min(period_of(budget.per, now)[0] for budget in accounting.budgets)
+        present = await uses_not_stored(self._connection)
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        recent = max(begin, midnight - _DAY)
+        if self._past is None or self._past[:3] != (accounting, begin, recent):
+            past = []
+            if begin < recent:
+                past = await self._between(begin, recent, present, accounting)
+            self._past = accounting, begin, recent, past
+        return [*self._past[3], *await self._between(recent, now, present, accounting)]
+
+    async def _between(self, since: datetime, until: datetime, present: list[Use]) -> list[DayUse]:
+        asked = Question(since, until, ("user", "day"))
+        return [*_days_in(await report_of(self._store, self._cluster, asked, present))]
+
+    async def _release(self, now: datetime) -> None:
+        for row in await self._jobs.list(JobFilter(states=[JobState.HELD]), limit=_MOST_HELD):
+            status = await self._jobs.status(row.id)
+            if status.held and is_released(status.reason, row.user, self._uses, now):
+                with contextlib.suppress(Rejected):  # it has just ended, or was released
+                    await self._jobs.release(row.id)
+
+    async def _published(self) -> tuple[BudgetUse, ...]:
+        content = await self._store.get(names.budget_uses(self._cluster))
+        try:
+            return BudgetUses.model_validate_json(content).uses if content is not None else ()
+        except ValidationError:
+            return ()
+
+
+def _days_in(report: UsageReport) -> Iterable[DayUse]:
+    for row in report.rows:
+        yield DayUse(row.by["user"], datetime.fromisoformat(row.by["day"]).date(), row)
