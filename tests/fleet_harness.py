@@ -217,7 +217,7 @@ class FleetCluster(Cluster):
         Raises:
             AssertionError: the condition does not hold within that time.
         """
-        until, pause = await self.now() + within, SECOND
+        until, pause = await self.now() + within, min(SECOND, step)
         while True:
             answer = holds()
             if asyncio.iscoroutine(answer):
@@ -225,8 +225,8 @@ class FleetCluster(Cluster):
             if answer:
                 return
             assert await self.now() < until, f"not true after {within}"
-            await self.later(min(pause, step))
-            pause *= 2
+            await self.later(pause)
+            pause = min(2 * pause, step)
 
     async def terminate(self, handle: WorkflowHandle[Any, Any]) -> None:
         """As somebody does in the Web UI. What is terminated with something under way stops the

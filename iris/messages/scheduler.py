@@ -287,18 +287,28 @@ class EndedRecords(Frozen):
     records: tuple[AttemptUse | SliceUse | DroppedUses, ...]
 
 
-class OpenUses(Frozen):
-    """A page of the uses of the placements that have not ended, and their total number."""
-
-    uses: tuple[AttemptUse, ...]
-    total: int
-
-
 class SnapshotPage(Frozen):
     """The part of a query's result that is asked for: at most `limit` entries from `offset` on."""
 
     offset: int = 0
     limit: int = 1_000
+
+
+class UsesPage(SnapshotPage):
+    """The part of the uses that is asked for."""
+
+    #: The time of the question, up to which uses that have not ended count.
+    at: datetime
+
+
+class Uses(Frozen):
+    """A page of the uses that are not in the store: those that have not ended, and those that ended
+    a moment ago.
+    """
+
+    uses: tuple[AttemptUse | SliceUse, ...]
+    #: The number of all such uses.
+    total: int
 
 
 class HostView(Frozen):

@@ -70,7 +70,11 @@ from iris.worker_agents.control_plane.config_watcher import (
 from iris.worker_agents.control_plane.job_tracing import JobTracing
 from iris.worker_agents.control_plane.lost_tasks import end_lost_tasks
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
-from iris.worker_agents.control_plane.store_upkeep import keeping_secrets, marking_store
+from iris.worker_agents.control_plane.store_upkeep import (
+    keeping_secrets,
+    marking_store,
+    merging_uses,
+)
 from iris.workflows import policies
 from iris.workflows.autoscaler.autoscaler import AutoscalerWorkflow
 from iris.workflows.jobs.array_part import ArrayPartWorkflow
@@ -182,9 +186,10 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
     await _take_over(client, options.cluster)
     marking = marking_store(client, options.cluster, options.store)
     secrets = keeping_secrets(client, options.cluster, options.store)
+    merging = merging_uses(options.cluster, options.store)
     # They end in the opposite order: a job's workflow task that is under way still gets the answer
     # of the scheduler, for which this process would otherwise wait in vain.
-    async with hosts, planner, patient, control, marking, secrets:
+    async with hosts, planner, patient, control, marking, secrets, merging:
         planners = Planners(client, options, platform)
         await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)

@@ -1,12 +1,12 @@
-"""Keeps the cluster's mark and the public key for users' secrets in the store, and deletes secrets
-that no job needs any more.
+"""Keeps the cluster's mark and the public key for users' secrets in the store, deletes secrets that
+no job needs any more, and merges the records of use.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -14,14 +14,17 @@ from temporalio.service import RPCError
 from iris.activities.control.sealed_secrets import SealedSecrets
 from iris.client.connect.secret_keys import publish_key, secret_keys
 from iris.client.fleet.store_marks import mark_store
+from iris.client.fleet.usage_records import merge_objects
 from iris.concurrency import beside, pause
 from iris.model.errors import IrisError
-from iris.storage.object_store import STORE_ERRORS
+from iris.storage.object_store import STORE_ERRORS, Store
 
 logger = logging.getLogger(__name__)
 
 #: The pause between two sweeps, which delete sealed values that no job needs.
 SWEEP_INTERVAL = timedelta(minutes=5)
+#: The pause between two merges of the records of use. A busy cluster stores 120 objects an hour.
+MERGE_INTERVAL = timedelta(hours=1)
 #: The pause between two tries to reach the store.
 RETRY_INTERVAL = timedelta(seconds=15)
 #: The time for which a starting control plane waits for the store. The first job can have secrets
@@ -80,4 +83,24 @@ async def marking_store(client: Client, cluster: str, store: str) -> AsyncIterat
             await asyncio.sleep(RETRY_INTERVAL.total_seconds())
 
     async with beside(mark()):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def merging_uses(cluster: str, store: str) -> AsyncIterator[None]:
+    """Merges the stored records of use for as long as the block lasts. Several control planes may
+    do it at the same time.
+    """
+
+    async def merge() -> None:
+        while True:
+            try:
+                merged = await merge_objects(Store(store), cluster, datetime.now(UTC))
+                if merged:
+                    logger.info("has merged %d objects with records of use", merged)
+            except (IrisError, *STORE_ERRORS) as error:
+                logger.warning("cannot merge the records of use, trying again: %s", error)
+            await asyncio.sleep(MERGE_INTERVAL.total_seconds())
+
+    async with beside(merge()):
         yield

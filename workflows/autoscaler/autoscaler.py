@@ -30,7 +30,7 @@ from iris.messages.autoscaler import (
     ScalingSettings,
     Unowned,
 )
-from iris.messages.scheduler import Batch, HostLost, Message, Outlooks
+from iris.messages.scheduler import Batch, HostLost, Message, Outlooks, SliceEnded
 from iris.messages.slice import CloudState
 from iris.messages.wire import ClusterName
 from iris.model import names
@@ -38,6 +38,7 @@ from iris.model.slice.provisioning import MachineState, SliceObservation, SliceR
 from iris.model.slice.scale_groups import ScaleGroup, unknown_group
 from iris.model.slice.scaling import Action, Drain, GroupStatus, Outlook, ScalePlan, Wanted
 from iris.model.slice.status import LIVE, SliceFacts, SliceState
+from iris.usage.slices import slice_use
 from iris.workflows import policies, web_ui
 from iris.workflows.autoscaler.observations import Observations
 from iris.workflows.signals import send_signal
@@ -379,8 +380,11 @@ class AutoscalerWorkflow:
             )
             for each in report.unowned
         }
-        if self._slices.forget_deleted_strays(self._unowned, report.unreachable):
+        for facts in self._slices.forget_deleted_strays(self._unowned, report.unreachable):
             self._changed = True
+            # The workflow of the slice was terminated, and so cannot report its life.
+            use = slice_use(facts, report.at or workflow.now(), self._group(facts.group))
+            await self._signal_scheduler(SliceEnded(use=use))
         for slice_id, each in list(self._unowned.items()):
             if each.looks >= policies.ORPHAN_OBSERVATIONS:
                 await self._adopt(each.observation)

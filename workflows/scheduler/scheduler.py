@@ -29,7 +29,6 @@ from iris.messages.scheduler import (
     EvictionNotices,
     Message,
     Notices,
-    OpenUses,
     Owners,
     Release,
     SchedulerStart,
@@ -37,6 +36,8 @@ from iris.messages.scheduler import (
     Snapshot,
     SnapshotPage,
     Totals,
+    Uses,
+    UsesPage,
 )
 from iris.messages.wire import Keys
 from iris.model import names
@@ -63,11 +64,11 @@ from iris.workflows.scheduler.ledger_messages import (
 )
 from iris.workflows.scheduler.scheduler_views import (
     DemandWatch,
-    open_uses_of,
     owners_of,
     snapshot_of,
     totals_of,
     unplaced,
+    uses_of,
     wanted_of,
 )
 from iris.workflows.scheduler.use_records import store_uses
@@ -283,9 +284,9 @@ class SchedulerWorkflow:
         }
         return counts.model_copy(update=limits)
 
-    @workflow.query(description="A page of the uses of hosts that have not ended")
-    def open_uses(self, page: SnapshotPage) -> OpenUses:
-        return open_uses_of(self._ledger, workflow.now(), page)
+    @workflow.query(description="A page of the uses that are not in the store yet")
+    def uses(self, page: UsesPage) -> Uses:
+        return uses_of(self._ledger, page)
 
     @workflow.query(description="A page of the owners of requests and placements")
     def owners(self, page: SnapshotPage) -> Owners:

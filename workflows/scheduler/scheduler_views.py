@@ -10,12 +10,13 @@ from itertools import islice, zip_longest
 from iris.messages.scheduler import (
     HostCount,
     HostView,
-    OpenUses,
     Owner,
     Owners,
     Snapshot,
     SnapshotPage,
     Totals,
+    Uses,
+    UsesPage,
     WaitingGangs,
 )
 from iris.model import names
@@ -28,6 +29,7 @@ from iris.model.slice.scaling import MOST_OUTLOOKS, Demand, Wanted
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.reason_changes import MAX_SHAPES
 from iris.scheduling.placement.refusals import RefusalCode
+from iris.usage.records import AttemptUse, SliceUse
 
 #: The most shapes in one answer to the autoscaler. Further shapes are in a later answer, when gangs
 #: of the first shapes have been placed.
@@ -240,12 +242,18 @@ def owners_of(ledger: Ledger, page: SnapshotPage) -> Owners:
     return Owners(owners=shown, total=len(keys), lease=ledger.rules.lease)
 
 
-def open_uses_of(ledger: Ledger, now: datetime, page: SnapshotPage) -> OpenUses:
-    """Returns a page of the uses of placements that are live now."""
-    live = [*islice(ledger.live.values(), page.offset, page.offset + page.limit)]
-    uses = (ledger.ended_uses.open(placement, ledger.hosts, now) for placement in live)
-    shown = fitting(((use, size_of(use)) for use in uses), page.limit)
-    return OpenUses(uses=tuple(shown), total=len(ledger.live))
+def uses_of(ledger: Ledger, page: UsesPage) -> Uses:
+    """Returns a page of the uses that are not in the store: records that wait, and placements that
+    have not ended, or that their gangs have not released.
+    """
+    held = [*ledger.unreleased.values(), *ledger.live.values()]
+    waiting = ledger.ended_uses.waiting
+    first, last = page.offset, page.offset + page.limit
+    shown: list[AttemptUse | SliceUse] = waiting[first:last]
+    for each in held[max(0, first - len(waiting)) : max(0, last - len(waiting))]:
+        shown.append(ledger.ended_uses.open(each, ledger.hosts, page.at))
+    fit = fitting(((use, size_of(use)) for use in shown), page.limit)
+    return Uses(uses=tuple(fit), total=len(waiting) + len(held))
 
 
 class DemandWatch:

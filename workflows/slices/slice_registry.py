@@ -101,12 +101,15 @@ class SliceRegistry:
                 whose machines have to be requested.
         """
         slice_id = request.slice_id
+        before = self.known.get(slice_id)
+        # Machines that are found were requested earlier.
+        requested_at = (adopted.created_at if adopted is not None else None) or now
         facts = SliceFacts(
             id=slice_id,
             group=request.group.name,
             zone=request.zone,
             state=SliceState.REQUESTED,
-            requested_at=now,
+            requested_at=before.requested_at if before is not None else requested_at,
             changed_at=now,
             reason=reason,
         )
@@ -119,7 +122,6 @@ class SliceRegistry:
             adopted=adopted is not None,
             public_key=adopted.public_key if adopted is not None else "",
         )
-        before = self.known.get(slice_id)
         self.known[slice_id] = facts
         try:
             await self._start_workflow(start, facts)
@@ -193,11 +195,11 @@ class SliceRegistry:
             self.strays.setdefault(slice_id, 0)
         return False
 
-    def forget_deleted_strays(self, unowned: Container[str], unreachable: Container[str]) -> bool:
-        """Counts the observations that have not found each stray, and forgets strays whose machines
-        are deleted.
-
-        Returns whether it has forgotten any.
+    def forget_deleted_strays(
+        self, unowned: Container[str], unreachable: Container[str]
+    ) -> list[SliceFacts]:
+        """Counts the observations that have not found each stray, and forgets and returns strays
+        whose machines are deleted.
         """
         gone = []
         for slice_id in self.strays:
@@ -209,5 +211,5 @@ class SliceRegistry:
                 if self.strays[slice_id] >= policies.ORPHAN_OBSERVATIONS:
                     gone.append(slice_id)
         for slice_id in gone:
-            del self.strays[slice_id], self.known[slice_id]
-        return bool(gone)
+            del self.strays[slice_id]
+        return [self.known.pop(slice_id) for slice_id in gone]

@@ -144,9 +144,10 @@ class EndedUses:
             self._wait([use_of(placement, held, end, at)])
 
     def open(self, placement: Placement, hosts: Mapping[str, Host], now: datetime) -> AttemptUse:
-        """Returns the use of a placement that has not ended."""
+        """Returns the use, up to now, of a placement that its gang has not released."""
         held = self._held.get(placement.key) or held_by(placement, hosts)
-        return use_of(placement, held, AttemptEnd(end=UseEnd.OPEN), now)
+        until = self._lost_at.get(placement.key, now)
+        return use_of(placement, held, AttemptEnd(end=UseEnd.OPEN), until)
 
     def add(self, use: SliceUse) -> None:
         """Records the life of a slice, as its workflow reports it."""
@@ -168,6 +169,12 @@ class EndedUses:
     def __bool__(self) -> bool:
         """Returns whether there is a record to be stored."""
         return bool(self._waiting)
+
+    @property
+    def waiting(self) -> list[AttemptUse | SliceUse]:
+        """The records of uses that are not known to be stored."""
+        records = (*self._sent, *self._waiting.values())
+        return [each for each in records if not isinstance(each, DroppedUses)]
 
     @property
     def dropped(self) -> int:

@@ -80,6 +80,23 @@ async def test_a_job_notices_nothing_of_its_slice_s_new_workflow(fleet: FleetClu
     assert len(fleet.hosts[slice_id].taken) == 1
 
 
+async def test_a_slice_has_a_record_of_use_although_its_workflow_was_terminated(
+    fleet: FleetCluster,
+) -> None:
+    """Its machines vanish before anybody can look after them, so no workflow reports its life."""
+    await fleet.scale(a_cpu_group(pace=EAGER, min_slices=1))
+    await fleet.comes_true(lambda: fleet.has(1))
+    (slice_id,) = fleet.platform.created
+    await fleet.terminate(fleet.slice_of(slice_id))
+    await fleet.platform.vanish(slice_id)
+    # The autoscaler compares its slices with the list of workflows, an hour later at most.
+    await fleet.comes_true(lambda: slice_id in fleet.uses.slices, within=2 * HOUR)
+
+    use = fleet.uses.slices[slice_id]
+    assert (use.group, use.hosts, use.cpu_millis, use.machine) == ("cpu", 1, 8_000, "n2-standard-8")
+    assert use.ready_at is not None
+
+
 async def test_machines_whose_workflow_was_terminated_while_they_were_deleted_are_deleted(
     fleet: FleetCluster,
 ) -> None:

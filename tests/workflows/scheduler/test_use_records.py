@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from iris.messages.scheduler import OpenUses, SnapshotPage, Totals
+from iris.messages.scheduler import Totals, Uses, UsesPage
 from iris.model.states import JobState
 from iris.scheduling.ledger import ended_uses
-from iris.usage.records import DroppedUses, UseEnd
+from iris.usage.records import AttemptUse, DroppedUses, UseEnd
 from iris.workflows import policies
 from iris.workflows.scheduler import scheduler
 from tests.builders import some
@@ -62,17 +62,25 @@ async def test_a_job_that_is_cancelled_and_one_that_never_ran(cluster: Cluster) 
     await cluster.until(lambda: host.taken)
     waiting = await cluster.submit("waiting")
     await cluster.waits(waiting)
-    open_uses = await ask(cluster.scheduler, "open_uses", OpenUses, SnapshotPage())
-    assert [(use.job, use.end) for use in open_uses.uses] == [(running, UseEnd.OPEN)]
+    assert await _not_stored(cluster) == [(running, UseEnd.OPEN)]
     await cluster.cancel(waiting)
     await cluster.end(waiting)
     await cluster.cancel(running)
     await cluster.end(running)
+    assert await _not_stored(cluster) == [(running, UseEnd.CANCELLED)]
     await cluster.later(BATCH)
 
+    assert await _not_stored(cluster) == []
     assert {use.job: use.end for use in cluster.uses.attempts.values()} == {
         running: UseEnd.CANCELLED
     }
+
+
+async def _not_stored(cluster: Cluster) -> list[tuple[str, UseEnd]]:
+    """The attempts that the scheduler tells of while the store does not have them."""
+    page = UsesPage(at=await cluster.now())
+    uses = (await ask(cluster.scheduler, "uses", Uses, page)).uses
+    return [(use.job, use.end) for use in uses if isinstance(use, AttemptUse)]
 
 
 async def test_a_store_that_is_away_for_an_hour_delays_no_job_and_loses_no_record(
