@@ -148,8 +148,9 @@ REGISTER = timedelta(seconds=30)
 #: How long a record of use waits at most before it is stored. A scheduler that is terminated loses
 #: the records that wait. Each batch adds eleven events to the history of a quiet scheduler.
 STORE_USES_AFTER = timedelta(seconds=30)
-#: The time limit of one try to store a batch of records: one small object, or a few.
-STORE_USES = timedelta(minutes=1)
+#: The time limit of one try to store a batch of records: one small object, or a few. If a control
+#: plane dies meanwhile, another one tries after this time.
+STORE_USES = timedelta(seconds=20)
 
 #: The time limit for deleting a few objects of the store at the end of a job. The job waits for it.
 DELETE_SECRETS = timedelta(seconds=10)

@@ -154,14 +154,10 @@ class Outbox:
                 f" takes {MESSAGE_BYTES:,}"
             )
             raise ApplicationError(problem, type="TooLarge", non_retryable=True)
-        message = envelope.message
-        hold = self._hold_of(message.request) if isinstance(message, Ask) else None
-        if hold is not None:
-            await self._notifier.hold(self._cluster, message.request.task, hold)
+        held = await self._hold_if_new(envelope.message)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Entry(message, size, answer, _now(), envelope.patient))
-        if hold is not None:
-            self._waiting.append(_held(message.request))
+        self._waiting.append(_Entry(envelope.message, size, answer, _now(), envelope.patient))
+        self._waiting += held
         self._pace.message_arrived()
         self._start()
         try:
@@ -174,6 +170,24 @@ class Outbox:
             raise ApplicationError(
                 late, type="Late", category=ApplicationErrorCategory.BENIGN
             ) from None
+
+    async def _hold_if_new(self, message: Message) -> list[_Entry]:
+        """Holds the job of a request that must not have hosts yet. Returns the message that holds
+        the request itself, if it is such a request. In the same batch as the request, it leaves the
+        scheduler no time to place it. The job's own messages about the request are later.
+
+        Raises:
+            RPCError: the job has ended, or the service does not answer.
+        """
+        if not isinstance(message, Ask) or (hold := self._hold_of(message.request)) is None:
+            return []
+        request = message.request
+        await self._notifier.hold(self._cluster, request.task, hold)
+        amend = Amend(
+            key=request.key, band=request.band, held=True, changed_at=request.submitted_at
+        )
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        return [_Entry(amend, size_of(amend), answer, _now(), patient=False)]
 
     def _start(self) -> None:
         if self._sender is None or self._sender.done():
@@ -309,15 +323,6 @@ class Outbox:
             # There was no other batch meanwhile.
             self._must_confirm = True
             self._start()
-
-
-def _held(request: Request) -> _Entry:
-    """Returns the message that holds a request. In the same batch as the request, it is never
-    without a hold. The job's own messages about it are later.
-    """
-    amend = Amend(key=request.key, band=request.band, held=True, changed_at=request.submitted_at)
-    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-    return _Entry(amend, size_of(amend), answer, _now(), patient=False)
 
 
 class _Pace:

@@ -380,6 +380,8 @@ class Totals(Frozen):
     #: does not answer. A record of `DroppedUses` tells of them when it answers again.
     unstored_uses: int = 0
     dropped_uses: int = 0
+    #: The slices among the records that are not stored yet.
+    unstored_slices: int = 0
 
 
 class Owner(Frozen):

@@ -7,10 +7,12 @@ from typing import NamedTuple
 from iris.config.accounting import BudgetAction, Period
 from iris.model.frozen import Frozen
 from iris.model.job.spec import Hold
-from iris.usage.report import Amounts
+from iris.usage.amounts import Amounts
 
 #: The user of a budget for each user.
 EACH_USER = "*"
+#: The units of budgets that are not for money.
+CHIP_HOURS, GPU_HOURS = "chip-hours", "GPU-hours"
 #: How the name of the budget begins in `Hold.by`. No user has such a name.
 _BY = "budget "
 
@@ -54,7 +56,7 @@ class BudgetUse(Frozen):
     team: str = ""
     used: float
     limit: float
-    #: The unit of both: a currency, `chip-hours` or `GPU-hours`.
+    #: The unit of both: a currency, `CHIP_HOURS` or `GPU_HOURS`.
     unit: str
     per: Period
     #: When the period ends, and the use begins again with nothing.
@@ -65,15 +67,16 @@ class BudgetUse(Frozen):
 
     def __str__(self) -> str:
         who = f"team {self.team}" if self.team else f"user {self.users[0]}"
-        money = self.unit not in ("chip-hours", "GPU-hours")
-        used, limit = (
-            f"{self.unit} {each:,.2f}" if money else f"{each:,.1f} {self.unit}"
-            for each in (self.used, self.limit)
-        )
+        used, limit = self._amount(self.used), self._amount(self.limit)
         return (
-            f"{who} has used {used} of {limit} this {self.per}, which ends"
+            f"{who} has used {used} of {limit} for this {self.per}, which ends"
             f" {self.until:%Y-%m-%d %H:%M} UTC"
         )
+
+    def _amount(self, number: float) -> str:
+        if self.unit not in (CHIP_HOURS, GPU_HOURS):
+            return f"{self.unit} {number:,.2f}"
+        return f"{number:,.1f} {self.unit}" if number >= 1 else f"{number:.3g} {self.unit}"
 
     @property
     def hold(self) -> Hold:
@@ -214,4 +217,4 @@ def _users_of(
 def _unit(budget: Budget, currency: str) -> str:
     if budget.amount is not None:
         return currency
-    return "chip-hours" if budget.chip_hours is not None else "GPU-hours"
+    return CHIP_HOURS if budget.chip_hours is not None else GPU_HOURS

@@ -8,6 +8,8 @@ from pydantic import Field
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.job.tags import check_tag
+from iris.usage.amounts import Amounts
+from iris.usage.budgets import BudgetUse
 
 #: The keys by which uses can be grouped, besides `tag:KEY`.
 KEYS = ("user", "team", "job", "group", "band", "day")
@@ -25,23 +27,6 @@ def parse_key(text: str) -> str:
     elif text not in KEYS:
         raise InvalidValue("by", text, "is not a key", f"use {', '.join(KEYS)} or {TAG}KEY")
     return text
-
-
-class Amounts(Frozen):
-    """What attempts held, in hours, and what it cost. An attempt that held half of a host for two
-    hours has one host-hour.
-    """
-
-    #: The number of attempts. One that lasted over midnight counts for both days.
-    attempts: int = 0
-    host_hours: float = 0.0
-    tpu_chip_hours: float = 0.0
-    gpu_hours: float = 0.0
-    core_hours: float = 0.0
-    #: The money for the host-hours that have a price; None if no host-hour has one.
-    cost: float | None = None
-    #: The host-hours without a price, which `cost` does not contain.
-    unpriced_host_hours: float = 0.0
 
 
 class UsageRow(Amounts):
@@ -96,5 +81,8 @@ class UsageReport(Frozen):
     waste: tuple[Waste, ...] = ()
     #: The host-hours of each kind of machine that has no price.
     unpriced: dict[str, float] = Field(default_factory=dict)
+    #: How much of each budget is used in its present period, as the control plane last saw it. If
+    #: the answer is about one user, only the budgets that count the user's jobs.
+    budgets: tuple[BudgetUse, ...] = ()
     #: What is missing in the answer, as sentences.
     gaps: tuple[str, ...] = ()

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from iris.usage.amounts import Amounts
 from iris.usage.prices import Machines, PriceTable
 from iris.usage.records import AttemptUse, SliceUse, UseEnd
-from iris.usage.report import TAG, Amounts, UsageReport, UsageRow, Waste, WasteKind
+from iris.usage.report import TAG, UsageReport, UsageRow, Waste, WasteKind
 
 _HOUR = 3600.0
 _DAY = 86_400.0

@@ -68,6 +68,7 @@ def test_the_folders_of_all_that_jobs_leave_are_deleted_when_they_are_old(
     "path",
     [
         "clusters/euw4/uid",
+        f"{names.usage_records('euw4')}/2026-08-01/ab12.jsonl",
         "data/train.csv",
         "logs/ada/notes.txt",
         "outputs/ada/my/own/file",

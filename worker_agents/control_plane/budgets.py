@@ -9,14 +9,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
-from pydantic import ValidationError
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.rpc import Connection
 from iris.client.fleet.open_uses import uses_not_stored
-from iris.client.fleet.usage_report import report_of
+from iris.client.fleet.usage_report import read_budgets, report_of
 from iris.client.jobs.client import JobsClient
 from iris.client.jobs.lists import JobFilter
 from iris.concurrency import beside
@@ -88,7 +87,7 @@ class Budgets:
 
         async def watch() -> None:
             with contextlib.suppress(IrisError, *STORE_ERRORS):
-                self._uses = await self._published()
+                self._uses = await read_budgets(self._store, self._cluster)
             known, due = None, 0.0
             while True:
                 accounting, now = accounting_of(current()), time.monotonic()
@@ -139,9 +138,11 @@ class Budgets:
             self._past = accounting, begin, recent, past
         return [*self._past[3], *await self._between(recent, now, present, accounting)]
 
-    async def _between(self, since: datetime, until: datetime, present: list[Use]) -> list[DayUse]:
+    async def _between(
+        self, since: datetime, until: datetime, present: list[Use], accounting: Accounting
+    ) -> list[DayUse]:
         asked = Question(since, until, ("user", "day"))
-        return [*_days_in(await report_of(self._store, self._cluster, asked, present))]
+        return [*_days_in(await report_of(self._store, self._cluster, asked, present, accounting))]
 
     async def _release(self, now: datetime) -> None:
         for row in await self._jobs.list(JobFilter(states=[JobState.HELD]), limit=_MOST_HELD):
@@ -149,13 +150,6 @@ class Budgets:
             if status.held and is_released(status.reason, row.user, self._uses, now):
                 with contextlib.suppress(Rejected):  # it has just ended, or was released
                     await self._jobs.release(row.id)
-
-    async def _published(self) -> tuple[BudgetUse, ...]:
-        content = await self._store.get(names.budget_uses(self._cluster))
-        try:
-            return BudgetUses.model_validate_json(content).uses if content is not None else ()
-        except ValidationError:
-            return ()
 
 
 def _days_in(report: UsageReport) -> Iterable[DayUse]:

@@ -124,6 +124,7 @@ def totals_of(ledger: Ledger, *, recovering: bool) -> Totals:
         ),
         paused=ledger.paused is not None,
         unstored_uses=len(ledger.ended_uses),
+        unstored_slices=sum(isinstance(use, SliceUse) for use in ledger.ended_uses.waiting),
         dropped_uses=ledger.ended_uses.dropped,
     )
 

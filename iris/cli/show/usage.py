@@ -10,7 +10,9 @@ from datetime import datetime
 
 from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
-from iris.usage.report import TAG, Amounts, UsageReport, Waste, WasteKind
+from iris.config.accounting import BudgetAction
+from iris.usage.amounts import Amounts
+from iris.usage.report import TAG, UsageReport, Waste, WasteKind
 
 #: What the table shows for an empty value of a key.
 _NO_VALUE = "-"
@@ -157,6 +159,10 @@ def _notes(report: UsageReport) -> Iterator[str]:
         yield f"no price for {machine}: {_hours(hours)} host-hours are not in the costs"
     if report.unpriced or (report.rows and not report.currency):
         yield "prices are in the cluster's configuration, in prices.rates: docs/usage.md"
+    for use in report.budgets:
+        over = "used up, " if use.exceeded_at is not None else ""
+        holds = over and use.action is BudgetAction.HOLD
+        yield f"budget {use.budget}: {over}{use}{'; new jobs are held' if holds else ''}"
     for gap in report.gaps:
         yield f"incomplete: {gap}"
 

@@ -15,12 +15,13 @@ from iris.cli.interrupts import created, nothing_yet, run
 from iris.cli.parameters import TEXT, cluster_option, json_option
 from iris.cli.run import iris_command, selected
 from iris.cli.show.jobs import print_end
-from iris.cli.show.messages import print_json
+from iris.cli.show.messages import print_json, show_warnings
 from iris.cli.submit.input_file import read_whole
 from iris.cli.submit.job_from_options import plan_job
 from iris.cli.submit.options import SPEC_OPTIONS, JobCommand, spec_options
 from iris.cli.submit.prepare import (
     Flags,
+    budget_warnings,
     check_secrets,
     estimate_in_time,
     print_warnings,
@@ -284,8 +285,13 @@ async def _after_submit(
     flags: Flags,
     iris: str,
 ) -> IrisError | None:
-    """Warns if no host can run the job, and follows it until its end if the flags say so."""
+    """Warns if no host can run the job or a budget is used up, and follows the job until its end if
+    the flags say so.
+    """
     warning = asyncio.create_task(_warning(client, spec))
+    # A detached job without files needs no store, and does not import it for the budgets alone.
+    if not flags.for_scripts and (not flags.detach or spec.bundle or spec.timeout):
+        show_warnings(await budget_warnings(client, spec.user))
     if not (flags.detach or flags.for_scripts):
         return await _follow(client, spec, submitted, upload, warning)
     if text := await warning:

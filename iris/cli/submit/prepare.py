@@ -18,9 +18,10 @@ from iris.model.errors import IrisError, Rejected
 from iris.model.job.spec import JobSpec
 
 if TYPE_CHECKING:
+    from iris.usage.budgets import BudgetUse
     from iris.usage.estimate import Estimate
 
-#: How long a submission waits to learn what the job costs.
+#: How long a submission waits to learn what the job costs, and how much of its budgets is used.
 ESTIMATE_TIMEOUT = timedelta(seconds=2)
 
 
@@ -95,6 +96,8 @@ async def show_forecasts(
         for place, spec in jobs.items():
             text = forecast_text(spec, found[place], costs[place])
             click.echo(f"{place}: {spec.name}\n{text}\n" if several else text)
+    users = dict.fromkeys(spec.user for spec in jobs.values())
+    show_warnings([each for user in users for each in await budget_warnings(client, user)])
     refusals = [
         f"{place}: {infeasible(each.infeasible)}" if several else infeasible(each.infeasible)
         for place, each in found.items()
@@ -118,3 +121,18 @@ async def _estimate(client: AsyncIrisClient, spec: JobSpec) -> "Estimate | None"
     with contextlib.suppress(IrisError):  # the control plane or the store does not answer
         return await client.jobs.estimate(spec)
     return None
+
+
+async def budget_warnings(client: AsyncIrisClient, user: str) -> list[str]:
+    """Returns a warning for each budget that the user has used up. Returns none if that is not
+    known soon: a submission does not wait for it.
+    """
+    found: Sequence[BudgetUse] = ()
+    with contextlib.suppress(TimeoutError, IrisError):
+        found = await asyncio.wait_for(client.jobs.budgets(user), ESTIMATE_TIMEOUT.total_seconds())
+    return [
+        f"budget {use.budget} is used up: {use}"
+        + ("; the job is held until then" if use.action == "hold" else "")
+        for use in found
+        if use.exceeded_at is not None
+    ]

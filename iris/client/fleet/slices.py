@@ -1,6 +1,7 @@
 """Operations on slices: listing, draining and deleting them."""
 
 import asyncio
+import contextlib
 import difflib
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -13,14 +14,18 @@ from iris.client.connect.identity import signed
 from iris.client.connect.rpc import Connection
 from iris.client.fleet.autoscaler import AutoscalerClient
 from iris.client.jobs.rows import attribute
+from iris.messages.scheduler import Totals
 from iris.model import names
-from iris.model.errors import NotFound, Rejected
+from iris.model.errors import NotFound, Rejected, Unreachable
 from iris.model.frozen import Frozen
 from iris.model.slice.scaling import Drain
 from iris.model.slice.status import SliceFacts, SliceState, SliceStatus
 
 #: The pause between two checks of slices that are being deleted.
 POLL_INTERVAL = timedelta(seconds=0.2)
+#: The longest wait for the records of use of deleted slices, which takes a second if the store
+#: answers.
+RECORDS_PATIENCE = timedelta(seconds=10)
 #: The maximum number of slices with similar names that an error lists.
 NEAR = 3
 _LEAVING = (SliceState.FAILED, SliceState.DELETING, SliceState.DELETED)
@@ -139,7 +144,8 @@ class SlicesClient:
     ) -> Sequence[SliceRow]:
         """Deletes all slices, after the grace period of their tasks.
 
-        The autoscaler requests no slices until its next configuration.
+        The autoscaler requests no slices until its next configuration. When the slices are gone,
+        their records of use are stored, unless the store does not answer.
 
         Args:
             reason: a text for the people who look at the slices.
@@ -163,10 +169,25 @@ class SlicesClient:
             if status.closing is None:
                 await self._autoscaler.close_down(reason)
             elif all(time.monotonic() > began + timeout(row).total_seconds() for row in rows):
+                if not rows:
+                    await self._await_records()
                 return rows
             if rows != reported:
                 progress(reported := rows)
             await asyncio.sleep(POLL_INTERVAL.total_seconds())
+
+    async def _await_records(self) -> None:
+        """Waits until the slices that have ended have stored records of use, for a limited time:
+        the service that has the records may be deleted next.
+        """
+        until = time.monotonic() + RECORDS_PATIENCE.total_seconds()
+        with contextlib.suppress(Unreachable):
+            while time.monotonic() < until:
+                scheduler = self._connection.scheduler
+                totals = await self._connection.query(scheduler, "totals", Totals)
+                if not totals.unstored_slices:
+                    return
+                await asyncio.sleep(POLL_INTERVAL.total_seconds())
 
     async def was_requested(self, slice_id: str) -> bool:
         """Returns whether the autoscaler requested a slice. If not, its hosts joined by themselves.

@@ -14,6 +14,7 @@ from iris.model import names
 from iris.model.errors import InvalidValue, Rejected, Unreachable, first_line
 from iris.storage.object_store import Store
 from iris.usage.accounting import Accounting
+from iris.usage.budgets import BudgetUse, BudgetUses
 from iris.usage.prices import PriceTable
 from iris.usage.records import AttemptUse, SliceUse, Use
 from iris.usage.report import UsageReport, parse_key
@@ -70,7 +71,10 @@ async def usage_report(connection: Connection, asked: Question) -> UsageReport:
         gaps = (f"what runs now, and what ended in the last minutes, is missing: {reason}",)
     accounting = await read_accounting(store, cluster)
     report = await report_of(store, cluster, asked, present, accounting)
-    return report.model_copy(update={"gaps": (*gaps, *report.gaps)})
+    budgets = await read_budgets(store, cluster) if accounting.budgets else ()
+    if asked.user:
+        budgets = tuple(use for use in budgets if asked.user in use.users)
+    return report.model_copy(update={"gaps": (*gaps, *report.gaps), "budgets": budgets})
 
 
 async def report_of(
@@ -142,6 +146,22 @@ async def read_accounting(store: Store, cluster: str) -> Accounting:
             f"the prices in the store ({path}) cannot be read; restart the cluster's control plane,"
             " which writes them again"
         ) from None
+
+
+async def read_budgets(store: Store, cluster: str) -> tuple[BudgetUse, ...]:
+    """Returns how much of each budget is used, as the control plane last wrote it into the store.
+
+    Raises:
+        Unreachable, IrisError: the store does not answer.
+    """
+    with reading_from(store, "the budgets"):
+        content = await store.get(names.budget_uses(cluster), most=_MOST_ACCOUNTING)
+    try:
+        found = BudgetUses.model_validate_json(content).uses if content is not None else ()
+    except ValidationError:  # the control plane writes it again within minutes
+        return ()
+    now = datetime.now(UTC)
+    return tuple(use for use in found if now < use.until)
 
 
 def store_of(connection: Connection) -> Store:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from iris.client.jobs.usage import InUse
     from iris.model.job.requests import Request
     from iris.scheduling.reasons.forecast import Forecast
+    from iris.usage.budgets import BudgetUse
     from iris.usage.estimate import Estimate
 
 #: The maximum time that `final_status` waits for an answer of the control plane.
@@ -348,6 +349,21 @@ class JobsClient:
         from iris.client.jobs.estimate import estimate_of
 
         return await estimate_of(self._connection, spec, spec.timeout, _trial(spec))
+
+    async def budgets(self, user: str) -> "tuple[BudgetUse, ...]":
+        """Returns how much is used of each budget that counts the user's jobs, as the control plane
+        last saw it.
+
+        Raises:
+            Unreachable, IrisError: the store does not answer.
+        """
+        if not self._connection.record.store:
+            return ()
+        # This imports the store, which some submissions do not need.
+        from iris.client.fleet.usage_report import read_budgets, store_of
+
+        found = await read_budgets(store_of(self._connection), self._connection.record.name)
+        return tuple(use for use in found if user in use.users)
 
     async def why_infeasible(self, spec: JobSpec) -> Refusal | None:
         """Returns why no existing host can ever run the job. Returns None if a host can.

@@ -196,7 +196,7 @@ class WaitReasons:
     def _not_waiting(self, key: str) -> Refusal:
         if key in self._held:
             return Refusal(
-                code=RefusalCode.HELD, message="held by its user", remedy="release it: iris release"
+                code=RefusalCode.HELD, message="its job is held", remedy="release it: iris release"
             )
         text = "it already has hosts" if key in self._live else "the scheduler has no such request"
         return Refusal(code=RefusalCode.UNKNOWN, message=text)

@@ -21,7 +21,9 @@ from iris.scheduling.jobs.retries import (
     after,
     decide,
     judge,
+    use_end,
 )
+from iris.usage.records import UseEnd
 from tests.builders import NOON, a_spec, a_task, an_outcome, at
 from tests.strategies import CHEAP
 
@@ -317,3 +319,33 @@ def test_a_gang_that_found_no_hosts_in_time_is_unschedulable_as_a_whole() -> Non
         (S.UNSCHEDULABLE, "no host within 60 s")
     }
     assert roll_up(task.state for task in after_it) is JobState.UNSCHEDULABLE
+
+
+NO_NETWORK = an_outcome(S.WORKER_FAILED, reason="set-up failed", fault="network", started_at=None)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "evicted", "cancelled", "end"),
+    [
+        ([SUCCEEDED, SUCCEEDED], "", False, UseEnd.SUCCEEDED),
+        ([SUCCEEDED, SUCCEEDED], "", True, UseEnd.SUCCEEDED),
+        ([SUCCEEDED, SUCCEEDED], "for another gang", False, UseEnd.SUCCEEDED),
+        ([SUCCEEDED, CRASHED], "", False, UseEnd.FAILED),
+        ([STOPPED, CRASHED], "", True, UseEnd.CANCELLED),
+        ([STOPPED, CRASHED], "for another gang", False, UseEnd.PREEMPTED),
+        ([LOST, CRASHED], "", False, UseEnd.PREEMPTED),
+        ([STOPPED, PREEMPTED], "", False, UseEnd.PREEMPTED),
+        ([FAULTY, STOPPED], "", False, UseEnd.PREEMPTED),
+        ([NO_NETWORK, STOPPED], "", False, UseEnd.SET_UP_FAILED),
+        ([NOT_TAKEN, STOPPED], "", False, UseEnd.NEVER_STARTED),
+        ([STOPPED, STOPPED], "", True, UseEnd.CANCELLED),
+        ([STOPPED, SUCCEEDED], "", False, UseEnd.CANCELLED),
+        ([], "", False, UseEnd.NEVER_STARTED),
+        ([], "", True, UseEnd.CANCELLED),
+    ],
+)
+def test_the_record_of_use_says_what_the_time_of_a_gang_was_good_for(
+    outcomes: list[TaskOutcome], evicted: str, cancelled: bool, end: UseEnd
+) -> None:
+    """By the account that pays for the attempt, so that the bill and the retries agree."""
+    assert use_end(outcomes, evicted, cancelled=cancelled) is end

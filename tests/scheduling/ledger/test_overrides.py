@@ -93,7 +93,7 @@ def test_a_change_of_what_nobody_asked_for_or_everybody_forgot_is_nothing() -> N
     ("key", "code", "said"),
     [
         ("waits", RefusalCode.BUSY, "0 cpu free"),
-        ("is held", RefusalCode.HELD, "held by its user"),
+        ("is held", RefusalCode.HELD, "its job is held"),
         ("holds", RefusalCode.UNKNOWN, "it already has hosts"),
         ("unheard of", RefusalCode.UNKNOWN, "has no such request"),
     ],

@@ -13,6 +13,7 @@ from iris.model.errors import Rejected
 from iris.model.job.spec import Band
 from iris.model.slice.scaling import Wanted
 from iris.model.states import JobState, TaskState
+from iris.usage.records import UseEnd
 from iris.worker_agents.control_plane import serve
 from iris.worker_agents.control_plane.serve import ControlPlaneOptions, start_planners
 from iris.workflows import policies
@@ -24,6 +25,7 @@ from tests.harness import Cluster, Held, ask, dev_server_cluster
 async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     """On the dev server: the other one cannot list workflows."""
     monkeypatch.setattr(policies, "LIST_LAG", timedelta(seconds=1))
+    monkeypatch.setattr(policies, "STORE_USES_AFTER", timedelta(seconds=1))
     async with dev_server_cluster() as cluster:
         yield cluster
 
@@ -57,6 +59,12 @@ async def test_a_scheduler_that_lost_its_book_gives_nobody_hosts_that_are_held(
     assert (await cluster.end(running)).state is JobState.SUCCEEDED
     assert (await cluster.end(waiting)).state is JobState.SUCCEEDED
     await cluster.until(cluster.nothing_held)
+    # The record of the use of hosts reaches back to the time before the scheduler began.
+    await cluster.until(lambda: len(cluster.uses.attempts) == 2)
+    uses = {use.job: use for use in cluster.uses.attempts.values()}
+    placed_at = (await cluster.attempts(cluster.job(running)))[0].placed_at
+    assert (uses[running].end, uses[running].host_share) == (UseEnd.SUCCEEDED, 0.75)
+    assert abs(uses[running].placed_at - placed_at) < timedelta(seconds=5)
 
 
 async def _counts(cluster: Cluster, *, running: int, waiting: int) -> bool:

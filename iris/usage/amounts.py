@@ -1,0 +1,20 @@
+"""The sums of what attempts held."""
+
+from iris.model.frozen import Frozen
+
+
+class Amounts(Frozen):
+    """What attempts held, in hours, and what it cost. An attempt that held half of a host for two
+    hours has one host-hour.
+    """
+
+    #: The number of attempts. One that lasted over midnight counts for both days.
+    attempts: int = 0
+    host_hours: float = 0.0
+    tpu_chip_hours: float = 0.0
+    gpu_hours: float = 0.0
+    core_hours: float = 0.0
+    #: The money for the host-hours that have a price; None if no host-hour has one.
+    cost: float | None = None
+    #: The host-hours without a price, which `cost` does not contain.
+    unpriced_host_hours: float = 0.0

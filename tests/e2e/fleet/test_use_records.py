@@ -1,0 +1,70 @@
+"""The records of use of a cluster whose control plane is killed under load."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from iris.client.fleet.usage_records import read_uses
+from iris.storage.object_store import Store
+from iris.usage.records import AttemptUse, Use, UseEnd
+from tests.e2e.cluster import Cluster, a_cluster, eventually
+
+pytestmark = pytest.mark.long
+
+TASKS = 60
+#: Adds its index and attempt to a file. The first attempt of each fifth task fails.
+PROGRAM = """
+import os, sys, time
+index, attempt = os.environ["IRIS_TASK_INDEX"], os.environ["IRIS_ATTEMPT"]
+with open("starts", "a") as starts:
+    print(index, attempt, file=starts)
+time.sleep(0.2)
+sys.exit(attempt == "1" and int(index) % 5 == 0)
+"""
+
+
+def recorded(cluster: Cluster) -> list[Use]:
+    """Returns the records in the cluster's store."""
+    store = Store((cluster.home / "clusters" / "local" / "store").as_uri())
+
+    async def read() -> list[Use]:
+        uses = read_uses(store, "local", datetime(2020, 1, 1, tzinfo=UTC), datetime.now(UTC))
+        found = [use async for use in uses]
+        assert (uses.unreadable, uses.dropped) == (0, 0)
+        return found
+
+    return asyncio.run(read())
+
+
+def test_every_attempt_has_a_record_although_the_control_plane_is_killed_under_load() -> None:
+    """Bills are made from the records, so none may be missing, and none counts twice."""
+    with a_cluster("--hosts", "2", "--cpu", "2", "--ephemeral") as cluster:
+        job = cluster.submit(
+            "load",
+            *("--replicas", str(TASKS), "--cpu", "1", "--tag", "team=speech"),
+            *("--max-retries", "3", "--", "python3", "-c", PROGRAM),
+        )["id"]
+        for started in (TASKS // 4, TASKS // 2):
+            eventually(lambda started=started: len(cluster.lines("starts")) >= started)
+            cluster.kill("controller", "serve")
+        cluster.iris("wait", "load")
+        attempts = {
+            f"{job}:{index}@{attempt}" for index, attempt in map(str.split, cluster.lines("starts"))
+        }
+        assert len(attempts) >= TASKS + TASKS // 5
+
+        def ran() -> list[AttemptUse]:
+            """The attempts whose program was started."""
+            uses = (use for use in recorded(cluster) if isinstance(use, AttemptUse))
+            return [use for use in uses if use.end is not UseEnd.NEVER_STARTED]
+
+        # Batches are stored every half minute.
+        uses = eventually(lambda: len(found := ran()) >= len(attempts) and found, every=1)
+        assert sorted(use.id.rpartition("/")[0] for use in uses) == sorted(attempts)
+        assert sum(use.end is UseEnd.FAILED for use in uses) == TASKS // 5
+        assert {use.host_share for use in uses} == {0.5}
+        assert all(use.tags == {"team": "speech"} for use in uses)
+        assert all(
+            use.started_at and use.placed_at <= use.started_at <= use.ended_at for use in uses
+        )
