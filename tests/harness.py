@@ -88,7 +88,7 @@ from iris.model.host.resources import Resources
 from iris.model.job.attempts import AttemptRecord, TaskOutcome
 from iris.model.job.children import Parent
 from iris.model.job.requests import Placement
-from iris.model.job.spec import Coscheduling, JobSpec
+from iris.model.job.spec import Coscheduling, Hold, JobSpec
 from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.rules import Rules
 from iris.model.slice.status import SliceState, SliceStatus
@@ -336,7 +336,9 @@ class Outbox(outbox.Outbox):
     """The real one, behind gates for what is asked and what is given back."""
 
     def __init__(self, client: Client, cluster: str, notifier: notices.Notifier) -> None:
-        super().__init__(client, cluster, notifier)
+        super().__init__(client, cluster, notifier, lambda request: self.holds.get(request.user))
+        #: The holds of new jobs, by user.
+        self.holds: dict[str, Hold] = {}
         self.asks = Gate()
         self.releases = Gate()
         self.amends = Gate()

@@ -96,16 +96,20 @@ class Notifier:
         return _unsent("placed", items, await self._signal_each("placed", items))
 
     async def hold(self, cluster: str, task: str, hold: Hold) -> None:
-        """Holds the job of a task, outside an activity.
+        """Holds the job of a task, outside an activity. A job that has ended is ignored.
 
         Args:
             task: the id of a task, or of a job.
 
         Raises:
-            RPCError: the job has ended, or the service does not answer.
+            RPCError: the service does not answer.
         """
         workflow = names.job_workflow(cluster, task.partition(":")[0])
-        await self._client.get_workflow_handle(workflow).signal("hold", hold)
+        try:
+            await self._client.get_workflow_handle(workflow).signal("hold", hold)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
 
     async def _signal_owners(self, signal: str, items: Sequence[Item]) -> Signalled:
         """Signals each owner. Fails if none could be signalled because the server is away.

@@ -177,7 +177,7 @@ class Outbox:
         scheduler no time to place it. The job's own messages about the request are later.
 
         Raises:
-            RPCError: the job has ended, or the service does not answer.
+            RPCError: the service does not answer.
         """
         if not isinstance(message, Ask) or (hold := self._hold_of(message.request)) is None:
             return []

@@ -20,6 +20,10 @@ def prices(*rates: str) -> str:
     return f"platform: {{local: {{}}}}\nprices: {{rates: [{', '.join(rates)}]}}"
 
 
+def budget(fields: str) -> str:
+    return f"platform: {{local: {{}}}}\nbudgets: {{b: {{{fields}}}}}"
+
+
 def problems(text: str) -> tuple[str, ...]:
     with pytest.raises(InvalidConfig) as caught:
         load_config(text)
@@ -677,6 +681,27 @@ def problems(text: str) -> tuple[str, ...]:
         (
             "platform: {local: {}}\nteams: {a: [ada], b: [bob, ada]}",
             "teams.b: 'ada' is in the team a, too; list each user once",
+        ),
+        (budget("amount: 1"), "budgets.b: '' is for nobody; set either user or team"),
+        (
+            budget("user: ada, team: t, gpu_hours: 1"),
+            "budgets.b: 'ada, t' is for a user and a team; set either user or team",
+        ),
+        (budget("team: t, gpu_hours: 1"), "budgets.b.team: 't' is not a team; add it to teams"),
+        (budget("user: ada"), "budgets.b: '' has no limit; set one of amount, chip_hours and"),
+        (
+            budget("user: ada, chip_hours: 1, gpu_hours: 1"),
+            "budgets.b: 'chip_hours, gpu_hours' has several limits; set one of amount",
+        ),
+        (budget("user: ada, amount: 1"), "budgets.b.amount: '1.0' needs prices; add prices.rates"),
+        (
+            budget("user: ada, gpu_hours: 1, per: year"),
+            "budgets.b.per: 'year' is not a known value; use 'day', 'week' or 'month'",
+        ),
+        (budget("user: a b, gpu_hours: 1"), "budgets.b.user: 'a b' is not the name of a user"),
+        (
+            budget("user: ada, chip_hour: 1"),
+            "budgets.b.chip_hour: unknown key; did you mean 'chip_hours'?",
         ),
         ("platform: {local: {}}\nteams: {a: [x y]}", "teams.a: 'x y' is not the name of a user"),
     ],

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from iris.model.job.spec import Band
+from iris.model.job.spec import Band, Hold
 from iris.model.states import JobState, TaskState
 from iris.workflows.jobs import independent_tasks
 from tests.builders import some
@@ -292,3 +292,26 @@ async def _other_run_after_a_wish(cluster: Cluster, job: str, first: str | None)
     """Whether the job has continued as new; each wish makes its history longer."""
     await cluster.users.jobs.set_priority(job, Band.BATCH)
     return (await cluster.job(job).describe()).run_id != first
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_a_job_that_a_budget_holds_gets_no_host_although_one_is_free(
+    cluster: Cluster, replicas: int
+) -> None:
+    """A hold that came after the request would be too late: hosts are free, and answers quick."""
+    host = await cluster.join(offers=some(cpu=8))
+    mine = await cluster.submit("before", replicas=replicas)
+    assert (await cluster.end(mine)).state is JobState.SUCCEEDED
+    before = len(host.taken)
+    cluster.outbox.holds["ada"] = Hold(by="budget small", reason="used up")
+    job = await cluster.submit("after", replicas=replicas)
+    await cluster.until(lambda: _is(cluster, job, JobState.HELD))
+    await cluster.until(lambda: _counts(cluster, held=replicas))
+    await cluster.later(HOUR)
+
+    assert [len(host.taken), await cluster.nothing_held()] == [before, True]
+    assert (await cluster.status(job)).reason == "held by budget small: used up"
+    cluster.outbox.holds.clear()
+    await cluster.users.jobs.release(job)
+    assert (await cluster.end(job)).state is JobState.SUCCEEDED
+    assert len(host.taken) == before + replicas
