@@ -224,7 +224,7 @@ def test_old_use_keeps_its_old_price() -> None:
 
 def test_the_order_of_records_does_not_matter() -> None:
     """A slice ends after its attempts, so its record may come last."""
-    uses = (
+    uses: tuple[AttemptUse | SliceUse, ...] = (
         slice_use(0, 1, 30),
         slice_use(0, 0, 40, id="s2"),
         attempt(2, 30, slices=("s1", "s2"), host_share=2.0),
@@ -318,3 +318,22 @@ def test_a_slice_that_joined_twice_has_its_attempts() -> None:
     report = summed(*lives, attempt(1, 2), attempt(11, 13, id="b"))
     assert waste(report) == {WasteKind.IDLE: (5.0, None)}
     assert report.unpriced == {"machines that joined by themselves (europe-west4-a)": 8.0}
+
+
+@given(fleets(), st.integers(-40, 240))
+def test_the_sums_of_two_times_are_those_of_the_time_together(
+    uses: list[AttemptUse | SliceUse], middle: int
+) -> None:
+    """Budgets sum up past days once, and the present again and again."""
+    begin, end = at(-50), at(250)
+    between = min(max(begin + timedelta(hours=1), at(middle)), end)
+    whole = summed(*uses, since=begin, until=end)
+    parts = [summed(*uses, since=begin, until=between)]
+    if between < end:
+        parts.append(summed(*uses, since=between, until=end))
+    for field in ("host_hours", "core_hours", "unpriced_host_hours"):
+        together = sum(getattr(part.total, field) for part in parts)
+        assert together == pytest.approx(getattr(whole.total, field))
+    costs = [(part.total.cost or 0.0) + (part.slices.cost or 0.0) for part in parts if part.slices]
+    assert whole.slices is not None
+    assert sum(costs) == pytest.approx((whole.total.cost or 0.0) + (whole.slices.cost or 0.0))

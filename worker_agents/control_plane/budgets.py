@@ -17,11 +17,10 @@ from iris.client.connect.rpc import Connection
 from iris.client.fleet.open_uses import uses_not_stored
 from iris.client.fleet.usage_report import read_budgets, report_of
 from iris.client.jobs.client import JobsClient
-from iris.client.jobs.lists import JobFilter
 from iris.concurrency import beside
 from iris.config import ClusterConfig
 from iris.model import names
-from iris.model.errors import IrisError, Rejected
+from iris.model.errors import IrisError
 from iris.model.job.requests import Request
 from iris.model.job.spec import Hold
 from iris.model.states import JobState
@@ -46,8 +45,6 @@ logger = logging.getLogger(__name__)
 INTERVAL = timedelta(minutes=5)
 #: The interval between two looks at the configuration, and between two tries to reach the store.
 CHECK_INTERVAL = timedelta(seconds=15)
-#: The most held jobs that are looked at together.
-_MOST_HELD = 10_000
 _DAY = timedelta(days=1)
 
 
@@ -68,6 +65,8 @@ class Budgets:
         self._jobs = JobsClient(self._connection)
         self._store, self._cluster = Store(store), cluster
         self._uses: tuple[BudgetUse, ...] = ()
+        #: Whether jobs may be held for budgets, by this process or an earlier one.
+        self._may_hold = True
         #: The use of past days, with the accounting, the begin and the end of these days.
         self._past: tuple[Accounting, datetime, datetime, list[DayUse]] | None = None
 
@@ -109,19 +108,22 @@ class Budgets:
             IrisError, RPCError, OSError, BaseError: the service or the store does not answer. The
                 last result remains.
         """
+        if not accounting.budgets and not self._may_hold:
+            return
         now = datetime.now(UTC)
         if accounting.budgets:
             days = await self._days(accounting, now)
             found = budget_uses(
                 accounting.budgets, days, accounting.teams, accounting.currency, now, self._uses
             )
-            self._uses = tuple(found)
+            self._uses, self._may_hold = tuple(found), True
             content = BudgetUses(at=now, uses=self._uses).model_dump_json()
             await self._store.put(names.budget_uses(self._cluster), content.encode())
-        elif self._uses:
+        else:
             self._uses = ()
             await self._store.delete([names.budget_uses(self._cluster)])
         await self._release(now)
+        self._may_hold = bool(accounting.budgets)
 
     async def _days(self, accounting: Accounting, now: datetime) -> list[DayUse]:
         """Returns the use of each user and day since the first of the periods began. Sums up days
@@ -145,11 +147,24 @@ class Budgets:
         return [*_days_in(await report_of(self._store, self._cluster, asked, present, accounting))]
 
     async def _release(self, now: datetime) -> None:
-        for row in await self._jobs.list(JobFilter(states=[JobState.HELD]), limit=_MOST_HELD):
-            status = await self._jobs.status(row.id)
-            if status.held and is_released(status.reason, row.user, self._uses, now):
-                with contextlib.suppress(Rejected):  # it has just ended, or was released
-                    await self._jobs.release(row.id)
+        """Releases the jobs that budgets held and hold no longer.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        held = f"{names.SA_STATE} = '{JobState.HELD}' AND ExecutionStatus = 'Running'"
+        query = f"{self._connection.list_query(names.KIND_JOB)} AND {held}"
+        with self._connection.rpc_errors():
+            listed = self._connection.client.list_workflows(query)
+            jobs = [names.job_of_workflow(each.id) async for each in listed]
+        for job in jobs:
+            try:
+                status = await self._jobs.status(job)
+                user = job.partition("/")[0]
+                if status.held and is_released(status.reason, user, self._uses, now):
+                    await self._jobs.release(job)
+            except IrisError as error:  # it has just ended, for instance; it must not delay others
+                logger.info("cannot release %s: %s", job, error)
 
 
 def _days_in(report: UsageReport) -> Iterable[DayUse]:
