@@ -1,5 +1,5 @@
-"""Asks for the uses that are not in the store: placements and slices that exist now, and those whose
-records wait to be stored.
+"""Asks for the uses that are not in the store: placements and slices that exist now, and uses
+whose records wait to be stored.
 """
 
 from datetime import UTC, datetime
