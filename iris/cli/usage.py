@@ -80,7 +80,8 @@ def usage(
 ) -> None:
     """Show who used the cluster, what it cost, and what was not used.
 
-    Needs no control plane. Costs need prices in the cluster's configuration.
+    Costs need prices in the cluster's configuration. If no control plane answers, what runs now is
+    missing.
 
     \b
     iris usage                          the last seven days, by user

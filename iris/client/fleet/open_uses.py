@@ -1,4 +1,4 @@
-"""Asks for the uses that are not in the store: placements and slices that exist now, and those
+"""Asks for the uses that are not in the store: placements and slices that exist now, and uses
 whose records wait to be stored.
 """
 

@@ -18,7 +18,8 @@ from iris.model.units import MIB
 from iris.scheduling.ledger.recovery import RecoveryPage
 
 #: The size in bytes of a full ledger. The rest of a payload is for changes that the scheduler must
-#: accept: a host that joins (17 bytes), and a request that gets hosts (3 bytes).
+#: accept: a host that joins (17 bytes), a request that gets hosts (3 bytes), and the records of use
+#: that wait for the store (33 bytes each, at most 5,000).
 FULL = 7 * MIB // 4
 #: The ledger's size is measured again only if it is at most this many bytes below `FULL`.
 NEAR = MIB // 4
