@@ -79,11 +79,11 @@ from iris.messages.scheduler import (
 )
 from iris.messages.slice import HostReady, SliceInput
 from iris.messages.task import RunTask, TaskProgress
-from iris.model.host.idle_gpus import IdleReport
 from iris.messages.wire import ClusterName, Keys, RepeatedCheck
 from iris.model import names
 from iris.model.host.constraints import TPU_NAME, TPU_WORKER_ID
 from iris.model.host.hosts import Host
+from iris.model.host.idle_gpus import IdleReport
 from iris.model.host.resources import Resources
 from iris.model.job.attempts import AttemptRecord, TaskOutcome
 from iris.model.job.children import Parent

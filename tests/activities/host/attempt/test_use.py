@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +25,7 @@ from iris.model.units import GIB, MIB
 from iris.storage.object_store import Store
 from iris.usage.series import Series
 from tests.activities.host.attempt.test_attempt import PATIENCE, Bench, a_run, bench, dispatch
+from tests.e2e.cluster import eventually
 
 __all__ = ["bench"]
 
@@ -58,23 +59,25 @@ async def measuring(tasks: Tasks) -> AsyncIterator[None]:
         work.cancel()
 
 
-async def stored(store: Store) -> Series | None:
-    found = await store.get(OBJECT)
-    return None if found is None else Series.model_validate_json(found)
+async def until(condition: Callable[[], object]) -> None:
+    await asyncio.to_thread(eventually, condition, PATIENCE, 0.02)
 
 
-async def stored_for(store: Store, seconds: float) -> Series:
+def stored(bench: Bench) -> Series:
+    """The stored series; empty if there is none."""
+    file = bench.dir / "store" / OBJECT
+    return Series.model_validate_json(file.read_text()) if file.exists() else Series()
+
+
+async def stored_for(bench: Bench, seconds: float) -> Series:
     """The stored series, once it covers this time."""
-    async with asyncio.timeout(PATIENCE):
-        while (found := await stored(store)) is None or found.seconds < seconds:
-            await asyncio.sleep(0.05)
-    return found
+    await until(lambda: stored(bench).seconds >= seconds)
+    return stored(bench)
 
 
 async def told(bench: Bench) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not bench.server.told:
-            await asyncio.sleep(0.05)
+    """Returns when an outcome has been reported."""
+    await until(lambda: bench.server.told)
 
 
 async def test_the_next_agent_continues_the_series_of_a_running_program(bench: Bench) -> None:
@@ -82,18 +85,17 @@ async def test_the_next_agent_continues_the_series_of_a_running_program(bench: B
     first = bench.tasks()
     async with measuring(first):
         await dispatch(first, busy(bench))
-        before = await stored_for(bench.store, 0.5)
+        before = await stored_for(bench, 0.5)
         await first.hand_over("another agent goes on")
     second = bench.tasks()
     async with measuring(second):
         await second.take_over()
-        after = await stored_for(bench.store, before.seconds + 0.5)
+        after = await stored_for(bench, before.seconds + 0.5)
         (bench.dir / "go").touch()
         await told(bench)
         await asyncio.gather(*second._runs.values())
-    last = await stored(bench.store)
+    last = stored(bench)
 
-    assert last is not None
     assert last.points[0].start == after.points[0].start == before.points[0].start
     assert last.seconds >= after.seconds > before.seconds
     cpu, memory = last.whole.cpu_percent, last.whole.memory_bytes
@@ -133,9 +135,7 @@ async def test_a_store_that_hangs_delays_no_outcome(
     async with measuring(tasks):
         await dispatch(tasks, busy(bench))
         (run,) = tasks._attempts.values()
-        async with asyncio.timeout(PATIENCE):
-            while not run.use.series.points:
-                await asyncio.sleep(0.05)
+        await until(lambda: run.use.series.points)
         (bench.dir / "go").touch()
         await told(bench)
         assert [outcome.state for outcome in bench.server.told] == [TaskState.SUCCEEDED]
@@ -216,15 +216,11 @@ async def test_a_report_of_idleness_that_did_not_arrive_is_sent_again(
     rule = StopIdle(after=timedelta(minutes=30))
     attempt = bench.attempt("sleep", "1000", stop_idle=rule)
     running = asyncio.create_task(attempt.run())
-    async with asyncio.timeout(PATIENCE):
-        while not bench.server.progress:
-            await asyncio.sleep(0.02)
+    await until(lambda: bench.server.progress)
     bench.server.deaf = 3
     report = IdleReport(since=datetime.now(UTC), peak_percent=1.0)
     attempt._gpus_are_idle(report)
-    async with asyncio.timeout(PATIENCE):
-        while bench.server.progress[-1].idle != report:
-            await asyncio.sleep(0.02)
+    await until(lambda: bench.server.progress[-1].idle == report)
 
     assert bench.server.deaf == 0
     assert "30m" in bench.server.progress[-1].reason
