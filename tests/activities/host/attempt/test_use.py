@@ -216,7 +216,7 @@ async def test_a_report_of_idleness_that_did_not_arrive_is_sent_again(
     rule = StopIdle(after=timedelta(minutes=30))
     attempt = bench.attempt("sleep", "1000", stop_idle=rule)
     running = asyncio.create_task(attempt.run())
-    await until(lambda: bench.server.progress)
+    await until(lambda: [each.state for each in bench.server.progress][-1:] == [TaskState.RUNNING])
     bench.server.deaf = 3
     report = IdleReport(since=datetime.now(UTC), peak_percent=1.0)
     attempt._gpus_are_idle(report)
