@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from pydantic import ConfigDict
+
 from iris.model.frozen import Frozen
 
 #: The most intervals of a series. It is even, so all intervals of a full series merge in pairs.
@@ -30,6 +32,8 @@ class Stat(NamedTuple):
     def joined(self, other: "Stat") -> "Stat":
         """Returns the values over the time of both."""
         seconds = self.seconds + other.seconds
+        if not seconds:
+            return self
         mean = (self.mean * self.seconds + other.mean * other.seconds) / seconds
         return Stat(seconds, mean, max(self.peak, other.peak))
 
@@ -69,6 +73,8 @@ class Point(NamedTuple):
 
 class Series(Frozen):
     """The resource use of an attempt over time."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     #: The least length of an interval, except for the last one, in seconds.
     step: float = FIRST_STEP
