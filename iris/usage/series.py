@@ -104,14 +104,6 @@ class Series(Frozen):
         changes = {"points": points, "step": step, "whole": self.whole.joined(sample)}
         return self.model_copy(update=changes)
 
-    def with_peak_memory(self, peak: int) -> "Series":
-        """Returns the series with a peak of the memory that no sample has seen."""
-        memory = self.whole.memory_bytes
-        if memory is None or memory.peak >= peak:
-            return self
-        whole = self.whole._replace(memory_bytes=memory._replace(peak=float(peak)))
-        return self.model_copy(update={"whole": whole})
-
 
 def sample(
     seconds: float,

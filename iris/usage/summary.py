@@ -10,8 +10,8 @@ from iris.usage.series import Measures, Series
 #: Advice needs at least one attempt that ran this long, in seconds: the start of a program says
 #: little about the rest.
 LEAST_SECONDS = 300.0
-#: A suggested request is at least this much above the peak, because the next run may need more, and
-#: a short peak may be between two samples.
+#: A suggested request is at least this much above the peak: the next run may need more, and a short
+#: peak between two samples is not seen.
 MARGIN = 1.25
 #: Smaller requests of memory and cores are not worth a change. These are the defaults.
 LEAST_MEMORY, LEAST_CPU = GIB, 1000

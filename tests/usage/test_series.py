@@ -77,13 +77,3 @@ def test_a_series_is_the_same_after_it_was_stored() -> None:
     """The next agent of the host goes on with it."""
     series = Series().with_sample(10, 12, sample(2.0, 150.0, 3 * MIB))
     assert Series.model_validate_json(series.model_dump_json()) == series
-
-
-def test_a_peak_that_no_sample_saw_is_the_peak_of_the_whole() -> None:
-    """The kernel counts the memory of a process between two samples, too."""
-    series = Series().with_sample(10, 12, sample(2.0, 150.0, 3 * MIB))
-    memory = series.with_peak_memory(7 * MIB).whole.memory_bytes
-    assert memory is not None
-    assert (memory.peak, memory.mean) == (7 * MIB, 3 * MIB)
-    assert series.with_peak_memory(MIB) == series
-    assert Series().with_peak_memory(MIB) == Series()

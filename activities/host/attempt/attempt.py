@@ -316,7 +316,7 @@ class Attempt:
                 self._exit = await self._follow()
                 if self._exit.error:
                     self._logs.say(self._exit.error)
-                self.use.finish(self._exit.peak_memory_bytes)
+                self.use.finish()
             self._step(Event.ENDED)
             if not await self._delivery.done(UPLOAD_TIMEOUT):
                 self._log.error("the end of the attempt's log is not in the store yet")

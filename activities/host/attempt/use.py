@@ -123,13 +123,8 @@ class UseRecorder:
                 links.write(self._path, self._known.model_dump_json())
             await self._put()
 
-    def finish(self, peak_memory: int) -> None:
-        """Begins to store the series of a program that has ended, and returns at once.
-
-        Args:
-            peak_memory: the most memory of the program according to the kernel, in bytes.
-        """
-        self._known.series = self.series.with_peak_memory(peak_memory)
+    def finish(self) -> None:
+        """Begins to store the series of a program that has ended, and returns at once."""
         self._storing = asyncio.create_task(self._put())
 
     async def stored(self) -> None:
