@@ -8,14 +8,17 @@ no merge loses a peak, and the mean and the peak over the whole time stay exact.
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from pydantic import ConfigDict
+from pydantic import Field
 
 from iris.model.frozen import Frozen
 
 #: The most intervals of a series. It is even, so all intervals of a full series merge in pairs.
 MOST_POINTS = 200
+#: A time or a duration in seconds, and an amount. A job may have written the series that is read.
+_Seconds = Annotated[float, Field(ge=0, le=1e10)]
+_Amount = Annotated[float, Field(ge=0, le=2**63)]
 #: The length of the first intervals, in seconds: that between two samples of an agent.
 FIRST_STEP = 2.0
 
@@ -25,9 +28,9 @@ class Stat(NamedTuple):
 
     #: The measured time, in seconds. It is less than the length of an interval in which the agent
     #: was away.
-    seconds: float
-    mean: float
-    peak: float
+    seconds: _Seconds
+    mean: _Amount
+    peak: _Amount
 
     def joined(self, other: "Stat") -> "Stat":
         """Returns the values over the time of both."""
@@ -62,8 +65,8 @@ class Point(NamedTuple):
     """One interval of a series."""
 
     #: When the interval begins and ends, in seconds since 1970.
-    start: float
-    end: float
+    start: _Seconds
+    end: _Seconds
     measures: Measures
 
     def joined(self, later: "Point") -> "Point":
@@ -74,16 +77,14 @@ class Point(NamedTuple):
 class Series(Frozen):
     """The resource use of an attempt over time."""
 
-    model_config = ConfigDict(allow_inf_nan=False)
-
     #: The least length of an interval, except for the last one, in seconds.
-    step: float = FIRST_STEP
+    step: _Seconds = FIRST_STEP
     #: The intervals, in the order of time.
     points: tuple[Point, ...] = ()
     #: The values over the whole time.
     whole: Measures = Measures()
     #: The memory of all GPUs of the task, in bytes; None if it is not known.
-    gpu_memory_total: int | None = None
+    gpu_memory_total: Annotated[int, Field(ge=0, le=2**63)] | None = None
 
     @property
     def seconds(self) -> float:

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from iris.usage.series import MOST_POINTS, Series, sample
 from tests.strategies import examples
@@ -77,3 +78,17 @@ def test_a_series_is_the_same_after_it_was_stored() -> None:
     """The next agent of the host goes on with it."""
     series = Series().with_sample(10, 12, sample(2.0, 150.0, 3 * MIB))
     assert Series.model_validate_json(series.model_dump_json()) == series
+
+
+@pytest.mark.parametrize(
+    "stat", ["[2.0,NaN,1.0]", "[2.0,1e400,1.0]", "[-1.0,1.0,1.0]", "[1e300,1.0,1.0]", '["a",1,1]']
+)
+def test_a_series_that_no_agent_wrote_is_refused(stat: str) -> None:
+    """A job may write to the store and to its directory. Neither a reader nor an agent, which
+    measures other users' programs, too, must end with an error of arithmetic.
+    """
+    good = Series().with_sample(10, 12, sample(2.0, 150.0, 3 * MIB)).model_dump_json()
+    bad = good.replace("[2.0,150.0,150.0]", stat)
+    assert bad != good
+    with pytest.raises(ValidationError):
+        Series.model_validate_json(bad)

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
@@ -112,9 +112,9 @@ class IdleWatch(Frozen):
     """
 
     #: Since when all GPUs are idle; None if one is not, or nothing was measured yet.
-    since: float | None = None
+    since: float | None = Field(default=None, ge=0)
     #: The time of the last measurement.
-    measured: float = 0.0
+    measured: float = Field(default=0.0, ge=0)
     #: The highest use since `since`, in percent.
     peak_percent: float = 0.0
 

@@ -73,7 +73,7 @@ def test_the_tasks_of_an_array_are_listed_with_the_largest_first(cluster: Cluste
     assert [each[0] for each in words if each[:1] in (["1"], ["2"])] == ["2", "1"]
     assert "2 of 3 tasks" in lines[0]
     assert cluster.iris("usage", "sweep:2", "--json").json["tasks"][0]["task"] == 2
-    assert "nothing was measured" in cluster.iris("usage", "sweep:0").out
+    assert "no use is stored" in cluster.iris("usage", "sweep:0").out
     assert "no task 7" in cluster.iris("usage", "sweep:7", code=3).err
 
 
