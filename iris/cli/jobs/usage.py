@@ -182,8 +182,8 @@ def usage_text(found: JobUse) -> str:
     """Formats the use of a job for people."""
     if not found.tasks:
         return (
-            f"{found.job}: no use is stored; that of a running program is stored after a minute, and"
-            " programs that run for a few seconds are not measured"
+            f"{found.job}: no use is stored; that of a running program is stored after a minute,"
+            " and programs that run for a few seconds are not measured"
         )
     only = found.tasks[0] if len(found.tasks) == 1 else None
     lines = [_headline(found, only), "", _ROWS.table(_rows(found, only))]
