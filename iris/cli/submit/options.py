@@ -263,7 +263,7 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
             "--stop-idle",
             type=STOP_IDLE,
             help="End a task, or a gang, whose GPUs were all used less than 5% for this long, such"
-            " as 30m; 30m:10% is another threshold.",
+            " as 30m; 30m:10% is another threshold, 30m:warn only warns.",
         ),
         click.option(
             "--max-retries",

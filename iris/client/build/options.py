@@ -130,7 +130,7 @@ class CallOptions(TypedDict, total=False):
     timeout: Duration
     grace: Duration
     #: Ends a task, or a gang, whose GPUs are all used less than 5 % for this time. `"30m:10%"` is a
-    #: time with another threshold.
+    #: time with another threshold, and `"30m:warn"` only warns.
     stop_idle: Duration
     #: The maximum number of retries of a failed task.
     retries: int

@@ -1,4 +1,4 @@
-"""Decides when the GPUs of a program are idle, for jobs that end then (`--stop-idle`)."""
+"""Decides when the GPUs of a program are idle, for jobs that end or warn then (`--stop-idle`)."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Self
@@ -15,6 +15,8 @@ DEFAULT_BELOW = 5.0
 #: The shortest time of idleness that can end a job. Agents measure GPUs every few seconds, and a
 #: program may load data for longer than that.
 LEAST_AFTER = timedelta(minutes=1)
+#: The end of a rule that only warns: `30m:warn`.
+_WARN = "warn"
 #: If nothing is measured for this long, in seconds, idleness begins anew with the next measurement,
 #: because the GPUs may have computed meanwhile.
 MAX_GAP = 60.0
@@ -31,10 +33,13 @@ class StopIdle(Frozen):
     after: timedelta
     #: GPUs with less use than this are idle, in percent.
     below: float = DEFAULT_BELOW
+    #: True if the job does not end: its log and its status say that the GPUs are idle.
+    only_warns: bool = False
 
     def __str__(self) -> str:
         after = format_duration(self.after).replace(" ", "")
-        return after if self.below == DEFAULT_BELOW else f"{after}:{self.below:g}%"
+        below = "" if self.below == DEFAULT_BELOW else f":{self.below:g}%"
+        return f"{after}{below}{f':{_WARN}' if self.only_warns else ''}"
 
     @field_validator("after")
     @classmethod
@@ -48,23 +53,27 @@ class StopIdle(Frozen):
 
 
 def parse_stop_idle(text: str | float | timedelta) -> StopIdle:
-    """Parses `"30m"`, or with another threshold `"30m:10%"`.
+    """Parses `"30m"`, or with another threshold `"30m:10%"`. `"30m:warn"` and `"30m:10%:warn"` only
+    warn.
 
     Raises:
         InvalidValue: the text has another form, or the time or the percentage is out of range.
     """
     if isinstance(text, timedelta):
         return StopIdle(after=_long_enough(text))
-    time, colon, below = str(text).partition(":")
+    time, *others = str(text).split(":")
     after = _long_enough(parse_duration(time, "stop_idle"))
-    if not colon:
-        return StopIdle(after=after)
+    only_warns = others[-1:] == [_WARN]
+    thresholds = others[:-1] if only_warns else others
+    if not thresholds:
+        return StopIdle(after=after, only_warns=only_warns)
     try:
+        (below,) = thresholds
         percent = float(below.strip().removesuffix("%"))
     except ValueError:
         remedy = 'write a time and a percentage, such as "30m:10%"'
         raise InvalidValue("stop_idle", text, "has no percentage", remedy) from None
-    return StopIdle(after=after, below=_a_part(percent))
+    return StopIdle(after=after, below=_a_part(percent), only_warns=only_warns)
 
 
 def _long_enough(after: timedelta) -> timedelta:
@@ -141,10 +150,12 @@ class IdleWatch(Frozen):
 
 def idle_text(rule: StopIdle, report: IdleReport) -> str:
     """Returns the text about a running task that has reported that its GPUs are idle."""
+    ends = (
+        "" if rule.only_warns else ": the task, or its gang if that holds for all its tasks, ends"
+    )
     return (
         f"its GPUs have been used less than {rule.below:g}% for {format_duration(rule.after)}, at"
-        f" most {report.peak_percent:g}%: the task, or its gang if that holds for all its tasks,"
-        f" ends (--stop-idle {rule})"
+        f" most {report.peak_percent:g}%{ends} (--stop-idle {rule})"
     )
 
 

@@ -394,7 +394,7 @@ class GangLifecycle:
     def idle_reason(self) -> str:
         """Why the attempt ends, because the GPUs of all its tasks are idle; otherwise empty."""
         rule = self.gang.spec.stop_idle
-        if rule is None or len(self.idle) < len(self.gang.tasks):
+        if rule is None or rule.only_warns or len(self.idle) < len(self.gang.tasks):
             return ""
         return idle_gpus.idle_reason(rule, list(self.idle.values()))
 

@@ -71,6 +71,8 @@ def test_a_clock_that_was_set_back_begins_idleness_anew() -> None:
         ("30m", StopIdle(after=timedelta(minutes=30))),
         ("1h30m:10%", StopIdle(after=timedelta(minutes=90), below=10.0)),
         ("90s:2.5", StopIdle(after=timedelta(seconds=90), below=2.5)),
+        ("30m:warn", StopIdle(after=timedelta(minutes=30), only_warns=True)),
+        ("2h:1%:warn", StopIdle(after=timedelta(hours=2), below=1.0, only_warns=True)),
     ],
 )
 def test_a_rule_is_written_as_a_time_with_a_percentage(text: str, rule: StopIdle) -> None:
@@ -79,7 +81,9 @@ def test_a_rule_is_written_as_a_time_with_a_percentage(text: str, rule: StopIdle
     assert parse_stop_idle(str(rule)) == rule
 
 
-@pytest.mark.parametrize("text", ["", "soon", "30m:", "30m:much", "59s", "30m:0%", "30m:101%"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "30m:", "30m:much", "59s", "30m:0%", "30m:101%", "30m:warn:5%"]
+)
 def test_another_rule_is_refused(text: str) -> None:
     """A mistyped one would end a job early, or never."""
     with pytest.raises(InvalidValue):

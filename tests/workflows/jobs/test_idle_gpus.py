@@ -72,6 +72,21 @@ async def test_a_gang_ends_only_when_all_its_tasks_are_idle(
     assert "the GPUs of its 2 tasks" in status.reason
 
 
+async def test_a_rule_that_only_warns_ends_nothing(cluster: Cluster) -> None:
+    """Its user wants to know, and to decide."""
+    program = Held()
+    host = await cluster.join("h1", GPUS, program)
+    rule = RULE.model_copy(update={"only_warns": True})
+    job = await cluster.submit(resources=GPUS, stop_idle=rule)
+    await cluster.until(lambda: len(host.taken) == 1)
+    await cluster.announce(host.taken[0], doing="its GPUs are idle", idle=IDLE)
+    await cluster.until(lambda: _first_reason_is(cluster, job, "its GPUs are idle"))
+    program.let_go()
+
+    assert (await cluster.end(job)).state is JobState.SUCCEEDED
+    assert not program.cancelled
+
+
 async def _first_reason_is(cluster: Cluster, job: str, reason: str) -> bool:
     return (await cluster.status(job)).tasks[0].reason == reason
 
