@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,19 @@ from iris.activities.host.attempt import heartbeat, run_task, use
 from iris.activities.host.attempt.lifecycle import Event
 from iris.activities.host.attempt.run_task import Tasks
 from iris.activities.host.attempt.use import UseRecorder
+from iris.activities.host.machine.accelerators import Accelerators
 from iris.activities.host.machine.usage import Use
 from iris.activities.host.runtimes.cleanup.leftover_processes import AttemptFile
 from iris.messages.task import RunTask
 from iris.model import names
-from iris.model.host.gpus import GpuUse
+from iris.model.host.gpus import GpuUse, parse_gpus
 from iris.model.host.idle_gpus import IdleReport, StopIdle
 from iris.model.states import TaskState
 from iris.model.units import GIB, MIB
 from iris.storage.object_store import Store
 from iris.usage.series import Series
 from tests.activities.host.attempt.test_attempt import PATIENCE, Bench, a_run, bench, dispatch
+from tests.builders import a_host, some
 from tests.e2e.cluster import eventually
 
 __all__ = ["bench"]
@@ -146,12 +149,12 @@ async def test_a_store_that_hangs_delays_no_outcome(
 
 
 def recorder(
-    bench: Bench, directory: Path, gpus: Sequence[str] = (), **changes: Any
+    bench: Bench, directory: Path, gpus: Sequence[str] = (), *, found: bool = False, **changes: Any
 ) -> tuple[UseRecorder, list[IdleReport | None]]:
     record = AttemptFile.of(a_run("true", **changes), b"token", datetime.now(UTC))
     reports: list[IdleReport | None] = []
     given = record.model_copy(update={"gpus": tuple(gpus)})
-    return UseRecorder(bench.store, given, directory, reports.append, found=False), reports
+    return UseRecorder(bench.store, given, directory, reports.append, found=found), reports
 
 
 async def test_the_gpus_of_an_attempt_are_measured_without_those_of_others(
@@ -210,6 +213,27 @@ async def test_one_busy_gpu_keeps_all_of_a_task_from_being_idle(
     assert (began.peak_percent, ended) == (1.0, None)
 
 
+async def test_idleness_goes_on_when_another_agent_goes_on(bench: Bench, tmp_path: Path) -> None:
+    """Otherwise upgrades of the agents would keep an idle job alive."""
+    idle = {"GPU-a": GpuUse(1.0, GIB, 80 * GIB)}
+    one_rule = StopIdle(after=timedelta(hours=1))
+    first, _ = recorder(bench, tmp_path, ["GPU-a"], stop_idle=one_rule)
+    for _ in range(2):
+        first.measured(Use(), idle)
+    storing = asyncio.create_task(first.store_on())
+    await until(lambda: (tmp_path / "use.json").exists())
+    storing.cancel()
+    before = datetime.now(UTC)
+    short = StopIdle.model_construct(after=timedelta(0), below=5.0)
+    second, reports = recorder(bench, tmp_path, ["GPU-a"], found=True, stop_idle=short)
+    second.measured(Use(), idle)
+
+    (report,) = reports
+    assert report is not None
+    assert report.since < before
+    assert second.series == first.series
+
+
 async def test_a_report_of_idleness_that_did_not_arrive_is_sent_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,3 +253,31 @@ async def test_a_report_of_idleness_that_did_not_arrive_is_sent_again(
     assert "30m" in bench.server.progress[-1].reason
     attempt.handle(Event.CANCEL, "the test is over")
     await asyncio.wait_for(running, PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("device", "taken", "expected"),
+    [
+        ("gpu:H100:1", ("GPU-b",), ("GPU-b",)),
+        # A task that has the whole machine is given no names.
+        ("gpu:H100:2", None, ("GPU-a", "GPU-b")),
+        ("cpu", None, ()),
+    ],
+)
+async def test_the_gpus_of_a_task_are_known_with_and_without_names(
+    bench: Bench, device: str, taken: tuple[str, ...] | None, expected: tuple[str, ...]
+) -> None:
+    """A task that has all GPUs of its machine is the one that wastes most."""
+    h100s = parse_gpus(
+        "".join(f"{n}, GPU-{uuid}, NVIDIA H100, 81559\n" for n, uuid in enumerate("ab"))
+    )
+    offers = some(cpu=4, device="gpu:H100:2")
+    context = replace(
+        bench.tasks()._context,
+        host=a_host("h1", offers),
+        accelerators=Accelerators(device=offers.device, gpus=h100s),
+    )
+    task = a_run("true", resources=some(cpu=1, device=device))
+    assert context.usable_gpus(task, taken) == expected
+    simulated = replace(context, accelerators=Accelerators())
+    assert simulated.usable_gpus(task, taken) == ()
