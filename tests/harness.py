@@ -84,6 +84,7 @@ from iris.messages.wire import ClusterName, Keys, RepeatedCheck
 from iris.model import names
 from iris.model.host.constraints import TPU_NAME, TPU_WORKER_ID
 from iris.model.host.hosts import Host
+from iris.model.host.idle_gpus import IdleReport
 from iris.model.host.resources import Resources
 from iris.model.job.attempts import AttemptRecord, TaskOutcome
 from iris.model.job.children import Parent
@@ -774,10 +775,16 @@ class Cluster:
         return await ask(self.slice(host), "status", SliceStatus)
 
     async def announce(
-        self, task: RunTask, state: TaskState = TaskState.RUNNING, doing: str = ""
+        self,
+        task: RunTask,
+        state: TaskState = TaskState.RUNNING,
+        doing: str = "",
+        idle: IdleReport | None = None,
     ) -> None:
         """As an agent does for a program that has run, or has been prepared, for a second."""
-        progress = TaskProgress(key=task.key, state=state, at=datetime.now(UTC), reason=doing)
+        progress = TaskProgress(
+            key=task.key, state=state, at=datetime.now(UTC), reason=doing, idle=idle
+        )
         await self.client.get_workflow_handle(task.owner).signal("task_progress", progress)
 
     # The scheduler.

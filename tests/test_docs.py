@@ -72,6 +72,7 @@ def test_a_guide_begins_in_an_empty_directory(document: Path) -> None:
         "docs/configuration.md",
         "docs/tasks.md",
         "docs/gcp.md",
+        "docs/usage.md",
     ],
 )
 def test_every_command_and_option_in_what_users_read_exists(name: str) -> None:

@@ -13,6 +13,8 @@ JOB_COMMANDS = {
         "List jobs, the newest first."),
     "status": CommandPlace("jobs.status", "status",
         "Show a job and its tasks."),
+    "usage": CommandPlace("jobs.usage", "usage",
+        "Show what a job used over time, against what it requested."),
     "logs": CommandPlace("jobs.logs", "logs",
         "Show the output of a job's tasks."),
     "fetch": CommandPlace("jobs.fetch", "fetch",

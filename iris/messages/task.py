@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from pydantic import Field
 
 from iris.model.frozen import Frozen
+from iris.model.host.idle_gpus import IdleReport, StopIdle
 from iris.model.host.resources import Resources
 from iris.model.job.arrays import Array
 from iris.model.job.bundles import Bundle
@@ -74,6 +75,8 @@ class TaskProgress(Frozen):
     reason: str = ""
     #: Whether the program is prepared, and waits for the programs of the other tasks of its gang.
     prepared: bool = False
+    #: Set while the task's GPUs are idle for as long as `JobSpec.stop_idle` says.
+    idle: IdleReport | None = None
 
 
 class GangStart(Frozen):
@@ -120,6 +123,8 @@ class RunTask(Frozen):
     workdir: str | None
     timeout: timedelta | None
     grace: timedelta
+    #: When the host reports that the task's GPUs are idle; None for never.
+    stop_idle: StopIdle | None = None
     #: The folder of the attempt's logs in the object store.
     logs: str
     #: The position of the task in its gang; None if the task is not in a gang.

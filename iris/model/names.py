@@ -355,6 +355,15 @@ def attempt_logs(job: str, run_id: str, index: int, attempt: int) -> str:
     return f"{job_logs(job, run_id)}/{index}/{attempt}"
 
 
+def attempt_use(logs: str) -> str:
+    """Returns the path of the series of an attempt's resource use (`iris.usage.series`).
+
+    Args:
+        logs: the attempt's log folder, from `attempt_logs`.
+    """
+    return f"{logs}/use.json"
+
+
 def job_uid(logs: str) -> str:
     """Returns an id without slashes that all attempts of one run of a job share, and no other run
     has.

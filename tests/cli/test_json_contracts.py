@@ -424,7 +424,10 @@ def test_a_host_without_devices_says_null_and_nothing_of_them() -> None:
         (HOSTS, "id state reason slice resources free attributes running address"),
         (
             usage_listing(some()),
-            "task host at pid cpu_percent memory_bytes peak_memory_bytes processes ports",
+            (
+                "task host at pid cpu_percent memory_bytes peak_memory_bytes processes ports"
+                " gpu_percent gpu_memory_bytes"
+            ),
         ),
         (GROUPS, "group availability why until demand target slices"),
         (OUTLOOKS, "example message since possible"),

@@ -31,6 +31,7 @@ METHODS: dict[str, Any] = {
     "submit": IrisClient.submit,
     "jobs": IrisClient.jobs,
     "status": Job.status,
+    "usage": Job.usage_over_time,
     "logs": Job.logs,
     "fetch": Job.fetch,
     "exec": Job.exec,

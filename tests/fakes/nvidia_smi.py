@@ -9,6 +9,7 @@ cd "$(dirname "$0")"
 if [ -e hangs ]; then exec sleep 600; fi
 case "$1" in
     -L) cat listed ;;
+    *utilization*) cat used ;;
     *) cat queried ;;
 esac
 exit "$(cat code)"
@@ -22,6 +23,7 @@ class FakeNvidiaSmi:
         self.directory = directory
         directory.mkdir(parents=True)
         self.lists()
+        self._writes("used", "")
         program = directory / "nvidia-smi"
         program.write_text(_PROGRAM)
         program.chmod(0o755)
@@ -44,6 +46,17 @@ class FakeNvidiaSmi:
             0,
         )
 
+    def uses(self, *percents: int | str, memory: int = 40_000) -> None:
+        """The listed GPUs are used so much, in percent, with so much memory each, in MiB."""
+        listed = [
+            line.split(", ") for line in (self.directory / "queried").read_text().splitlines()
+        ]
+        rows = [
+            f"{uuid}, {percent}, {memory if percent else 4}, {total}\n"
+            for (_, uuid, _, total, *_), percent in zip(listed, percents, strict=True)
+        ]
+        self._writes("used", "".join(rows))
+
     def loses_one(self) -> None:
         """The driver does not reach one of them."""
         said = (
@@ -63,6 +76,9 @@ class FakeNvidiaSmi:
 
     def _says(self, queried: str, listed: str, code: int) -> None:
         for name, text in (("queried", queried), ("listed", listed), ("code", str(code))):
-            new = self.directory / f"{name}.new"
-            new.write_text(text)
-            new.replace(self.directory / name)
+            self._writes(name, text)
+
+    def _writes(self, name: str, text: str) -> None:
+        new = self.directory / f"{name}.new"
+        new.write_text(text)
+        new.replace(self.directory / name)

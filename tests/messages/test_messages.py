@@ -20,6 +20,7 @@ from iris.messages.scheduler import Ask, Batch, Envelope, Message
 from iris.messages.slice import SliceInput
 from iris.model.host.constraints import Attribute, Constraint, Operator, preemptible_constraint
 from iris.model.host.hosts import Host
+from iris.model.host.idle_gpus import StopIdle
 from iris.model.host.resources import Device, DeviceKind, Resources
 from iris.model.job import attempts, requests, spec
 from iris.model.job import status as job_status
@@ -86,6 +87,12 @@ MADE: dict[type, st.SearchStrategy[Any]] = {
     Constraint: CONSTRAINTS,
     Bundle: st.just(Bundle(sha256="0" * 64, size=1)),
     EnvironmentSpec: st.just(EnvironmentSpec()),
+    StopIdle: st.builds(
+        StopIdle,
+        after=st.integers(60, 10**6).map(lambda seconds: timedelta(seconds=seconds)),
+        below=st.sampled_from([0.5, 5.0, 100.0]),
+        only_warns=st.booleans(),
+    ),
     Array: st.builds(
         Array,
         indices=st.sampled_from(["0-9", "3,17"]),

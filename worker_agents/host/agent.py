@@ -354,6 +354,7 @@ class _Incarnation:
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(worker)
             await stack.enter_async_context(beside(self._tasks.measure()))
+            await stack.enter_async_context(beside(self._tasks.measure_gpus()))
             await stack.enter_async_context(beside(self._tasks.limit_disk()))
             if self._serves_metrics:
                 gather = functools.partial(

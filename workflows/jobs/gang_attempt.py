@@ -56,6 +56,8 @@ class GangAttempt:
         self._ends: list[asyncio.Task[TaskOutcome]] = []
         #: Why the scheduler took the hosts away, if an eviction ended the attempt; otherwise empty.
         self.eviction = ""
+        #: Why the attempt ends, if the GPUs of all its tasks are idle; otherwise empty.
+        self._idle = ""
         #: True if the attempt is ending. No program of the attempt starts any more.
         self.over = False
         #: The positions in the gang of the tasks whose hosts were not ready in time, although hosts
@@ -95,15 +97,12 @@ class GangAttempt:
         # The tasks are already ending, and their outcomes count.
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(ends)
-        ended = [
-            self._late_end(place) if self._is_late(place, end) else end
-            for place, end in enumerate(await ends)
-        ]
+        ended = [self._explained(place, end) for place, end in enumerate(await ends)]
         return [*ended, *[_NOT_STARTED] * (len(self._seats) - len(ended))]
 
     async def _until_decided(self) -> None:
-        """Waits until the end of the attempt is decided: by the end of a task, by an eviction, or
-        because a host is not ready in time.
+        """Waits until the end of the attempt is decided: by the end of a task, by an eviction,
+        because all GPUs are idle, or because a host is not ready in time.
 
         A host is late if it is not ready within the limit of a set-up after the first host is
         ready. Its own set-up has taken at least that long then.
@@ -130,7 +129,8 @@ class GangAttempt:
         if unsuccessful or len(ended) == len(self._ends):
             return True
         self.eviction = self._current().eviction
-        return bool(self.eviction)
+        self._idle = "" if self.eviction else self._current().idle_reason
+        return bool(self.eviction or self._idle)
 
     def _start(self, place: int) -> workflow.ActivityHandle[TaskOutcome]:
         gang, spec = self._gang, self._gang.spec
@@ -158,6 +158,7 @@ class GangAttempt:
                 workdir=spec.workdir,
                 timeout=spec.timeout,
                 grace=spec.grace,
+                stop_idle=spec.stop_idle,
                 logs=names.attempt_logs(spec.id, gang.run_id, task.index, task.attempt),
                 rank=self._rank(place),
                 contact=self._placement.contact,
@@ -201,8 +202,13 @@ class GangAttempt:
             tasks_per_slice=len(seats) // together.groups,
         )
 
-    def _is_late(self, place: int, end: TaskOutcome) -> bool:
-        return place in self._late and end.state is TaskState.KILLED
+    def _explained(self, place: int, end: TaskOutcome) -> TaskOutcome:
+        """Returns the outcome of a task. If the attempt ended it, the outcome says why."""
+        if end.state is not TaskState.KILLED:
+            return end
+        if self._idle:  # a failure of the program's own, as after a timeout
+            return end.model_copy(update={"state": TaskState.FAILED, "reason": self._idle})
+        return self._late_end(place) if place in self._late else end
 
     def _late_end(self, place: int) -> TaskOutcome:
         """Returns the outcome of a task whose host was not ready in time."""

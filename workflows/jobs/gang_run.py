@@ -110,8 +110,9 @@ class GangRun:
                 self._set(now.evicted(key, reason) if reason else now)
             case Reason(key=key, refusal=refusal):
                 self._set(now.explained(key, refusal))
-            case TaskProgress(key=key, state=state, at=at, reason=reason, prepared=prepared):
-                self._set(now.progressed(key, state, at, reason, prepared=prepared))
+            case TaskProgress(key=key, state=state, at=at, reason=reason):
+                prepared, idle = message.prepared, message.idle
+                self._set(now.progressed(key, state, at, reason, prepared=prepared, idle=idle))
             case Overrides():
                 self._set(now.overridden(message, workflow.now()))
 

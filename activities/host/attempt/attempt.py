@@ -39,12 +39,11 @@ from iris.activities.host.attempt.lifecycle import (
     restore,
     step,
 )
+from iris.activities.host.attempt.uploads import uploads
+from iris.activities.host.attempt.use import UseRecorder
 from iris.activities.host.files.caches import DISK_FAULT, size_of
-from iris.activities.host.files.checkpoints import End, Saver, end_of
-from iris.activities.host.files.logs import LogShipper
-from iris.activities.host.files.upload import Delivery
+from iris.activities.host.files.checkpoints import End, end_of
 from iris.activities.host.machine.disk_usage import Occupant
-from iris.activities.host.machine.usage import Use
 from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.cleanup.leftover_processes import AttemptFile
@@ -52,11 +51,11 @@ from iris.activities.host.runtimes.process import job_users
 from iris.activities.host.runtimes.program import Exit, FirstEnd, Program, Root, Running
 from iris.messages.task import RunTask
 from iris.model.host import exit_codes
+from iris.model.host.idle_gpus import IdleReport, idle_text
 from iris.model.job.attempts import TaskOutcome
 from iris.model.job.secrets import LEAST_MASKED
 from iris.model.states import TaskState
 from iris.model.units import format_duration
-from iris.storage.log_format import Stream
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +109,6 @@ class Attempt:
         self._program = Program(directory)
         self._heartbeat = self._new_heartbeat(waited)
         self._preparing: asyncio.Task[prepare.Built] | None = None
-        self._peak_memory = 0
         self._running: Running | None = None
         #: True if the log says already that the program ended and left other processes.
         self._told_of_rest = False
@@ -122,18 +120,11 @@ class Attempt:
             outcome=record.verdict,
             settled=record.told,
         )
-        self._logs = self._new_log_shipper()
-        self._saver = self._new_saver()
-        self._delivery = Delivery(
-            context.store,
-            self._logs,
-            directory,
-            self.task.outputs,
-            context.gate,
-            context.limits.outputs,
-            self._saver,
-            self._program_end,
+        self._logs, self._saver, self._delivery = uploads(
+            context, self.task, directory, self._program_end, found=found
         )
+        #: Records the resource use of the program.
+        self.use = UseRecorder(context.store, record, directory, self._gpus_are_idle, found=found)
         if not self.settled:
             context.claims.append(self.task.placement_key)
 
@@ -261,33 +252,6 @@ class Attempt:
         if self._program.launched:
             self._program.keep_until(lease)
 
-    def _new_log_shipper(self) -> LogShipper:
-        files = {
-            Stream.BUILD: self._dir / "build",
-            Stream.STDOUT: self._dir / "stdout",
-            Stream.STDERR: self._dir / "stderr",
-        }
-        return LogShipper(
-            self._context.store,
-            self.task.logs,
-            files,
-            self._dir / "shipped.json",
-            taken_over=self._found,
-            limit=self._context.limits.logs,
-        )
-
-    def _new_saver(self) -> Saver:
-        return Saver(
-            self._context.store,
-            self.task.checkpoints,
-            self.task.attempt,
-            self._dir,
-            self._context.gate,
-            self._context.limits.checkpoint,
-            self._logs.say,
-            taken_over=self._found,
-        )
-
     def _program_end(self) -> End | None:
         """Returns the end of the program, or None if no program was started."""
         if not self._lifecycle.launched:
@@ -352,6 +316,7 @@ class Attempt:
                 self._exit = await self._follow()
                 if self._exit.error:
                     self._logs.say(self._exit.error)
+                self.use.finish()
             self._step(Event.ENDED)
             if not await self._delivery.done(UPLOAD_TIMEOUT):
                 self._log.error("the end of the attempt's log is not in the store yet")
@@ -426,8 +391,9 @@ class Attempt:
             await asyncio.gather(shipping, return_exceptions=True)
 
     def _start_program(self, built: prepare.Built) -> None:
-        if built.ports:
-            self._write(ports=built.ports)
+        if built.ports or built.gpus:
+            self._write(ports=built.ports, gpus=built.gpus)
+            self.use.gpus = built.gpus
         secrets = {name: value.get_secret_value() for name, value in built.secrets.items()}
         for name in (name for name, value in secrets.items() if len(value) < LEAST_MASKED):
             self._logs.say(
@@ -490,7 +456,10 @@ class Attempt:
         ended = asyncio.create_task(self._program.wait())
         beside = [
             asyncio.create_task(work)
-            for work in (self._ship_on(), self._watch_program(), self._saver.save_on())
+            for work in (
+                *(self._ship_on(), self._watch_program()),
+                *(self._saver.save_on(), self.use.store_on()),
+            )
         ]
         try:
             await asyncio.wait({ended, *beside}, return_when=asyncio.FIRST_COMPLETED)
@@ -550,6 +519,13 @@ class Attempt:
             await asyncio.sleep(0 if self._logs.behind else READ_INTERVAL.total_seconds())
             await self._logs.ship()
 
+    def _gpus_are_idle(self, report: IdleReport | None) -> None:
+        """Reports to the job that the GPUs have become idle, or are used again."""
+        doing = ""
+        if report is not None and self.task.stop_idle is not None:
+            self._logs.say(doing := idle_text(self.task.stop_idle, report))
+        self._heartbeat.is_idle(report, doing)
+
     def _evidence(self) -> outcomes.Evidence:
         return outcomes.Evidence(
             taken_at=self._record.taken_at,
@@ -573,16 +549,10 @@ class Attempt:
             "state": self._heartbeat.state,
             "since": (started.started_at if started else self._record.taken_at).isoformat(),
         }
-        return (
-            details
-            if started is None
-            else {**details, "pid": started.pid, "ports": self._record.ports, **self._usage()}
-        )
-
-    def _usage(self) -> Mapping[str, Any]:
-        use = self._context.uses.get(self.task.key, Use())
-        self._peak_memory = max(self._peak_memory, use.memory_bytes)
-        return {**use._asdict(), "peak_memory_bytes": self._peak_memory}
+        if started is None:
+            return details
+        ports = {"pid": started.pid, "ports": self._record.ports}
+        return {**details, **ports, **self.use.latest}
 
     async def _limit(self, timeout: timedelta) -> None:
         await asyncio.sleep((self._record.taken_at + timeout - datetime.now(UTC)).total_seconds())
@@ -593,6 +563,8 @@ class Attempt:
         and outputs are in the store.
         """
         await self._runtime.clear(swept=self._exit is not None and self._exit.status is not None)
+        if not self._lifecycle.hurried:
+            await self.use.stored()
         # Files that were deleted or replaced cannot be stored.
         with contextlib.suppress(FileNotFoundError, links.Replaced):
             if not await self._delivery.done(KEEP_UNSTORED_FOR) and self._lifecycle.hurried:

@@ -24,6 +24,7 @@ from iris.messages.scheduler import Batch, Vacate
 from iris.messages.task import RunTask, TaskProgress
 from iris.metrics.declared import ATTEMPTS_DROPPED, ATTEMPTS_ENDED
 from iris.model import names
+from iris.model.host.idle_gpus import IdleReport
 from iris.model.job.attempts import TaskOutcome
 from iris.model.states import TaskState
 from iris.model.units import format_duration
@@ -76,11 +77,13 @@ class Heartbeat:
         self._given_up = False
         #: The attempt's state, and the time at which the state began.
         self._state: tuple[TaskState, datetime] = (TaskState.BUILDING, datetime.now(UTC))
-        #: The state and the step of the last message to the job.
-        self._announced: tuple[TaskState, str] | None = None
+        #: The state, the step and the idleness of the last message to the job.
+        self._announced: tuple[TaskState, str, IdleReport | None] | None = None
         #: The present step of the preparation, or the reason why the attempt waits; empty if
         #: neither takes long.
         self._doing = ""
+        #: The report that the task's GPUs are idle; None while they are not.
+        self._idle: IdleReport | None = None
         self._changed = asyncio.Event()
         self._moved = asyncio.Event()
         #: The time at which the last successful heartbeat was sent; before the first heartbeat, the
@@ -115,6 +118,15 @@ class Heartbeat:
         """
         self._doing = doing
         self._changed.set()
+
+    def is_idle(self, report: IdleReport | None, doing: str) -> None:
+        """Records that the task's GPUs have been idle for long enough, or (None) are used again.
+
+        Args:
+            doing: as for `prepares`.
+        """
+        self._idle = report
+        self.prepares(doing)
 
     async def beat_on(self) -> None:
         """Sends heartbeats until the server gives the attempt up, or there was no contact for too
@@ -164,14 +176,21 @@ class Heartbeat:
         while True:
             self._changed.clear()
             self._moved.clear()
-            (state, since), doing = self._state, self._doing
-            if (state, doing) != self._announced:
-                progress = TaskProgress(key=self._task.key, state=state, at=since, reason=doing)
-                # For display only: the attempt continues even if its job does not receive this.
-                with contextlib.suppress(RPCError):
+            (state, since), doing, idle = self._state, self._doing, self._idle
+            if (state, doing, idle) != self._announced:
+                progress = TaskProgress(
+                    key=self._task.key, state=state, at=since, reason=doing, idle=idle
+                )
+                try:
                     owner = self._client.get_workflow_handle(self._task.owner)
                     await owner.signal("task_progress", progress, rpc_timeout=RPC_TIMEOUT)
-                self._announced = (state, doing)
+                except RPCError:
+                    # The others are for display only: the attempt continues without them.
+                    if idle is not None or (self._announced and self._announced[2] is not None):
+                        await asyncio.sleep(ANNOUNCE_EVERY.total_seconds())
+                        self._changed.set()
+                        continue
+                self._announced = (state, doing, idle)
                 # Each announcement adds some events to the job's history.
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._moved.wait(), ANNOUNCE_EVERY.total_seconds())

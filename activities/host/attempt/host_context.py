@@ -28,7 +28,7 @@ from iris.activities.host.runtimes.program import Exit
 from iris.activities.host.runtimes.variables import base_env
 from iris.messages.task import RunTask
 from iris.model.host.faults import FAULTS, Fault
-from iris.model.host.gpus import GPU_FAULT, offered
+from iris.model.host.gpus import GPU_FAULT, GpuUse, offered
 from iris.model.host.hosts import Host
 from iris.model.host.resources import DeviceKind
 from iris.model.host.store_limits import StoreLimits
@@ -99,6 +99,8 @@ class HostContext:
     claims: list[str] = field(default_factory=list)
     #: The last measured resource usage of each attempt, by the attempt's key.
     uses: dict[str, Use] = field(default_factory=dict)
+    #: The last measured use of the machine's GPUs, by UUID.
+    gpu_uses: dict[str, GpuUse] = field(default_factory=dict)
 
     @property
     def attempts_dir(self) -> Path:
@@ -170,6 +172,18 @@ class HostContext:
         # instance.
         by_name = count < everything or any(gpu.is_instance for gpu in self.accelerators.gpus)
         return gpus.take(count, names) if by_name else None
+
+    def usable_gpus(self, task: RunTask, taken: Sequence[str] | None) -> tuple[str, ...]:
+        """Returns the UUIDs of the real GPUs that the task's program can use.
+
+        Args:
+            taken: the names of the GPUs that `gpus_of` allocated; None if it allocated none by
+                name.
+        """
+        if self.accelerators.device is None or not wants_gpu(task):
+            return ()
+        own = offered(self.accelerators.gpus, self.host.resources.device)
+        return tuple(gpu.uuid for gpu in own) if taken is None else tuple(taken)
 
     async def check_devices(self, task: RunTask, ended: Exit | None) -> None:
         """Checks the GPUs of a task whose program has failed, because the next regular check may be

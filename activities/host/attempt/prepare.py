@@ -74,6 +74,8 @@ class Built(NamedTuple):
     ports: dict[str, int]
     #: The values of the job's secrets, by variable. They are not part of the launch.
     secrets: Mapping[str, SecretStr]
+    #: The UUIDs of the GPUs that the program can use.
+    gpus: tuple[str, ...]
 
 
 class Listeners(NamedTuple):
@@ -172,7 +174,8 @@ async def _build(preparation: "_Preparation") -> Built:
             _command(task, fetched), ready.env, fetched.workdir, read=ready.read
         )
         undo.pop_all()
-    return Built(launch, (*reserved.keep, *ready.keep), reserved.ports, secrets)
+    keep, gpus = (*reserved.keep, *ready.keep), context.usable_gpus(task, reserved.gpus)
+    return Built(launch, keep, reserved.ports, secrets, gpus)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from iris.activities.host.attempt.prepare import has_attempts
 from iris.activities.host.files.caches import is_disk_full
 from iris.activities.host.machine import disk_watch
 from iris.activities.host.machine.disk_usage import resume
+from iris.activities.host.machine.gpus import read_gpu_use
 from iris.activities.host.machine.usage import Meter
 from iris.activities.host.runtimes.cleanup import leftover_processes, remains, trees
 from iris.activities.host.runtimes.cleanup.leftover_processes import AttemptFile
@@ -37,6 +38,9 @@ HOST_REFUSED = "HostRefused"
 HOST_LEAVES = "HostLeaves"
 #: The interval between two measurements of the resources that attempts use.
 MEASURE_INTERVAL = timedelta(seconds=2)
+#: The interval between two measurements of the GPUs that attempts use. Each needs a process, which
+#: may take a second.
+MEASURE_GPUS_INTERVAL = timedelta(seconds=10)
 #: How long a stopping agent waits until the server has accepted the outcomes of its programs. This
 #: time begins after the longest grace of the programs.
 REPORT_TIMEOUT = timedelta(seconds=10)
@@ -124,6 +128,24 @@ class Tasks:
                 used = await asyncio.to_thread(meter.sample, containers, shims)
                 self._context.uses.clear()
                 self._context.uses.update({key: used[root.pid] for key, root in roots.items()})
+                for key, use in self._context.uses.items():
+                    if (attempt := self._attempts.get(key)) is not None:
+                        attempt.use.measured(use, self._context.gpu_uses)
+
+    async def measure_gpus(self) -> None:
+        """Measures the use of the machine's GPUs at a fixed interval, while attempts use them,
+        until this is cancelled.
+
+        The driver's program may hang, so this is apart from `measure`.
+        """
+        while True:
+            await asyncio.sleep(MEASURE_GPUS_INTERVAL.total_seconds())
+            in_use = any(
+                each.use.gpus for each in self._attempts.values() if each.running is not None
+            )
+            found = await read_gpu_use() if in_use else {}
+            self._context.gpu_uses.clear()
+            self._context.gpu_uses.update(found)
 
     async def limit_disk(self) -> None:
         """Ends attempts that use too much of the host's disks, until this is cancelled."""

@@ -223,7 +223,13 @@ def usage_listing(requested: Resources) -> "Listing[InUse]":
             importance=2,
         ),
         Column("PROCESSES", "processes", optional=True),
+        Column("GPU", "gpu_percent", text=lambda percent: f"{percent:.0f}%", optional=True),
+        Column("GPU MEMORY", "gpu_memory_bytes", text=format_bytes, optional=True),
         Column("PORTS", "ports", text=_ports, wraps=True),
+        keys=(
+            "task host at pid cpu_percent memory_bytes peak_memory_bytes processes ports"
+            " gpu_percent gpu_memory_bytes"
+        ),
         empty="no task is on a host now",
     )
 

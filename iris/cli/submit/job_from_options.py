@@ -109,6 +109,7 @@ def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
         "scheduling_timeout": options["scheduling_timeout"],
         "timeout": options["timeout"],
         "grace": options["grace"],
+        "stop_idle": options["stop_idle"],
         "max_retries_failure": options["max_retries"],
         "max_retries_preemption": options["max_retries_preemption"],
         "max_task_failures": options["max_task_failures"],

@@ -24,6 +24,7 @@ from iris.client.connect.identity import current_user, in_a_job
 from iris.client.workspace.extra_files import parse_extra
 from iris.model.host.accelerators import parse_gpu, parse_tpu
 from iris.model.host.constraints import check_key, parse_constraint
+from iris.model.host.idle_gpus import parse_stop_idle
 from iris.model.job.dependencies import Condition, Dependency, parse_dependencies
 from iris.model.job.environments import SETUP_TIMEOUT
 from iris.model.job.secrets import parse_secret
@@ -48,6 +49,7 @@ REQUIRED = Parsed("constraint", parse_constraint)  # Constraint
 PREFERRED = Parsed("constraint", lambda text: parse_constraint(text, preferred=True))  # Constraint
 FILE = Parsed("path[:dest]", parse_extra)  # ExtraFile
 SECRET = Parsed("secret", parse_secret)  # the name of a variable, and the source of its value
+STOP_IDLE = Parsed("duration[:percent]", parse_stop_idle)  # StopIdle
 ARRAY = Parsed("indices|file", parse_array)  # GivenArray
 AFTER = _after(Condition.OK)  # Dependency, ...
 AFTER_ANY = _after(Condition.ANY)
@@ -256,6 +258,12 @@ _OPTIONS: dict[str, tuple[Callable[[Any], Any], ...]] = {
             help="Time from SIGTERM to SIGKILL when a task is stopped, such as 2m; also the time"
             " for processes that the program leaves running when it ends. "
             f" [default: {format_duration(DEFAULT_GRACE)}]",
+        ),
+        click.option(
+            "--stop-idle",
+            type=STOP_IDLE,
+            help="End a task, or a gang, whose GPUs were all used less than 5% for this long, such"
+            " as 30m; 30m:10% is another threshold, 30m:warn only warns.",
         ),
         click.option(
             "--max-retries",

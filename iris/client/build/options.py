@@ -18,6 +18,7 @@ from iris.model.errors import InvalidValue
 from iris.model.host import resources as model
 from iris.model.host.accelerators import parse_gpu, parse_tpu
 from iris.model.host.constraints import Constraint, parse_constraint
+from iris.model.host.idle_gpus import parse_stop_idle
 from iris.model.job.dependencies import Condition, Dependency, parse_dependencies
 from iris.model.job.environments import EnvironmentSpec
 from iris.model.job.secrets import is_variable, parse_secret
@@ -128,6 +129,9 @@ class CallOptions(TypedDict, total=False):
     scheduling_timeout: Duration
     timeout: Duration
     grace: Duration
+    #: Ends a task, or a gang, whose GPUs are all used less than 5 % for this time. `"30m:10%"` is a
+    #: time with another threshold, and `"30m:warn"` only warns.
+    stop_idle: Duration
     #: The maximum number of retries of a failed task.
     retries: int
     max_retries_preemption: int
@@ -260,6 +264,7 @@ def _parsed_fields(user: str, options: JobOptions) -> dict[str, Any]:
         "scheduling_timeout": _duration(options.get("scheduling_timeout"), "scheduling_timeout"),
         "timeout": _duration(options.get("timeout"), "timeout"),
         "grace": DEFAULT_GRACE if grace is None else grace,
+        "stop_idle": parse_stop_idle(options["stop_idle"]) if "stop_idle" in options else None,
         "after": tuple(after),
     }
 

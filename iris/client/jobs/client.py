@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from iris.scheduling.reasons.forecast import Forecast
     from iris.usage.budgets import BudgetUse
     from iris.usage.estimate import Estimate
+    from iris.usage.summary import JobUse
 
 #: The maximum time that `final_status` waits for an answer of the control plane.
 FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
@@ -387,6 +388,24 @@ class JobsClient:
         from iris.client.jobs.usage import usage_of  # few commands read heartbeats
 
         return await usage_of(self._connection, status)
+
+    async def use_over_time(
+        self, job: str, index: int | None = None, run_id: str | None = None
+    ) -> "JobUse":
+        """Returns the resource use of the job's tasks over time, against what they requested.
+
+        Args:
+            index: reads only the use of this task. None reads that of all tasks.
+            run_id: an earlier run. None is the latest run.
+
+        Raises:
+            NotFound: there is no such job, or it has no such task.
+            Unreachable: the service does not answer.
+            IrisError: the store does not answer.
+        """
+        from iris.client.jobs.use_over_time import job_use  # few commands read it
+
+        return await job_use(self._connection, job, index, run_id)
 
     async def submitted_spec(self, job: str, run_id: str | None = None) -> JobSpec:
         """Returns the specification with which the job was submitted.

@@ -29,6 +29,7 @@ from iris.storage.object_store import Store
 if TYPE_CHECKING:
     from iris.client.jobs.explanation import Explanation
     from iris.client.jobs.usage import InUse
+    from iris.usage.summary import JobUse
 
 #: The type that the job's function returns. None for a program.
 T = TypeVar("T", default=Any)
@@ -175,6 +176,22 @@ class AsyncJob(Generic[T]):
             Unreachable: no control plane answers.
         """
         return await self._jobs.usage(await self.status())
+
+    async def usage_over_time(self, task: int | None = None) -> "JobUse":
+        """Returns the resource use of the tasks over time: the series of each task's last attempt,
+        their peaks and means, and smaller requests that would do. Asks only the service and the
+        store.
+
+        Args:
+            task: reads only the use of this task. None reads that of all tasks.
+
+        Raises:
+            NotFound: there is no such job, or it has no such task.
+            Unreachable: the service does not answer.
+            IrisError: the store does not answer.
+        """
+        run_id = await self._run()
+        return await self._jobs.use_over_time(self.id, task, run_id)
 
     async def notifications(self) -> Sequence[NotificationRow]:
         """Returns whether the job's webhooks were called. Asks only the service.

@@ -39,6 +39,10 @@ class InUse(Frozen):
     #: The maximum memory use so far.
     peak_memory_bytes: int | None = None
     processes: int | None = None
+    #: The mean use of the task's GPUs, in percent. None if the task has none, or it is not known.
+    gpu_percent: float | None = None
+    #: The used memory of the task's GPUs together.
+    gpu_memory_bytes: int | None = None
     ports: dict[str, int] = Field(default_factory=dict)
 
 

@@ -38,7 +38,7 @@ class LogReader(Reader):
         since_ms: int | None = None,
     ) -> None:
         super().__init__(
-            store, _JobLogs(job, run_id, task, attempt), streams=streams, since_ms=since_ms
+            store, JobLogs(job, run_id, task, attempt), streams=streams, since_ms=since_ms
         )
 
 
@@ -51,7 +51,7 @@ class AgentReader(Reader):
         super().__init__(store, _AgentLogs(cluster, host_id), since_ms=since_ms)
 
 
-class _JobLogs:
+class JobLogs:
     """Finds the logs of one run of a job.
 
     Args:

@@ -28,6 +28,12 @@ NVIDIA_SMI = (
 )
 #: Lists the GPUs with their MIG instances.
 NVIDIA_SMI_LIST = ("nvidia-smi", "-L")
+#: Lists the use of the GPUs, one in each line, in the form that `parse_gpu_use` reads.
+NVIDIA_SMI_USE = (
+    "nvidia-smi",
+    "--query-gpu=uuid,utilization.gpu,memory.used,memory.total",
+    "--format=csv,noheader,nounits",
+)
 
 #: Words in the names of GPUs that do not help to distinguish kinds of GPUs.
 _MAKERS = {"NVIDIA", "TESLA", "GEFORCE", "QUADRO", "GRAPHICS", "DEVICE"}
@@ -51,6 +57,9 @@ _LOST_TEXT = re.compile(
 )
 
 
+#: A GPU with less used memory than this has no program on it: a program's CUDA context alone takes
+#: several hundred MiB, the driver a few.
+LEAST_MEMORY = 100 * MIB
 #: The name of the fault of an attempt that fails or is not started because the host has a broken
 #: GPU.
 GPU_FAULT = "gpu-broken"
@@ -177,6 +186,34 @@ def parse_gpus(queried: str, listed: str = "") -> tuple[Gpu, ...]:
         else:
             gpus.append(gpu)
     return tuple(gpus)
+
+
+class GpuUse(NamedTuple):
+    """The use of one GPU at one time."""
+
+    #: The percentage of the driver's last sample period, of at most a second, in which the GPU
+    #: computed.
+    percent: float
+    memory_bytes: int
+    memory_total: int
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a program computes on the GPU or holds memory on it."""
+        return self.percent > 0 or self.memory_bytes >= LEAST_MEMORY
+
+
+def parse_gpu_use(queried: str) -> dict[str, GpuUse]:
+    """Parses lines of `uuid, percent, used MiB, total MiB`. Returns the use by UUID. Skips GPUs of
+    which the driver does not know the use, such as those in MIG mode: `[N/A]`.
+    """
+    found = {}
+    for line in queried.splitlines():
+        uuid, *numbers = [cell.strip() for cell in line.split(",")]
+        if uuid.startswith("GPU-") and len(numbers) == 3 and all(map(str.isdecimal, numbers)):
+            percent, used, total = map(int, numbers)
+            found[uuid] = GpuUse(float(percent), used * MIB, total * MIB)
+    return found
 
 
 def gpu_variant(name: str) -> str:

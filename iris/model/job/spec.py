@@ -20,6 +20,7 @@ from iris.model.checkpoint.sources import CheckpointSource
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.host.constraints import TPU_NAME, Constraint, check_key
+from iris.model.host.idle_gpus import StopIdle, check_stop_idle
 from iris.model.host.resources import Resources
 from iris.model.job.arrays import MAX_TASKS, PART_TASKS, Array, check_array, parse_indices
 from iris.model.job.bundles import Bundle
@@ -125,6 +126,9 @@ class JobSpec(Frozen):
     #: means no limit.
     timeout: timedelta | None = None
     grace: timedelta = DEFAULT_GRACE
+    #: When the job ends because the GPUs of all its tasks, or of one independent task, are idle.
+    #: None means never.
+    stop_idle: StopIdle | None = None
     max_retries_failure: int = 0
     max_retries_preemption: int = 100
     max_task_failures: int = 0
@@ -244,6 +248,12 @@ class JobSpec(Frozen):
     @classmethod
     def _are_port_names(cls, ports: tuple[str, ...]) -> tuple[str, ...]:
         return check_ports(ports)
+
+    @model_validator(mode="after")
+    def _has_gpus_that_can_be_idle(self) -> Self:
+        if self.stop_idle is not None:
+            check_stop_idle(self.resources.device)
+        return self
 
     @model_validator(mode="after")
     def _has_a_short_id(self) -> Self:

@@ -17,6 +17,8 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 
 from iris.model import names
+from iris.model.host import idle_gpus
+from iris.model.host.idle_gpus import IdleReport
 from iris.model.job.attempts import Account, AttemptRecord, TaskOutcome, kept, member_ends
 from iris.model.job.gangs import WAITS_FOR, Gang, GangEvent, GangState, move_gang
 from iris.model.job.requests import Placement, Request
@@ -88,6 +90,8 @@ class GangLifecycle:
     gone: Mapping[tuple[str, str], str] = field(default_factory=dict)
     #: The indexes in the gang of the tasks whose programs are prepared or run.
     prepared: frozenset[int] = frozenset()
+    #: The reports of the tasks whose GPUs are idle now, by their indexes in the gang.
+    idle: Mapping[int, IdleReport] = field(default_factory=dict)
     #: The outcomes of all tasks, once all have ended.
     outcomes: tuple[TaskOutcome, ...] = ()
     #: True if the scheduler does not accept the key of the request.
@@ -186,6 +190,7 @@ class GangLifecycle:
             placed_at=now,
             refusal=None,
             prepared=_NOBODY,
+            idle={},
         )
 
     def forget(self) -> Self:
@@ -298,6 +303,7 @@ class GangLifecycle:
         reason: str = "",
         *,
         prepared: bool = False,
+        idle: IdleReport | None = None,
     ) -> Self:
         """Records that a host prepares or runs a program. A late report, or a report of an earlier
         attempt, has no effect.
@@ -306,6 +312,7 @@ class GangLifecycle:
             reason: the step of the preparation, or what the host waits for after the program's end.
             prepared: True if the program is prepared and waits for the programs of the gang's other
                 tasks. Then the task's state stays.
+            idle: the host's report that the task's GPUs are idle; None if they are not.
         """
         places = (
             place
@@ -319,6 +326,10 @@ class GangLifecycle:
             after = self._move(GangEvent.PROGRESS, prepared=self.prepared | {place})
         else:
             after = self._moved_on(place, state, at, reason)
+        if idle != self.idle.get(place):
+            others = {each: known for each, known in self.idle.items() if each != place}
+            reports = others if idle is None else {**others, place: idle}
+            after = after._move(GangEvent.PROGRESS, idle=reports)
         return after._with_barrier()
 
     def _moved_on(self, place: int, state: TaskState, at: datetime, doing: str) -> Self:
@@ -378,6 +389,14 @@ class GangLifecycle:
         return len(self.prepared) == len(tasks) or any(
             task.state is TaskState.RUNNING for task in tasks
         )
+
+    @property
+    def idle_reason(self) -> str:
+        """Why the attempt ends, because the GPUs of all its tasks are idle; otherwise empty."""
+        rule = self.gang.spec.stop_idle
+        if rule is None or rule.only_warns or len(self.idle) < len(self.gang.tasks):
+            return ""
+        return idle_gpus.idle_reason(rule, list(self.idle.values()))
 
     @property
     def waits_for_hosts(self) -> str:

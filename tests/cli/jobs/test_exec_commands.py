@@ -110,6 +110,8 @@ def test_resources_are_null_until_the_host_has_said_something() -> None:
         peak_memory_bytes=6,
         processes=2,
         ports={"http": 80},
+        gpu_percent=85.0,
+        gpu_memory_bytes=9,
     )
     assert [usage_listing(some(cpu=2, memory=1)).json(each) for each in (known, in_use())] == [
         {
@@ -122,6 +124,8 @@ def test_resources_are_null_until_the_host_has_said_something() -> None:
             "peak_memory_bytes": 6,
             "processes": 2,
             "ports": {"http": 80},
+            "gpu_percent": 85.0,
+            "gpu_memory_bytes": 9,
         },
         {
             "task": 3,
@@ -133,6 +137,8 @@ def test_resources_are_null_until_the_host_has_said_something() -> None:
             "peak_memory_bytes": None,
             "processes": None,
             "ports": {},
+            "gpu_percent": None,
+            "gpu_memory_bytes": None,
         },
     ]
 

@@ -24,6 +24,7 @@ from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.projects import ProjectFiles
 from iris.model.errors import InvalidValue, Rejected
 from iris.model.host.constraints import TPU_NAME
+from iris.model.host.idle_gpus import StopIdle
 from iris.model.host.resources import Device, DeviceKind
 from iris.model.job.environments import EnvironmentSpec
 from iris.model.job.spec import Band, Coscheduling, JobSpec
@@ -146,7 +147,7 @@ def test_every_option_arrives_in_the_job() -> None:
             "--timeout",
             "2h",
         ),
-        *("--grace", "90s"),
+        *("--grace", "90s", "--stop-idle", "30m:10%"),
         *("--max-retries", "4", "--max-retries-preemption", "5", "--max-task-failures", "2"),
         command=("python", "train.py", "--lr", "0.1"),
     )
@@ -171,6 +172,7 @@ def test_every_option_arrives_in_the_job() -> None:
     )
     assert (spec.scheduling_timeout, spec.timeout) == (timedelta(minutes=1), timedelta(hours=2))
     assert spec.grace == timedelta(seconds=90)
+    assert spec.stop_idle == StopIdle(after=timedelta(minutes=30), below=10.0)
     assert (spec.max_retries_failure, spec.max_retries_preemption, spec.max_task_failures) == (
         4,
         5,

@@ -129,3 +129,41 @@ def test_a_host_without_all_the_gpus_that_its_operator_names_takes_nothing_until
     eventually(lambda: state(cluster, "few") == "READY", every=0.3)
     agent.process.terminate()
     agent.ends()
+
+
+def test_a_job_with_idle_gpus_ends_and_its_use_is_shown(cluster: Cluster, tmp_path: Path) -> None:
+    """A forgotten notebook holds the most expensive machines of a cluster. A job that computes goes
+    on.
+    """
+    smi = FakeNvidiaSmi(tmp_path / "smi")
+    smi.lists("GPU-a", "GPU-b", "GPU-c")
+    smi.uses(3, 0, 90)
+    agent = joined(cluster, smi, "idle")
+    idle = ["submit", "-d", "-n", "idle", "--gpu", "H100x2", "--stop-idle", "1m"]
+    busy = ["submit", "-d", "-n", "busy", "--gpu", "H100", "--stop-idle", "1m"]
+    for words in (idle, busy):
+        cluster.iris(*words, "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; exec sleep 1000")
+        eventually(lambda name=words[3]: cluster.logs(name), every=0.3)
+    shown = eventually(
+        lambda: (
+            (used := cluster.iris("status", "idle", "--resources", "--json").json["usage"])
+            and used[0]["gpu_percent"] is not None
+            and used[0]
+        ),
+        every=0.5,
+    )
+    assert (shown["gpu_percent"], shown["gpu_memory_bytes"]) == (1.5, 40_004 * 1024 * 1024)
+    ended = cluster.iris("wait", "idle", "--timeout", "3m", code=125)
+
+    assert "used less than 5% for 1m, at most 3%" in ended.err
+    assert cluster.status("idle")["tasks"][0]["state"] == "FAILED"
+    assert any("(--stop-idle 1m)" in line for line in cluster.logs("idle", "--build"))
+    used = eventually(lambda: cluster.iris("usage", "idle", "--json").json["whole"]["gpu_percent"])
+    assert (used["peak"], used["mean"]) == (1.5, 1.5)
+    assert cluster.status("busy")["tasks"][0]["state"] == "RUNNING"
+    cluster.iris("cancel", "busy")
+    cluster.iris("wait", "busy", code=126)
+    refused = cluster.iris("submit", "-d", "--stop-idle", "1m", "--", "true", code=2)
+    assert "needs GPUs" in refused.err
+    agent.process.terminate()
+    agent.ends()

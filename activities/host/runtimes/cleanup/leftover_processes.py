@@ -44,6 +44,8 @@ class AttemptFile(BaseModel):
     taken_at: datetime
     #: The attempt's ports, by name.
     ports: dict[str, int] = Field(default_factory=dict)
+    #: The UUIDs of the attempt's GPUs.
+    gpus: tuple[str, ...] = ()
     #: The outcome that was decided before the program ended.
     verdict: TaskOutcome | None = None
     #: True if the server has the outcome or does not want it. Then only the upload of logs and

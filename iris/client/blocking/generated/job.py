@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from iris.client.jobs.usage import InUse
     from iris.client.logs.entries import LogEntry
     from iris.model.job.status import JobStatus, TaskStatus
+    from iris.usage.summary import JobUse
 
 
 class JobMethods(Blocking, Generic[T]):
@@ -123,6 +124,21 @@ class JobMethods(Blocking, Generic[T]):
             Unreachable: no control plane answers.
         """
         return self._loop.run(self._asynchronous.usage())
+
+    def usage_over_time(self, task: int | None = None) -> JobUse:
+        """Returns the resource use of the tasks over time: the series of each task's last attempt,
+        their peaks and means, and smaller requests that would do. Asks only the service and the
+        store.
+
+        Args:
+            task: reads only the use of this task. None reads that of all tasks.
+
+        Raises:
+            NotFound: there is no such job, or it has no such task.
+            Unreachable: the service does not answer.
+            IrisError: the store does not answer.
+        """
+        return self._loop.run(self._asynchronous.usage_over_time(task))
 
     def notifications(self) -> Sequence[NotificationRow]:
         """Returns whether the job's webhooks were called. Asks only the service.

@@ -29,7 +29,7 @@ from iris.activities.host.runtimes.base import Launch
 from iris.activities.host.runtimes.cleanup.leftover_processes import AttemptFile
 from iris.activities.host.runtimes.program import Program
 from iris.activities.host.runtimes.shim import shim
-from iris.messages.task import Rank, RunTask
+from iris.messages.task import Rank, RunTask, TaskProgress
 from iris.model.host.faults import FAULTS, Fault, parse_fault
 from iris.model.job.attempts import TaskOutcome
 from iris.model.job.environments import EnvironmentSpec
@@ -59,6 +59,10 @@ class Server:
         self.away = False
         self.told: list[TaskOutcome] = []
         self.signals: list[str] = []
+        #: What it was told of running attempts.
+        self.progress: list[TaskProgress] = []
+        #: How many more signals it does not get.
+        self.deaf = 0
         #: Looked at whenever an outcome arrives.
         self.when_told: Callable[[], None] = lambda: None
         self.tried = asyncio.Event()
@@ -69,8 +73,13 @@ class Server:
     def get_workflow_handle(self, workflow: str) -> "Server":
         return self
 
-    async def signal(self, name: str, *_: Any, **__: Any) -> None:
+    async def signal(self, name: str, message: Any, **__: Any) -> None:
+        if self.deaf:
+            self.deaf -= 1
+            raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
         self.signals.append(name)
+        if isinstance(message, TaskProgress):
+            self.progress.append(message)
 
     async def heartbeat(self, *_: Any, **__: Any) -> None:
         if self.away:

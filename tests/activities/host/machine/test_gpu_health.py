@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from iris.activities.host.machine.gpu_health import GpuHealth
-from iris.activities.host.machine.gpus import read_gpus
-from iris.model.host.gpus import Reading, parse_gpus, start_fault
+from iris.activities.host.machine.gpus import read_gpu_use, read_gpus
+from iris.model.host.gpus import GpuUse, Reading, parse_gpus, start_fault
 from iris.model.host.resources import parse_device
+from iris.model.units import MIB
 from tests.fakes.nvidia_smi import FakeNvidiaSmi
 
 TWO = parse_gpus("0, GPU-a, NVIDIA H100 80GB HBM3, 81559\n1, GPU-b, NVIDIA H100 80GB HBM3, 81559\n")
@@ -155,3 +156,15 @@ async def test_gpus_that_were_missing_at_the_start_can_be_offered_when_they_are_
 
     assert before == ("has 1 of 2 H100", False)
     assert health.completed
+
+
+async def test_the_use_of_each_gpu_is_read_if_the_driver_knows_it(smi: FakeNvidiaSmi) -> None:
+    """A GPU in MIG mode has none, and a driver that fails or hangs says nothing at all."""
+    smi.uses(85, "[N/A]", memory=61_000)
+    assert await read_gpu_use() == {"GPU-a": GpuUse(85.0, 61_000 * MIB, 81_559 * MIB)}
+    smi.uses(0, 100)
+    uses = await read_gpu_use()
+    assert [(use.percent, use.in_use) for use in uses.values()] == [(0.0, False), (100.0, True)]
+
+    smi.hangs()
+    assert await read_gpu_use(timedelta(seconds=0.2)) == {}
