@@ -3,8 +3,11 @@
 from datetime import UTC, datetime
 
 import click
+from click.core import ParameterSource
 
 from iris.cli.command import Command
+from iris.cli.jobs.usage import show_job_usage
+from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import Parsed, cluster_option, group_option, json_option, limit_option
 from iris.cli.run import with_client
 from iris.cli.show.messages import print_json
@@ -37,9 +40,12 @@ def parse_moment(text: str) -> datetime:
 
 
 MOMENT = Parsed("time", parse_moment)
+#: The options about the use of the cluster, which exclude a job.
+_OF_THE_CLUSTER = ("by", "since", "until", "user", "group", "limit", "as_csv")
 
 
 @click.command(cls=Command)
+@click.argument("job", required=False, shell_complete=names_of(Kind.JOBS))
 @click.option(
     "--by",
     type=Parsed("key", parse_key),
@@ -69,6 +75,7 @@ MOMENT = Parsed("time", parse_moment)
 @click.pass_context
 def usage(
     ctx: click.Context,
+    job: str | None,
     by: tuple[str, ...],
     since: datetime | None,
     until: datetime | None,
@@ -80,6 +87,10 @@ def usage(
 ) -> None:
     """Show who used the cluster, what it cost, and what was not used.
 
+    With JOB, or its task JOB:INDEX, or its earlier run JOB#1: what it used over time (cores, memory
+    and GPUs) against what it requested, and smaller requests that would do. Of each task, it is the
+    use of the last attempt. Programs that ran for a few seconds are not measured.
+
     Costs need prices in the cluster's configuration. If no control plane answers, what runs now is
     missing.
 
@@ -88,7 +99,12 @@ def usage(
     iris usage --by team --since 30d
     iris usage --by day --by tag:project --since 2026-11-01 --csv
     iris usage --user ada --by job
+    iris usage train                    what the job used over time
     """
+    if job is not None:
+        _refuse_beside_job(ctx)
+        show_job_usage(ctx, job, as_json=as_json)
+        return
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")
     report = with_client(
@@ -103,3 +119,11 @@ def usage(
         click.echo(usage_csv(report), nl=False)
     else:
         click.echo(usage_text(report, limit))
+
+
+def _refuse_beside_job(ctx: click.Context) -> None:
+    """Raises a usage error if an option about the cluster's use was given."""
+    for name in _OF_THE_CLUSTER:
+        if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            option = "--csv" if name == "as_csv" else f"--{name}"
+            raise click.UsageError(f"{option} is about the use of the cluster; leave out JOB")

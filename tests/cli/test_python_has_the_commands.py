@@ -31,7 +31,6 @@ METHODS: dict[str, Any] = {
     "submit": IrisClient.submit,
     "jobs": IrisClient.jobs,
     "status": Job.status,
-    "usage": Job.usage_over_time,
     "logs": Job.logs,
     "fetch": Job.fetch,
     "exec": Job.exec,
@@ -56,7 +55,7 @@ METHODS: dict[str, Any] = {
     "schedule resume": Schedules.resume,
     "schedule trigger": Schedules.trigger,
     "schedule delete": Schedules.delete,
-    "usage": Cluster.usage,
+    "usage": Cluster.usage,  # and of a job: Job.usage_over_time
     "cluster start": ClusterManager.start,
     "cluster stop": ClusterManager.stop,
     "cluster status": Cluster.status,

@@ -1,4 +1,4 @@
-"""Implements `iris usage JOB`: what a job used over time, against what it requested."""
+"""Shows what a job used over time, against what it requested: `iris usage JOB`."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from iris.cli.command import Command
 from iris.cli.job_names import job_and_task, named_job
-from iris.cli.parameters import cluster_option, job_argument, json_option
 from iris.cli.run import with_client
 from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
@@ -101,21 +99,6 @@ _TASKS: Listing[TaskUse] = Listing(
         for each in _MEASURES
     ),
 )
-
-
-@click.command(cls=Command)
-@job_argument
-@json_option
-@cluster_option
-@click.pass_context
-def usage(ctx: click.Context, job: str, as_json: bool) -> None:
-    """Show what JOB, or its task JOB:INDEX, or its earlier run JOB#1, used over time: cores, memory
-    and GPUs, against what it requested, and smaller requests that would do.
-
-    Of each task, it is the use of the last attempt. Programs that ran for a few seconds are not
-    measured.
-    """
-    show_job_usage(ctx, job, as_json=as_json)
 
 
 def show_job_usage(ctx: click.Context, job: str, *, as_json: bool) -> None:

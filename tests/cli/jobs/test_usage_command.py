@@ -1,6 +1,10 @@
 """What `iris usage JOB` shows of series that are known, for people and for programs."""
 
+import pytest
+from click.testing import CliRunner
+
 from iris.cli.jobs.usage import sparkline, usage_json, usage_text
+from iris.cli.usage import usage
 from iris.model.units import GIB
 from iris.usage.series import Series, sample
 from iris.usage.summary import JobUse, TaskUse
@@ -114,3 +118,11 @@ def test_a_time_without_measurements_is_blank_in_the_line() -> None:
     assert sparkline(series, "memory_bytes", width=10) == "█ █"
     wide = a_series(*([1.0] * 60), 2.0)
     assert len(sparkline(wide, "memory_bytes", width=10)) == 10
+
+
+@pytest.mark.parametrize("option", [("--by", "team"), ("--csv",), ("--since", "2d")])
+def test_an_option_about_the_cluster_excludes_a_job(option: tuple[str, ...]) -> None:
+    """Silently ignored, it would let the user believe the answer is about it."""
+    result = CliRunner().invoke(usage, ["train", *option])
+    assert result.exit_code == 2
+    assert f"{option[0]} is about the use of the cluster; leave out JOB" in result.output
