@@ -24,7 +24,7 @@ from iris.model.errors import IrisError
 WATCHED = (
     *("jobs", "ps", "status", "explain", "endpoints", "job list", "job show", "job explain"),
     *("group list", "host list", "host show", "slice list", "slice show", "autoscaler status"),
-    *("cluster status", "cluster list", "schedule list", "schedule show"),
+    *("cluster status", "cluster list", "schedule list", "schedule show", "usage"),
 )
 #: The pattern of durations and ages in a command's output.
 _AGES = re.compile(r"\b\d+(\.\d+)? ?(ms|s|m|h|d)\b")

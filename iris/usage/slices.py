@@ -7,6 +7,7 @@ from iris.model.host.hosts import Host
 from iris.model.host.resources import DeviceKind, Resources
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.status import SliceFacts
+from iris.usage.prices import machine_of
 from iris.usage.records import SliceUse
 
 
@@ -34,7 +35,7 @@ def slice_use(
         id=f"{facts.id}/{run}" if run else facts.id,
         group=facts.group,
         zone=facts.zone,
-        machine=(group.machine_type or group.accelerator_variant) if group else "",
+        machine=machine_of(group) if group else "",
         preemptible=group.preemptible if group else False,
         hosts=len(machines),
         tpu_chips=sum(_devices(each, DeviceKind.TPU) for each in machines),

@@ -369,7 +369,7 @@ def test_usage_has_rows_totals_and_waste() -> None:
     report = summed(slice_use(0, 1, 4), attempt(1, 3), by=("user",)).model_dump(mode="json")
     assert list(report) == [
         *("since", "until", "by", "currency", "rows", "total", "slices", "waste", "unpriced"),
-        "gaps",
+        *("budgets", "gaps"),
     ]
     assert report["rows"] == [{**amounts, "by": {"user": "ada"}}]
     assert report["total"] == amounts

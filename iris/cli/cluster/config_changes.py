@@ -12,9 +12,14 @@ from iris.model.units import format_duration
 #: The settings of the autoscaler that `config_changes` compares.
 _AUTOSCALER = ("evaluation_interval", "observe_interval")
 
+#: The sections that are compared as a whole.
+_ACCOUNTING = ("prices", "teams", "budgets")
+
 
 def config_changes(before: ClusterConfig, after: ClusterConfig) -> list[str]:
-    """Returns a line for each scale group that a new configuration adds, removes or changes."""
+    """Returns a line for each scale group that a new configuration adds, removes or changes, and
+    for changes of the autoscaler, of prices, teams and budgets.
+    """
     old, new = (
         {group.name: group for group in scale_groups_of(config)} for config in (before, after)
     )
@@ -30,7 +35,9 @@ def config_changes(before: ClusterConfig, after: ClusterConfig) -> list[str]:
         if name in new and (what := _differences(old[name], new[name])):
             lines.append(f"~ {name}: {', '.join(what)}")
     what = _changes(before.autoscaler, after.autoscaler, _AUTOSCALER)
-    return [*lines, *([f"~ autoscaler: {', '.join(what)}"] if what else [])]
+    lines += [f"~ autoscaler: {', '.join(what)}"] if what else []
+    changed = [key for key in _ACCOUNTING if getattr(before, key) != getattr(after, key)]
+    return [*lines, *(f"~ {key}" for key in changed)]
 
 
 def _limits(group: ScaleGroup) -> str:

@@ -261,13 +261,9 @@ def held_by(placement: Placement, hosts: Mapping[str, Host]) -> Held:
 
 
 def _share(placement: Placement, seat: Seat, hosts: Mapping[str, Host]) -> float:
-    """Returns the largest part of any resource of the host that the placement holds there."""
+    """Returns the part of the host that the placement holds there."""
     host = hosts.get(seat.host_id)
-    if host is None:
-        return 1.0
-    amounts = zip(placement.resources.vector, host.resources.vector, strict=True)
-    parts = [held / offered if offered else 1.0 for held, offered in amounts if held]
-    return min(1.0, max(parts, default=0.0))
+    return 1.0 if host is None else placement.resources.share_of(host.resources)
 
 
 def use_of(placement: Placement, held: Held, end: AttemptEnd, ended_at: datetime) -> AttemptUse:

@@ -417,6 +417,8 @@ def test_a_reload_says_which_groups_come_go_and_become_other() -> None:
         "~ autoscaler: evaluation_interval 10s → 3s",
     ]
     assert config_changes(load_config(BEFORE), load_config(BEFORE)) == []
+    teams = load_config(BEFORE + "\nteams: {vision: [ada]}\n")
+    assert config_changes(load_config(BEFORE), teams) == ["~ teams"]
 
 
 def test_only_the_last_actions_are_shown_to_people_and_all_to_programs() -> None:
