@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from iris.messages.scheduler import (
         HostView,
         Snapshot,
+        Totals,
     )
     from iris.model.job.spec import JobSpec
     from iris.model.rules import Rules
@@ -232,6 +233,15 @@ class Cluster(Blocking):
             Unreachable: no control plane answers.
         """
         return self._loop.run(self._asynchronous.status())
+
+    def totals(self) -> Totals:
+        """Returns the numbers of waiting gangs by band and reason, of running and held gangs by
+        band, and of hosts by group.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        return self._loop.run(self._asynchronous.totals())
 
     def pause(self, reason: str = "", group: str | None = None) -> None:
         """Stops new placements in the whole cluster or in one scale group. Running tasks continue.
