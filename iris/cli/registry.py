@@ -111,6 +111,8 @@ COMMANDS = {
         "The commands above by the name of their noun: list, show, logs and so on."),
     "top": CommandPlace("top", "top",
         "Show the cluster, its scale groups and your jobs, and keep them up to date."),
+    "usage": CommandPlace("usage", "usage",
+        "Show who used the cluster, what it cost, and what was not used."),
     "watch": CommandPlace("watch", "watch",
         "Run a reading command again and again."),
     "schedule": CommandPlace("submit.schedule", "schedule",

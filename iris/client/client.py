@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from iris.client.secrets.named import SecretsClient
     from iris.model.job.spec import JobSpec
     from iris.scheduling.reasons.forecast import Forecast
+    from iris.usage.estimate import Estimate
 
 T = TypeVar("T", default=Any)
 #: The types of a function's arguments.
@@ -434,6 +435,20 @@ class AsyncIrisClient:
             Unreachable: no control plane answers.
         """
         return await self.jobs.forecast(await self._trial(**options))
+
+    async def estimate(self, **options: Unpack["JobOptions"]) -> "Estimate | None":
+        """Returns what a job costs at most if each of its tasks runs once until its `timeout`.
+        Returns None if the job has no timeout, or if no scale group that could run it has a price.
+
+        Args:
+            options: the options of the job, as for `submit`.
+
+        Raises:
+            InvalidValue, InvalidJob: an option is wrong.
+            Unreachable: no control plane or no store answers.
+            IrisError: the store cannot be read.
+        """
+        return await self.jobs.estimate(await self._trial(**options))
 
     async def enclosing_job(self) -> "EnclosingJob | None":
         """Returns the job of this cluster in which the program runs. It is the parent of the jobs

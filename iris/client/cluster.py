@@ -1,7 +1,7 @@
-"""Operations on a cluster as a whole: its state, pauses, its configuration and unused files."""
+"""Operations on a cluster as a whole: its state and use, pauses, its configuration and files."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from iris.client.connect.identity import signed
@@ -13,10 +13,11 @@ from iris.model.rules import Rules
 if TYPE_CHECKING:
     from iris.config import ClusterConfig
     from iris.storage.garbage import UnusedFolder
+    from iris.usage.report import UsageReport
 
 
 class ClusterClient:
-    """Shows, pauses and configures one cluster, and deletes its unused files."""
+    """Shows, pauses and configures one cluster, sums its use, and deletes its unused files."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -49,6 +50,37 @@ class ClusterClient:
             Unreachable: no control plane answers.
         """
         return await self._connection.query(self._connection.scheduler, "totals", Totals)
+
+    async def usage(
+        self,
+        by: Sequence[str] = ("user",),
+        *,
+        since: datetime | timedelta | None = None,
+        until: datetime | None = None,
+        user: str = "",
+        group: str = "",
+    ) -> "UsageReport":
+        """Returns who used the cluster, for how long, and what it cost: hours of hosts, chips, GPUs
+        and cores, money if the configuration has prices, and what no job used.
+
+        Args:
+            by: the keys of the rows: `user`, `team`, `job`, `group`, `band`, `day` or `tag:KEY`.
+                Several keys make a row for each combination. Without keys there is one row.
+            since: the begin of the time, or its length. None is seven days.
+            until: the end of the time; None: now.
+            user: only the jobs of this user; the result then does not contain unused machines.
+            group: only the jobs and slices of this scale group.
+
+        Raises:
+            InvalidValue: a key is unknown, or the time is empty.
+            Rejected: the cluster has no store, so its use is not recorded.
+            Unreachable, IrisError: the store does not answer.
+        """
+        # This imports the store and the records, which few commands need.
+        from iris.client.fleet.usage_report import question, usage_report
+
+        asked = question(by, since, until, user=user, group=group)
+        return await usage_report(self._connection, asked)
 
     async def pause(self, reason: str = "", group: str | None = None) -> None:
         """Stops new placements in the whole cluster or in one scale group. Running tasks continue.

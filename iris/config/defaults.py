@@ -129,7 +129,8 @@ def secret_manager_references(config: ClusterConfig) -> tuple[str, ...]:
 
 
 def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
-    origins["name"] = IN_FILE if "name" in config.model_fields_set else BUILT_IN
+    for key in ("name", "teams"):
+        origins[key] = IN_FILE if key in config.model_fields_set else BUILT_IN
     defaults, gcp = config.defaults, config.platform.gcp
     home: list[Source] = []
     if gcp is not None and gcp.default_zones:
@@ -153,6 +154,7 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
         "autoscaler": _filled(config.autoscaler, "autoscaler", origins, {"": [pace]}),
         "scheduler": _filled(config.scheduler, "scheduler", origins, {"": [lease]}),
         "metrics": _filled(config.metrics, "metrics", origins),
+        "prices": _filled(config.prices, "prices", origins),
         "scale_groups": {
             name: _group(config, group, f"scale_groups.{name}", origins)
             for name, group in config.scale_groups.items()

@@ -156,11 +156,12 @@ def section_at(path: Where) -> type[BaseModel] | None:
             field = here.model_fields.get(str(part))
             here = field.annotation if field else None
         else:
-            here = next(iter(get_args(here)[1:2]), None)  # use the type of the mapping's values
+            # use the type of the mapping's values, or of the list's items
+            here = next(iter(get_args(here)[1 if _is_mapping(here) else 0 :]), None)
         here = (
-            next((each for each in get_args(here) if _is_section(each)), here)
-            if not _is_mapping(here)
-            else here
+            here
+            if _is_mapping(here) or _is_list(here)
+            else next((each for each in get_args(here) if _is_section(each)), here)
         )
     return here if _is_section(here) else None
 
@@ -171,3 +172,7 @@ def _is_section(of: Any) -> bool:
 
 def _is_mapping(of: Any) -> bool:
     return getattr(of, "__origin__", None) is dict
+
+
+def _is_list(of: Any) -> bool:
+    return getattr(of, "__origin__", None) is tuple

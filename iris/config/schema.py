@@ -9,6 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from iris.config.accounting import Prices
 from iris.config.controller_settings import Controller
 from iris.config.group_settings import DeadlineSettings, PaceSettings, ScaleGroupConfig
 from iris.config.texts import (
@@ -349,6 +350,11 @@ class ClusterConfig(Section):
         Scheduler(), description="The order of jobs, and which jobs may be evicted."
     )
     metrics: Metrics = Field(Metrics(), description="Metrics for Prometheus.")
+    prices: Prices = Field(Prices(), description="What machines cost, for `iris usage`.")
+    teams: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict,
+        description="The users of each team, for `iris usage --by team`; a user is in one at most.",
+    )
     scale_groups: dict[str, ScaleGroupConfig] = Field(
         default_factory=dict, description="The kinds of slice, by name."
     )

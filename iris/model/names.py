@@ -302,6 +302,11 @@ def cluster_namespace(cluster: str, namespace_id: str) -> str:
     return f"clusters/{cluster}/namespaces/{namespace_id}"
 
 
+def accounting(cluster: str) -> str:
+    """Returns the path of the cluster's prices and teams (`iris.usage.accounting`)."""
+    return f"clusters/{cluster}/accounting.json"
+
+
 def secret_key(cluster: str) -> str:
     """Returns the path of the public key with which secrets are sealed for the cluster's agents."""
     return f"clusters/{cluster}/secret-key"

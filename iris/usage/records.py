@@ -1,5 +1,8 @@
 """The records of use: one for each placement of a gang that has ended, and one for each slice that
-is gone. They are stored as JSON lines, and each may be stored more than once, with the same id.
+is gone. They are stored as JSON lines (`iris.usage.lines`), and each may be stored more than once,
+with the same id.
+
+A use that has not ended yet is shown with the same values, but is not stored.
 """
 
 from datetime import datetime
@@ -22,6 +25,7 @@ class UseEnd(StrEnum):
     SET_UP_FAILED = "set-up failed"  # the environment could not be set up
     NEVER_STARTED = "never started"  # no program was started, and nobody asked for that
     UNKNOWN = "unknown"  # the gang's workflow was terminated, or is gone
+    OPEN = "open"  # the placement has not ended; only in answers about the present, never stored
 
 
 class AttemptUse(Frozen):
@@ -52,6 +56,7 @@ class AttemptUse(Frozen):
     placed_at: datetime
     #: When the first program started; None if no program started or the time is not known.
     started_at: datetime | None = None
+    #: When the hosts were released or lost; the time of the question while `end` is OPEN.
     ended_at: datetime
     end: UseEnd
 
@@ -75,12 +80,42 @@ class SliceUse(Frozen):
     requested_at: datetime
     #: When the slice first accepted work; None if it never did.
     ready_at: datetime | None = None
+    #: When its last machine was gone; the time of the question while `open` is True.
     gone_at: datetime
     #: Why the slice ended.
     reason: str = ""
+    #: True if the slice still exists; only in answers about the present, never stored.
+    open: bool = False
 
 
-#: Any record of use.
-Use = Annotated[AttemptUse | SliceUse, Field(discriminator="kind")]
-#: Reads and writes one record as JSON.
-USE = TypeAdapter[AttemptUse | SliceUse](Use)
+class DroppedUses(Frozen):
+    """Records that were lost because the store did not answer for too long. The sums over this
+    time are too small.
+    """
+
+    kind: Literal["dropped"] = "dropped"
+    id: str
+    #: The number of lost records.
+    count: int
+    #: The times at which the first and the last of these uses ended.
+    since: datetime
+    until: datetime
+
+
+#: A record of one use.
+Use = AttemptUse | SliceUse
+#: Anything that a line of a stored object records.
+Record = AttemptUse | SliceUse | DroppedUses
+#: Reads one record from JSON.
+RECORD = TypeAdapter[Record](Annotated[Record, Field(discriminator="kind")])
+
+
+def times_of(record: Record) -> tuple[datetime, datetime]:
+    """Returns when the use began and ended. The day of its end is where its record is stored."""
+    match record:
+        case AttemptUse():
+            return record.placed_at, record.ended_at
+        case SliceUse():
+            return record.requested_at, record.gone_at
+        case DroppedUses():
+            return record.since, record.until

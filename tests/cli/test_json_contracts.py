@@ -31,7 +31,9 @@ from iris.model.job.status import JobStatus
 from iris.model.states import JobState, TaskState
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.scheduling.reasons.forecast import Fit, Forecast
+from iris.usage.estimate import Estimate
 from tests.builders import a_host, a_spec, a_submission, a_task, at, some
+from tests.usage.made_uses import attempt, slice_use, summed
 
 SCHEMAS = Path(__file__).parents[2] / "docs/schemas"
 NOON, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:01:00Z"
@@ -325,6 +327,7 @@ def test_a_forecast_says_where_it_starts_or_why_not_and_what_holds_of_every_host
         "verdicts": [
             {"group": "local-cpu", "fits": True, "why": "fits now", "hosts": 1, "named": ["h1"]}
         ],
+        "estimate": None,
     }
     refusal = Refusal(code=RefusalCode.TOO_BIG, message="needs more", remedy="ask for less")
     said = {"code": "TOO_BIG", "message": "needs more", "remedy": "ask for less"}
@@ -335,7 +338,43 @@ def test_a_forecast_says_where_it_starts_or_why_not_and_what_holds_of_every_host
             "feasible": feasible,
             "refusal": said,
             "verdicts": [],
+            "estimate": None,
         }
+
+
+def test_an_estimate_has_its_costs_and_what_they_are_for() -> None:
+    """`submit --json`, also with `--dry-run`; a cost is null if no such machine has a price."""
+    estimate = Estimate(currency="USD", spot=1.5, hosts=4, hours=2)
+    assert forecast_json(Forecast(), estimate)["estimate"] == {
+        "currency": "USD",
+        "on_demand": None,
+        "spot": 1.5,
+        "hosts": 4,
+        "hours": 2.0,
+        "unpriced": (),
+    }
+
+
+def test_usage_has_rows_totals_and_waste() -> None:
+    """`usage --json`; a cost is null if nothing of it has a price."""
+    amounts = {
+        "attempts": 1,
+        "host_hours": 2.0,
+        "tpu_chip_hours": 0.0,
+        "gpu_hours": 0.0,
+        "core_hours": 16.0,
+        "cost": 2.0,
+        "unpriced_host_hours": 0.0,
+    }
+    report = summed(slice_use(0, 1, 4), attempt(1, 3), by=("user",)).model_dump(mode="json")
+    assert list(report) == [
+        *("since", "until", "by", "currency", "rows", "total", "slices", "waste", "unpriced"),
+        "gaps",
+    ]
+    assert report["rows"] == [{**amounts, "by": {"user": "ada"}}]
+    assert report["total"] == amounts
+    assert (report["since"], report["currency"]) == ("2026-11-02T00:00:00Z", "USD")
+    assert report["waste"][0] == {"kind": "idle", "count": 1, "host_hours": 1.0, "cost": 1.0}
 
 
 def test_a_host_shows_what_it_offers_what_is_free_and_what_runs() -> None:

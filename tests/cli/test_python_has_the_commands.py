@@ -55,6 +55,7 @@ METHODS: dict[str, Any] = {
     "schedule resume": Schedules.resume,
     "schedule trigger": Schedules.trigger,
     "schedule delete": Schedules.delete,
+    "usage": Cluster.usage,
     "cluster start": ClusterManager.start,
     "cluster stop": ClusterManager.stop,
     "cluster status": Cluster.status,

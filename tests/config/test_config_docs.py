@@ -27,12 +27,20 @@ def sections() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield from below(
                     f"{path}.{key}.NAME".lstrip("."), defined(field["additionalProperties"]["$ref"])
                 )
+            elif "properties" in (item := item_of(field)):
+                yield from below(f"{path}.{key}.N".lstrip("."), item)
 
     return below("", SCHEMA)
 
 
 def defined(reference: str) -> dict[str, Any]:
     return SCHEMA["$defs"][reference.rpartition("/")[2]]
+
+
+def item_of(field: dict[str, Any]) -> dict[str, Any]:
+    """Returns the schema of a list's items; nothing if they are values, or the field is no list."""
+    reference = field.get("items", {}).get("$ref")
+    return defined(reference) if reference else {}
 
 
 def section_of(field: dict[str, Any]) -> dict[str, Any] | None:
@@ -62,7 +70,7 @@ def takes(field: dict[str, Any]) -> str:
         return "duration"
     if choices:
         return "size" if any(choice.get("type") == "integer" for choice in choices) else "cores"
-    if field["type"] == "integer":
+    if field["type"] in ("integer", "number"):
         least, most = field.get("minimum"), field.get("maximum")
         return (
             "number"
@@ -71,6 +79,8 @@ def takes(field: dict[str, Any]) -> str:
             if most is not None
             else f"number, {least} or more"
         )
+    if field.get("format") == "date":
+        return "day"
     return {"string": "text", "boolean": "true, false", "array": "list", "object": "mapping"}[
         field["type"]
     ]

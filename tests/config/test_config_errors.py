@@ -16,6 +16,10 @@ MANUAL = (
 )
 
 
+def prices(*rates: str) -> str:
+    return f"platform: {{local: {{}}}}\nprices: {{rates: [{', '.join(rates)}]}}"
+
+
 def problems(text: str) -> tuple[str, ...]:
     with pytest.raises(InvalidConfig) as caught:
         load_config(text)
@@ -647,6 +651,34 @@ def problems(text: str) -> tuple[str, ...]:
             f"{GCP}name: {'n' * 50}",
             "-controller, too long; shorten it, or platform.gcp.label_prefix, by 3 characters",
         ),
+        # -- prices and teams --
+        (prices("{machine: n2, gpu_our: 1}"), "prices.rates.0.gpu_our: unknown key; did you mean"),
+        (prices("{chip_hour: 1}"), "prices.rates.0: '' names no machine; set either machine"),
+        (
+            prices("{machine: n2, group: g, chip_hour: 1}"),
+            "prices.rates.0: 'n2, g' names a machine and a group; set either machine or group",
+        ),
+        (prices("{machine: n2}"), "prices.rates.0: 'n2' has no price; set machine_hour, chip_hour"),
+        (prices("{machine: n2, chip_hour: -1}"), "prices.rates.0.chip_hour: '-1' is not an amount"),
+        (prices("{machine: n2, chip_hour: '1'}"), "prices.rates.0.chip_hour: '1' is not an amount"),
+        (prices("{machine: n2, chip_hour: .nan}"), "prices.rates.0.chip_hour: 'nan' is not an"),
+        (
+            prices("{machine: n2, chip_hour: 1, since: tomorrow}"),
+            "prices.rates.0.since: 'tomorrow' is not a day; write year-month-day",
+        ),
+        (
+            prices("{machine: n2, chip_hour: 1}", "{machine: n2, gpu_hour: 1}"),
+            "prices.rates.1: 'n2' has the same zone, spot and since in prices.rates.0; remove one",
+        ),
+        (
+            "platform: {local: {}}\nprices: {currency: usd}",
+            "prices.currency: 'usd' is not a currency; write the three letters of ISO 4217",
+        ),
+        (
+            "platform: {local: {}}\nteams: {a: [ada], b: [bob, ada]}",
+            "teams.b: 'ada' is in the team a, too; list each user once",
+        ),
+        ("platform: {local: {}}\nteams: {a: [x y]}", "teams.a: 'x y' is not the name of a user"),
     ],
 )
 def test_a_problem_names_the_path_the_value_the_rule_and_the_remedy(

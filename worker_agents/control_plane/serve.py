@@ -57,6 +57,7 @@ from iris.scheduling.ledger.codec import LedgerState
 from iris.storage.object_store import Store
 from iris.tracing import spans
 from iris.worker_agents.control_plane import planner_gauges
+from iris.worker_agents.control_plane.accounting import publishing_accounting
 from iris.worker_agents.control_plane.config_watcher import (
     ConfigFile,
     CurrentPlatform,
@@ -183,6 +184,10 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
         logger.info("control plane of cluster %s serves", options.cluster)
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(_dashboard(client, options))
+            if platform is not None:
+                await stack.enter_async_context(
+                    publishing_accounting(options.cluster, options.store, platform.renew)
+                )
             if sdk_metrics:
                 gather = functools.partial(planner_gauges.gather, client, options.cluster)
                 gathering = keep_gauges(gather, planner_gauges.INTERVAL)

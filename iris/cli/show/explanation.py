@@ -19,6 +19,7 @@ from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 if TYPE_CHECKING:  # most commands do not need it
     from iris.scheduling.reasons.forecast import Fit, Forecast
+    from iris.usage.estimate import Estimate
 
 # Tasks may share a host.
 ATTEMPTS: Listing[AttemptRecord] = Listing(
@@ -143,7 +144,7 @@ def explanation_text(explanation: Explanation, now: datetime, submission: str = 
     return "\n".join([*lines, *(["", submission] if submission else [])])
 
 
-def forecast_json(found: "Forecast") -> dict[str, Any]:
+def forecast_json(found: "Forecast", estimate: "Estimate | None" = None) -> dict[str, Any]:
     refusal = found.refusal and found.refusal.model_dump(
         mode="json", include={"code", "message", "remedy"}
     )
@@ -153,11 +154,12 @@ def forecast_json(found: "Forecast") -> dict[str, Any]:
         "feasible": found.infeasible is None,
         "refusal": refusal,
         "verdicts": [FITS.json(fit) for fit in found.fits],
+        "estimate": estimate and estimate.model_dump(),
     }
 
 
-def forecast_text(spec: JobSpec, found: "Forecast") -> str:
-    """Formats the forecast for a job, for people: whether it would start now."""
+def forecast_text(spec: JobSpec, found: "Forecast", estimate: "Estimate | None" = None) -> str:
+    """Formats the forecast for a job, for people: whether it would start now, and what it costs."""
     what = (
         "the job"
         if spec.replicas == 1 or spec.coscheduling
@@ -174,4 +176,6 @@ def forecast_text(spec: JobSpec, found: "Forecast") -> str:
             lines.append(f"remedy: {refusal.remedy}")
     else:
         lines = [f"{what} would wait"]
+    if estimate is not None:
+        lines.append(f"the job {estimate}")
     return "\n".join([*lines, *(["", FITS.table(found.fits)] if found.fits else [])])

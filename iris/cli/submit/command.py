@@ -19,7 +19,14 @@ from iris.cli.show.messages import print_json
 from iris.cli.submit.input_file import read_whole
 from iris.cli.submit.job_from_options import plan_job
 from iris.cli.submit.options import SPEC_OPTIONS, JobCommand, spec_options
-from iris.cli.submit.prepare import Flags, check_secrets, print_warnings, show_forecasts, with_files
+from iris.cli.submit.prepare import (
+    Flags,
+    check_secrets,
+    estimate_in_time,
+    print_warnings,
+    show_forecasts,
+    with_files,
+)
 from iris.client.build.warnings import infeasible
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
@@ -30,6 +37,7 @@ from iris.model.job.spec import JobSpec
 if TYPE_CHECKING:
     from iris.client.build.draft import PlannedJob
     from iris.client.jobs.submit.start import Submitted
+    from iris.usage.estimate import Estimate
 
 #: How long the command waits, after the submission, to learn whether any host can run the job. If
 #: it does not learn this in time, it prints no warning.
@@ -215,9 +223,10 @@ async def _submit(
             client = await AsyncIrisClient.connect(cluster)
         with nothing_yet("submitted"):
             spec, upload = await _ready(client, options, flags)
+            estimate = None if flags.quiet else await estimate_in_time(client, spec)
         submission = created(
             client.jobs.submit(spec),
-            announce=lambda submitted: _announce(submitted, flags),
+            announce=lambda submitted: _announce(submitted, estimate, flags),
             what=f"job {spec.id}",
             look=f"{iris} status {spec.id}",
             leave=lambda submitted, error: _print_return(
@@ -251,18 +260,20 @@ async def _ready(
     return spec, timedelta(seconds=time.monotonic() - began)
 
 
-def _announce(submitted: "Submitted", flags: Flags) -> None:
+def _announce(submitted: "Submitted", estimate: "Estimate | None", flags: Flags) -> None:
     """Prints the id of a job as soon as the service has accepted it: what follows may be
     interrupted.
     """
     if flags.as_json:
-        print_json(submitted.model_dump())
+        print_json({**submitted.model_dump(), "estimate": estimate and estimate.model_dump()})
     elif flags.quiet:
         click.echo(submitted.id)
     else:
         click.echo(f"submitted {submitted.id}", err=True)
         if submitted.ui:
             click.echo(f"  {submitted.ui}", err=True)
+        if estimate is not None:
+            click.echo(f"  {estimate}", err=True)
 
 
 async def _after_submit(

@@ -1,7 +1,10 @@
 """The steps of a submission before its jobs start: checks, warnings, and a dry run."""
 
+import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -11,8 +14,14 @@ from iris.client.build.draft import PlannedJob
 from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
-from iris.model.errors import Rejected
+from iris.model.errors import IrisError, Rejected
 from iris.model.job.spec import JobSpec
+
+if TYPE_CHECKING:
+    from iris.usage.estimate import Estimate
+
+#: How long a submission waits to learn what the job costs.
+ESTIMATE_TIMEOUT = timedelta(seconds=2)
 
 
 class Flags(NamedTuple):
@@ -68,7 +77,7 @@ async def with_files(
 async def show_forecasts(
     client: AsyncIrisClient, jobs: Mapping[str, JobSpec], *, as_json: bool
 ) -> None:
-    """Prints which hosts fit each job, and why others do not.
+    """Prints which hosts fit each job, why others do not, and what it costs at most.
 
     Args:
         jobs: the jobs by the places that describe them. A single job is shown without its place.
@@ -77,13 +86,14 @@ async def show_forecasts(
         Rejected: no host can ever run one of the jobs.
     """
     found = {place: await client.jobs.forecast(spec) for place, spec in jobs.items()}
+    costs = {place: await _estimate(client, spec) for place, spec in jobs.items()}
     several = len(jobs) > 1
     if as_json:
-        shown = [forecast_json(each) for each in found.values()]
+        shown = [forecast_json(each, costs[place]) for place, each in found.items()]
         print_json(shown if several else shown[0])
     else:
         for place, spec in jobs.items():
-            text = forecast_text(spec, found[place])
+            text = forecast_text(spec, found[place], costs[place])
             click.echo(f"{place}: {spec.name}\n{text}\n" if several else text)
     refusals = [
         f"{place}: {infeasible(each.infeasible)}" if several else infeasible(each.infeasible)
@@ -92,3 +102,19 @@ async def show_forecasts(
     ]
     if refusals:
         raise Rejected("\n".join(refusals))
+
+
+async def estimate_in_time(client: AsyncIrisClient, spec: JobSpec) -> "Estimate | None":
+    """Returns what the job costs at most. Returns None if that is not known, or not soon: a
+    submission does not wait for it.
+    """
+    try:
+        return await asyncio.wait_for(_estimate(client, spec), ESTIMATE_TIMEOUT.total_seconds())
+    except TimeoutError:
+        return None
+
+
+async def _estimate(client: AsyncIrisClient, spec: JobSpec) -> "Estimate | None":
+    with contextlib.suppress(IrisError):  # the control plane or the store does not answer
+        return await client.jobs.estimate(spec)
+    return None

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from iris.client.jobs.usage import InUse
     from iris.model.job.requests import Request
     from iris.scheduling.reasons.forecast import Forecast
+    from iris.usage.estimate import Estimate
 
 #: The maximum time that `final_status` waits for an answer of the control plane.
 FINAL_STATUS_TIMEOUT = timedelta(seconds=60)
@@ -331,6 +332,22 @@ class JobsClient:
         return await self._connection.query(
             self._connection.scheduler, "forecast", Forecast, _trial(spec)
         )
+
+    async def estimate(self, spec: JobSpec) -> "Estimate | None":
+        """Returns what the job costs at most if each of its tasks runs once until its time limit.
+        Returns None if the job has no time limit, or no scale group that could run it has a price.
+
+        Raises:
+            InvalidValue: the job demands more of its hosts than the scheduler can represent.
+            Unreachable: no control plane or no store answers.
+            IrisError: the store cannot be read.
+        """
+        if spec.timeout is None or not self._connection.record.store:
+            return None
+        # This imports the store and the scheduler's rules, which most commands do not need.
+        from iris.client.jobs.estimate import estimate_of
+
+        return await estimate_of(self._connection, spec, spec.timeout, _trial(spec))
 
     async def why_infeasible(self, spec: JobSpec) -> Refusal | None:
         """Returns why no existing host can ever run the job. Returns None if a host can.

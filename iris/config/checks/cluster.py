@@ -5,6 +5,7 @@ modules all other sections.
 import re
 from collections.abc import Iterable, Iterator
 
+from iris.config.checks.accounting import accounting_problems
 from iris.config.checks.bootstrap import bootstrap_problems
 from iris.config.checks.controller import controller_problems
 from iris.config.checks.groups import group_problems, longest_delay_problems
@@ -58,6 +59,7 @@ def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]
         )
     yield from longest_delay_problems("defaults.autoscaler", config.defaults.autoscaler)
     yield from bootstrap_problems(config)
+    yield from accounting_problems(config)
     yield from group_problems(config, groups)
     yield from ssh_file_problems(config)
 

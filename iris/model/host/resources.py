@@ -108,6 +108,14 @@ class Resources(Frozen):
         _, cpu, memory, disk = (tasks * amount for amount in self.vector)
         return Resources(cpu_millis=cpu, memory_bytes=memory, disk_bytes=disk, device=device)
 
+    def share_of(self, offers: "Resources") -> float:
+        """Returns the part of a host that these resources take: the largest part of any of its
+        resources, at most 1.
+        """
+        amounts = zip(self.vector, offers.vector, strict=True)
+        parts = [amount / offered if offered else 1.0 for amount, offered in amounts if amount]
+        return min(1.0, max(parts, default=0.0))
+
     def amounts(self) -> dict[str, int]:
         """Returns the amounts by name, in the order in which shortfalls are reported."""
         return dict(zip(AMOUNTS, self.vector, strict=True))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from iris.client.schedules.client import ScheduleRow
     from iris.client.schedules.when import Overlap, When
     from iris.scheduling.reasons.forecast import Forecast
+    from iris.usage.estimate import Estimate
 
 
 class IrisClientMethods(Blocking):
@@ -326,6 +327,20 @@ class IrisClientMethods(Blocking):
             Unreachable: no control plane answers.
         """
         return self._loop.run(self._asynchronous.forecast(**options))
+
+    def estimate(self, **options: Unpack[JobOptions]) -> Estimate | None:
+        """Returns what a job costs at most if each of its tasks runs once until its `timeout`.
+        Returns None if the job has no timeout, or if no scale group that could run it has a price.
+
+        Args:
+            options: the options of the job, as for `submit`.
+
+        Raises:
+            InvalidValue, InvalidJob: an option is wrong.
+            Unreachable: no control plane or no store answers.
+            IrisError: the store cannot be read.
+        """
+        return self._loop.run(self._asynchronous.estimate(**options))
 
     def job(self, job: str) -> Job[Any]:
         """Returns the handle of a job. Sends no request: the first request shows whether the job

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from iris.model.rules import Rules
     from iris.model.slice.status import SliceStatus
     from iris.storage.garbage import UnusedFolder
+    from iris.usage.report import UsageReport
 
 
 class Hosts(Blocking):
@@ -214,7 +215,7 @@ class Autoscaler(Blocking):
 
 
 class Cluster(Blocking):
-    """Shows, pauses and configures one cluster, and deletes its unused files."""
+    """Shows, pauses and configures one cluster, sums its use, and deletes its unused files."""
 
     @property
     def name(self) -> str:
@@ -242,6 +243,35 @@ class Cluster(Blocking):
             Unreachable: no control plane answers.
         """
         return self._loop.run(self._asynchronous.totals())
+
+    def usage(
+        self,
+        by: Sequence[str] = ("user",),
+        *,
+        since: datetime | timedelta | None = None,
+        until: datetime | None = None,
+        user: str = "",
+        group: str = "",
+    ) -> UsageReport:
+        """Returns who used the cluster, for how long, and what it cost: hours of hosts, chips, GPUs
+        and cores, money if the configuration has prices, and what no job used.
+
+        Args:
+            by: the keys of the rows: `user`, `team`, `job`, `group`, `band`, `day` or `tag:KEY`.
+                Several keys make a row for each combination. Without keys there is one row.
+            since: the begin of the time, or its length. None is seven days.
+            until: the end of the time; None: now.
+            user: only the jobs of this user; the result then does not contain unused machines.
+            group: only the jobs and slices of this scale group.
+
+        Raises:
+            InvalidValue: a key is unknown, or the time is empty.
+            Rejected: the cluster has no store, so its use is not recorded.
+            Unreachable, IrisError: the store does not answer.
+        """
+        return self._loop.run(
+            self._asynchronous.usage(by, since=since, until=until, user=user, group=group)
+        )
 
     def pause(self, reason: str = "", group: str | None = None) -> None:
         """Stops new placements in the whole cluster or in one scale group. Running tasks continue.

@@ -1,0 +1,173 @@
+"""Formats the use of a cluster: as a table for people, as CSV for spreadsheets.
+
+The keys of the JSON are the fields of `UsageReport`.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
+from iris.usage.report import TAG, Amounts, UsageReport, Waste, WasteKind
+
+#: What the table shows for an empty value of a key.
+_NO_VALUE = "-"
+#: The columns of hours: the heading and the amount. A column without any hours is left out.
+_HOURS: tuple[tuple[str, Callable[[Amounts], float]], ...] = (
+    ("CHIP-HOURS", lambda row: row.tpu_chip_hours),
+    ("GPU-HOURS", lambda row: row.gpu_hours),
+    ("CORE-HOURS", lambda row: row.core_hours),
+    ("HOST-HOURS", lambda row: row.host_hours),
+)
+#: The columns of the CSV after those of the keys.
+_CSV = (
+    *("attempts", "host_hours", "tpu_chip_hours", "gpu_hours", "core_hours"),
+    *("cost", "currency", "unpriced_host_hours"),
+)
+#: What the count of each kind of waste counts, and its meaning.
+_WASTE = {
+    WasteKind.IDLE: ("slice", "ready, and held by no job"),
+    WasteKind.BOOT: ("slice", "from the request until ready"),
+    WasteKind.NEVER_READY: ("slice", "gone before they were ready"),
+    WasteKind.SET_UP: ("attempt", "from the placement until the program started"),
+    WasteKind.FAILED_SET_UP: ("attempt", "the environment could not be set up"),
+    WasteKind.FAILED: ("attempt", "run time of attempts that failed"),
+    WasteKind.PREEMPTED: ("attempt", "run time of attempts that lost their machines"),
+}
+#: Characters with which a spreadsheet begins a formula, or which it skips before one.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+#: The lowest number of hours that is shown.
+_LEAST = 0.05
+
+
+def usage_text(report: UsageReport, limit: int) -> str:
+    """Returns the report for people: the largest rows, their total, and what was not used.
+
+    Args:
+        limit: the most rows.
+    """
+    head = f"{_time(report.since)} to {_time(report.until)} UTC"
+    if not report.rows:
+        parts = [f"{head}: no job held a machine"]
+    else:
+        parts = [f"{head}\n\n{_rows_table(report, limit)}"]
+    if len(report.rows) > limit:
+        rest = len(report.rows) - limit
+        parts[-1] += f"\nand {rest:,} more; see them with --limit, --json or --csv"
+    parts += filter(None, ["\n".join(_machines(report)), "\n".join(_notes(report))])
+    return "\n\n".join(parts)
+
+
+def usage_csv(report: UsageReport) -> str:
+    """Returns the rows as CSV. A text that a spreadsheet would take for a formula begins with an
+    apostrophe.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*map(_safe, report.by), *_CSV])
+    for row in report.rows:
+        values = row.model_dump() | {"currency": report.currency}
+        numbers = [
+            round(each, 6) if isinstance(each, float) else each
+            for each in (values[name] for name in _CSV)
+        ]
+        writer.writerow([*(_safe(row.by[key]) for key in report.by), *numbers])
+    return out.getvalue()
+
+
+def _safe(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _rows_table(report: UsageReport, limit: int) -> str:
+    shown: list[tuple[dict[str, str], Amounts]] = [(row.by, row) for row in report.rows[:limit]]
+    keys: Sequence[str] = report.by
+    if keys:
+        shown.append(({keys[0]: "total", **dict.fromkeys(keys[1:], " ")}, report.total))
+    columns = [_texts(key.removeprefix(TAG), [by[key] for by, _ in shown]) for key in keys]
+    amounts = [each for _, each in shown]
+    if report.currency:
+        costs = [_cost(each) for each in amounts]
+        columns.append(_numbers(f"COST {report.currency}", costs))
+        if whole := report.total.cost:
+            shares = [f"{(each.cost or 0.0) / whole:.0%}" for each in amounts]
+            columns.append(_numbers("SHARE", shares, importance=1))
+    for header, hours in _HOURS:
+        if any(hours(each) for each in amounts):
+            columns.append(_numbers(header, [_hours(hours(each)) for each in amounts]))
+    columns.append(_numbers("ATTEMPTS", [f"{each.attempts:,}" for each in amounts], importance=0))
+    return Listing(*columns).table(range(len(shown)), cut=True)
+
+
+def _texts(key: str, cells: Sequence[str]) -> Column[int]:
+    """Returns the column of a key."""
+    return Column(key.upper(), value=lambda at: cells[at], absent=_NO_VALUE, shortens=True)
+
+
+def _numbers(header: str, cells: Sequence[str], *, importance: int | None = None) -> Column[int]:
+    """Returns a column of numbers that end below each other."""
+    width = max(map(len, (header, *cells)))
+    return Column(
+        header.rjust(width),
+        value=lambda at: cells[at].rjust(width),
+        optional=importance is not None,
+        importance=importance or 0,
+    )
+
+
+def _machines(report: UsageReport) -> Iterator[str]:
+    """Yields what all machines cost and what was not used, without the kinds of which there is
+    nothing.
+    """
+    wasted = [each for each in report.waste if each.host_hours >= _LEAST]
+    if report.slices is not None and report.slices.host_hours >= _LEAST:
+        held = (
+            1
+            - sum(
+                each.host_hours
+                for each in wasted
+                if each.kind in (WasteKind.IDLE, WasteKind.BOOT, WasteKind.NEVER_READY)
+            )
+            / report.slices.host_hours
+        )
+        yield (
+            f"all machines: {_paid(report, report.slices)}; jobs held {max(0.0, held):.0%} of the"
+            " time"
+        )
+    lines = [(each.kind.value, _paid(report, each), _meaning(each)) for each in wasted]
+    widths = [max((len(line[at]) for line in lines), default=0) for at in (0, 1)]
+    for kind, amount, meaning in lines:
+        yield f"  {kind.ljust(widths[0])}  {amount.rjust(widths[1])}  {meaning}"
+
+
+def _meaning(waste: Waste) -> str:
+    what, meaning = _WASTE[waste.kind]
+    return f"{waste.count:,} {what}{'s' if waste.count != 1 else ''}: {meaning}"
+
+
+def _paid(report: UsageReport, what: Amounts | Waste) -> str:
+    hours = f"{_hours(what.host_hours)} host-hours"
+    return hours if what.cost is None else f"{report.currency} {_cost(what)}, {hours}"
+
+
+def _notes(report: UsageReport) -> Iterator[str]:
+    for machine, hours in report.unpriced.items():
+        yield f"no price for {machine}: {_hours(hours)} host-hours are not in the costs"
+    if report.unpriced or (report.rows and not report.currency):
+        yield "prices are in the cluster's configuration, in prices.rates: docs/usage.md"
+    for gap in report.gaps:
+        yield f"incomplete: {gap}"
+
+
+def _cost(what: Amounts | Waste) -> str:
+    return _NO_VALUE if what.cost is None else f"{abs(what.cost):,.2f}"
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f}" if hours >= _LEAST or hours == 0 else "<0.1"
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M}"

@@ -1,0 +1,93 @@
+"""Defines the section `prices`: what machines cost."""
+
+import re
+from datetime import date, datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from iris.config.values import Flag, Section
+from iris.model.errors import InvalidValue
+
+_CURRENCY = re.compile("[A-Z]{3}")
+_DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+#: The largest amount. A larger number is a mistake, and sums of it would lose cents.
+_MOST = 1e12
+
+
+def _read_currency(text: str) -> str:
+    if _CURRENCY.fullmatch(text) is None:
+        raise InvalidValue(
+            "currency", text, "is not a currency", "write the three letters of ISO 4217, as USD"
+        )
+    return text
+
+
+def _read_date(value: object) -> object:
+    """Returns a day as text. YAML has dates: a day without quotes is one."""
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value.isoformat()
+    if not isinstance(value, str) or (value and not _is_date(value)):
+        raise InvalidValue("day", value, "is not a day", "write year-month-day, as 2026-12-01")
+    return value
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return _DATE.fullmatch(text) is not None and bool(date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def _read_amount(value: Any) -> Any:
+    """Returns a number. Refuses a text, which pydantic would convert."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
+        raise InvalidValue("amount", value, "is not an amount", "write a number, such as 1.25")
+    return value
+
+
+#: The three letters of a currency.
+Currency = Annotated[str, AfterValidator(_read_currency)]
+#: A day by UTC, `2026-12-01`; empty for none.
+Day = Annotated[
+    str, BeforeValidator(_read_date), WithJsonSchema({"type": "string", "format": "date"})
+]
+#: An amount of money.
+Amount = Annotated[
+    float, BeforeValidator(_read_amount), WithJsonSchema({"type": "number", "minimum": 0})
+]
+
+
+class RateConfig(Section):
+    """What one kind of machine costs. The prices of one entry are added: a machine with GPUs may
+    have a price for the machine and one for each GPU.
+    """
+
+    machine: str = Field(
+        "",
+        description=(
+            "A machine type (n2-standard-8), a TPU slice (v5litepod-16) or the beginning of such"
+            " names up to a hyphen (v5litepod)."
+        ),
+    )
+    group: str = Field(
+        "", description="A scale group, instead of machine: for machines of your own."
+    )
+    zone: str = Field("", description="A zone or region where this price applies; empty: all.")
+    spot: Flag = Field(False, description="Whether it is the price of preemptible slices.")
+    since: Day = Field(
+        "", description="The first day, by UTC, on which this price applies; empty: always."
+    )
+    machine_hour: Amount = Field(0, description="Price of one machine for an hour.")
+    chip_hour: Amount = Field(0, description="Price of one TPU chip for an hour.")
+    gpu_hour: Amount = Field(0, description="Price of one GPU for an hour.")
+
+
+class Prices(Section):
+    """What machines cost, for `iris usage`."""
+
+    currency: Currency = Field("USD", description="The currency of all prices.")
+    rates: tuple[RateConfig, ...] = Field(
+        (),
+        description="The prices. The one that names the machine and the zone most exactly applies.",
+    )

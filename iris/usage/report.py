@@ -1,0 +1,100 @@
+"""The answer to who used what: rows with hours and money, and what was not used."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import Field
+
+from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
+from iris.model.job.tags import check_tag
+
+#: The keys by which uses can be grouped, besides `tag:KEY`.
+KEYS = ("user", "team", "job", "group", "band", "day")
+TAG = "tag:"
+
+
+def parse_key(text: str) -> str:
+    """Returns the key unchanged.
+
+    Raises:
+        InvalidValue: uses cannot be grouped by it.
+    """
+    if text.startswith(TAG):
+        check_tag(text.removeprefix(TAG), "")
+    elif text not in KEYS:
+        raise InvalidValue("by", text, "is not a key", f"use {', '.join(KEYS)} or {TAG}KEY")
+    return text
+
+
+class Amounts(Frozen):
+    """What attempts held, in hours, and what it cost. An attempt that held half of a host for two
+    hours has one host-hour.
+    """
+
+    #: The number of attempts. One that lasted over midnight counts for both days.
+    attempts: int = 0
+    host_hours: float = 0.0
+    tpu_chip_hours: float = 0.0
+    gpu_hours: float = 0.0
+    core_hours: float = 0.0
+    #: The money for the host-hours that have a price; None if no host-hour has one.
+    cost: float | None = None
+    #: The host-hours without a price, which `cost` does not contain.
+    unpriced_host_hours: float = 0.0
+
+
+class UsageRow(Amounts):
+    """The amounts of all attempts with the same values of the keys."""
+
+    #: The value of each key, by its name: {"user": "ada"}. It is empty for users without a team
+    #: and jobs without the tag.
+    by: dict[str, str]
+
+
+class WasteKind(StrEnum):
+    """A reason why machines did no useful work."""
+
+    IDLE = "idle"  # ready hosts, or parts of them, that no attempt held
+    BOOT = "boot"  # slices from their request until they were ready
+    NEVER_READY = "never ready"  # slices that never became ready
+    SET_UP = "set-up"  # attempts from their placement until their programs started
+    FAILED_SET_UP = "failed set-up"  # attempts whose environment could not be set up
+    FAILED = "failed"  # the run time of attempts that failed
+    PREEMPTED = "preempted"  # the run time of attempts whose machines were lost or taken
+
+
+class Waste(Frozen):
+    """Host-hours that were paid for without result, or may have been: a preempted attempt may have
+    saved a checkpoint.
+    """
+
+    kind: WasteKind
+    #: The number of slices or attempts.
+    count: int = 0
+    host_hours: float = 0.0
+    cost: float | None = None
+
+
+class UsageReport(Frozen):
+    """The use of a cluster in a time."""
+
+    since: datetime
+    until: datetime
+    #: The names of the keys of the rows.
+    by: tuple[str, ...]
+    #: The currency of all costs; empty if the cluster has no prices.
+    currency: str = ""
+    #: The rows, the most expensive first; without prices, that with the most chip-hours,
+    #: GPU-hours, or core-hours. If the first key is the day, by day.
+    rows: tuple[UsageRow, ...] = ()
+    #: The sum of the rows. An attempt counts once.
+    total: Amounts = Amounts()
+    #: The host-hours of all slices, whether used or not, and what they cost. None if the answer is
+    #: about one user.
+    slices: Amounts | None = None
+    waste: tuple[Waste, ...] = ()
+    #: The host-hours of each kind of machine that has no price.
+    unpriced: dict[str, float] = Field(default_factory=dict)
+    #: What is missing in the answer, as sentences.
+    gaps: tuple[str, ...] = ()
