@@ -65,6 +65,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
         "workflows",
         "tracing",
     },
+    "dashboard": {"client", "storage"},
     "worker_agents": None,
     "cli": None,
 }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from iris.client.connect.identity import signed
 from iris.client.connect.rpc import Connection
-from iris.messages.scheduler import Configure, Pause, Resume, Snapshot, SnapshotPage
+from iris.messages.scheduler import Configure, Pause, Resume, Snapshot, SnapshotPage, Totals
 from iris.model.errors import NotFound, Rejected, Unreachable
 from iris.model.rules import Rules
 
@@ -41,6 +41,15 @@ class ClusterClient:
         return await self._connection.query(
             self._connection.scheduler, "snapshot", Snapshot, SnapshotPage(limit=0)
         )
+
+    async def totals(self) -> Totals:
+        """Returns the numbers of waiting gangs by band and reason, of running and held gangs by
+        band, and of hosts by group.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        return await self._connection.query(self._connection.scheduler, "totals", Totals)
 
     async def usage(
         self,

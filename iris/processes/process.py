@@ -101,6 +101,18 @@ def free_ports(wanted: tuple[int, int] = (0, 0)) -> tuple[int, int]:
     return ports
 
 
+def free_port(wanted: int = 0, taken: tuple[int, ...] = ()) -> int:
+    """Returns this port of this machine if it is free, else a free port of `SERVER_PORTS`.
+
+    Args:
+        wanted: the port to prefer; 0 for any.
+        taken: ports that another server is about to use.
+    """
+    if wanted and wanted not in taken and _are_free((wanted,)):
+        return wanted
+    return next(port for port in (*free_ports(), *free_ports()) if port not in taken)
+
+
 def _are_free(ports: tuple[int, ...]) -> bool:
     with contextlib.ExitStack() as stack:
         for port in ports:

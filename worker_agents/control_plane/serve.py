@@ -10,7 +10,7 @@ activities that observe the fleet and delete machines.
 import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from iris.activities.control.sealed_secrets import SealedSecrets
 from iris.activities.control.slices import Slices
 from iris.activities.control.usage_records import UsageRecords
 from iris.activities.control.webhooks import WebhookCalls
+from iris.client.client import AsyncIrisClient
+from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import connect, make_runtime
 from iris.client.connect.deployment import deployment
 from iris.client.connect.encryption import payload_keys
@@ -127,6 +129,8 @@ class ControlPlaneOptions(Frozen):
     #: of the configuration counts.
     metrics_port: int | None = None
     metrics_address: str | None = None
+    #: The port of the dashboard on 127.0.0.1; 0 if the control plane serves none.
+    dashboard_port: int = 0
 
 
 async def serve(options: ControlPlaneOptions) -> None:
@@ -194,6 +198,7 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
         await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)
         async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(_dashboard(client, options))
             if platform is not None:
                 await stack.enter_async_context(
                     publishing_accounting(options.cluster, options.store, platform.renew)
@@ -209,6 +214,26 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
                     await planners.check()
                 except RPCError as error:
                     logger.warning("cannot check the scheduler and autoscaler workflows: %s", error)
+
+
+@contextlib.asynccontextmanager
+async def _dashboard(client: Client, options: ControlPlaneOptions) -> AsyncIterator[None]:
+    """Serves the dashboard, if it has a port."""
+    if not options.dashboard_port:
+        yield
+        return
+    from iris.dashboard.serve import DashboardAddress, serving_dashboard  # needs the extra
+
+    record = ClusterRecord(
+        name=options.cluster,
+        address=options.address,
+        namespace=options.namespace,
+        store=options.store,
+        ui=options.ui,
+    )
+    reader = AsyncIrisClient(client, record)
+    async with serving_dashboard(reader, DashboardAddress(options.dashboard_port)):
+        yield
 
 
 async def _platform(

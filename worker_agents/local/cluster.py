@@ -38,7 +38,7 @@ from iris.model.host.hosts import Host
 from iris.model.slice.provisioning import SliceRequest
 from iris.platforms.local import agent_command, slice_command
 from iris.processes.children import Child
-from iris.processes.process import IRIS, free_ports, locked, stop_event
+from iris.processes.process import IRIS, free_port, free_ports, locked, stop_event
 from iris.storage.files import make_private
 from iris.worker_agents.local.local_machines import MachineSupervisor
 from iris.worker_agents.local.temporal_server import DATABASE, keep_history, server_command, started
@@ -149,13 +149,17 @@ class _LocalCluster:
         self._stop = stop
         config = load_config(options.config)
         over_ssh = config.platform.manual is not None
-        port, ui_port = _ports(read_record(options.name), _chosen_port(config))
+        before = read_record(options.name)
+        port, ui_port = _ports(before, _chosen_port(config))
+        earlier = _port_of(before.dashboard) if before is not None else 0
+        self._dashboard_port = free_port(earlier, (port, ui_port))
         self._hidden_ui = hidden_address()
         self._record = ClusterRecord(
             name=options.name,
             address=f"127.0.0.1:{port}",
             store=config.controller.bundle_prefix if over_ssh else (directory / STORE).as_uri(),
             ui=f"http://127.0.0.1:{ui_port}" if self._hidden_ui is not None else "",
+            dashboard=f"http://127.0.0.1:{self._dashboard_port}",
             supervisor=ProcessRef.of(os.getpid()),
             ephemeral=options.ephemeral,
             owned=options.owner is not None,
@@ -268,6 +272,7 @@ class _LocalCluster:
         record = self._record
         command = [*IRIS, "controller", "serve", "--name", record.name]
         command += ["--address", record.address, "--store", record.store, "--ui", record.ui]
+        command += ["--dashboard-port", str(self._dashboard_port)]
         return [
             *command,
             "--config",
@@ -320,6 +325,11 @@ def _chosen_port(config: ClusterConfig) -> int:
     return controller.port if controller is not None else 0
 
 
+def _port_of(address: str) -> int:
+    """Returns the port of an address; 0 if it is empty."""
+    return int(address.rpartition(":")[2]) if address else 0
+
+
 def _ports(before: ClusterRecord | None, chosen: int = 0) -> tuple[int, int]:
     """Returns the ports of the service and of the Web UI.
 
@@ -330,10 +340,10 @@ def _ports(before: ClusterRecord | None, chosen: int = 0) -> tuple[int, int]:
         chosen: the port of the service that the configuration names; 0: none.
     """
     if chosen:
-        before_ui = int(before.ui.rpartition(":")[2]) if before is not None and before.ui else 0
+        before_ui = _port_of(before.ui) if before is not None else 0
         ui_port = next(port for port in (before_ui, *free_ports()) if port not in (0, chosen))
         return chosen, ui_port
     if before is None:
         return free_ports()
-    port = int(before.address.rpartition(":")[2])
-    return free_ports((port, int(before.ui.rpartition(":")[2]) if before.ui else port + 1))
+    port = _port_of(before.address)
+    return free_ports((port, _port_of(before.ui) or port + 1))

@@ -166,7 +166,8 @@ def _print_status(found: ClusterState) -> None:
 
 def _location_json(record: ClusterRecord) -> dict[str, Any]:
     return record.model_dump(
-        mode="json", include={"name", "address", "namespace", "store", "ui", "ephemeral"}
+        mode="json",
+        include={"name", "address", "namespace", "store", "ui", "dashboard", "ephemeral"},
     )
 
 
@@ -174,6 +175,7 @@ def _location(record: ClusterRecord) -> str:
     """Formats the location of the cluster: its addresses, store and machine."""
     lines = [
         f"Temporal  {record.address}, namespace {record.namespace}",
+        f"dashboard {record.dashboard or '-'}",
         f"Web UI    {record.ui or '-'}",
         f"store     {record.store}",
     ]

@@ -42,6 +42,13 @@ def controller() -> None:
     help="Address of the Temporal service for hosts.  [default: --address]",
 )
 @metrics_options
+@click.option(
+    "--dashboard-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="Port of the dashboard on 127.0.0.1; 0: none.",
+)
 @click.option("--machines", type=click.Path(path_type=Path), hidden=True)
 def serve(
     name: str,
@@ -53,6 +60,7 @@ def serve(
     advertise: str,
     metrics_port: int | None,
     metrics_address: str | None,
+    dashboard_port: int,
     machines: Path | None,
 ) -> None:
     """Serve a cluster's workflows until SIGTERM. Run two processes to tolerate the failure of
@@ -73,6 +81,7 @@ def serve(
         advertise=advertise,
         metrics_port=metrics_port,
         metrics_address=metrics_address,
+        dashboard_port=dashboard_port,
     )
     asyncio.run(serve(options))
 

@@ -112,6 +112,8 @@ class ClusterRecord(Frozen):
     namespace: str = "default"
     store: str
     ui: str = ""
+    #: The address of the dashboard; empty if the cluster has none.
+    dashboard: str = ""
     supervisor: ProcessRef | None = None
     processes: tuple[ProcessRef, ...] = ()
     ephemeral: bool = False

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from iris.messages.scheduler import (
         HostView,
         Snapshot,
+        Totals,
     )
     from iris.model.job.spec import JobSpec
     from iris.model.rules import Rules
@@ -233,6 +234,15 @@ class Cluster(Blocking):
             Unreachable: no control plane answers.
         """
         return self._loop.run(self._asynchronous.status())
+
+    def totals(self) -> Totals:
+        """Returns the numbers of waiting gangs by band and reason, of running and held gangs by
+        band, and of hosts by group.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        return self._loop.run(self._asynchronous.totals())
 
     def usage(
         self,

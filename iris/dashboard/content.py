@@ -1,0 +1,47 @@
+"""What a page shows, before it is HTML."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from iris.dashboard.reader import Reader
+
+
+class Content(NamedTuple):
+    """The values of a page for its template."""
+
+    title: str
+    #: The values by their names in the template.
+    values: Mapping[str, Any]
+    #: The page to which a person comes with the `Back` link; empty for none.
+    above: str = ""
+    #: The HTTP status.
+    status: int = 200
+
+
+class Address(NamedTuple):
+    """The parts of a page's address that it depends on."""
+
+    #: The parameters in the path, such as `job`.
+    path: Mapping[str, str]
+    #: The parameters after the question mark.
+    query: Mapping[str, str]
+
+
+#: Loads a page.
+#:
+#: Raises:
+#:     NotFound: the address names an object that does not exist.
+#:     InvalidValue: a parameter is wrong.
+#:     Unreachable: the service or the control plane does not answer.
+Load = Callable[[Reader, Address], Awaitable[Content]]
+
+
+class Page(NamedTuple):
+    """A page of the dashboard."""
+
+    #: The path, in Starlette's notation.
+    path: str
+    template: str
+    load: Load
+    #: The entry of the navigation that leads to this page or to the page above it.
+    section: str

@@ -1,0 +1,92 @@
+"""Sends the changed part of an open page to the browser, as server-sent events.
+
+The browser opens the page's own address a second time, and asks for an event stream. The page is
+rendered again every two seconds, once for all who look at the same address, and sent if it has
+changed.
+"""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from iris.dashboard.content import Address, Page
+
+EVENT_STREAM = "text/event-stream"
+#: The pause between two renderings of an open page, in seconds.
+INTERVAL = 2.0
+#: The time after which a page without changes gets a comment, in seconds: proxies close idle
+#: connections, and the server notices only by a write that a browser is gone.
+KEEP_ALIVE = 20.0
+#: The most pages that are open at the same time. Each costs a connection and a few kilobytes.
+MOST_STREAMS = 200
+
+
+class Live:
+    """The open pages.
+
+    Args:
+        render: returns the part of a page that changes.
+    """
+
+    def __init__(self, render: Callable[[Page, Address], Awaitable[str]]) -> None:
+        self._render = render
+        #: Identifies this process. A page that was loaded from an earlier one loads itself again,
+        #: because its scripts and styles may have changed.
+        self.started = uuid.uuid4().hex[:12]
+        self._closed = asyncio.Event()
+        self._streams = 0
+        #: The renderings by address. Each is shared by all who look at it.
+        self._shared: dict[str, tuple[float, asyncio.Future[str]]] = {}
+
+    def close(self) -> None:
+        """Ends all streams."""
+        self._closed.set()
+
+    def stream(self, page: Page, request: Request) -> Response:
+        """Returns the stream of a page's updates."""
+        if self._streams >= MOST_STREAMS:
+            return PlainTextResponse("too many pages are open\n", 503)
+        address = Address(request.path_params, dict(request.query_params))
+        return StreamingResponse(
+            self._events(page, address, str(request.url)), media_type=EVENT_STREAM
+        )
+
+    async def _events(self, page: Page, address: Address, url: str) -> AsyncIterator[str]:
+        self._streams += 1
+        try:
+            yield event("started", self.started)
+            sent, silent = "", 0.0
+            while not self._closed.is_set():
+                html = await self._rendered(page, address, url)
+                if html != sent:
+                    yield event("main", html)
+                    sent, silent = html, 0.0
+                elif silent >= KEEP_ALIVE:
+                    yield ":\n\n"
+                    silent = 0.0
+                silent += INTERVAL
+                try:
+                    await asyncio.wait_for(self._closed.wait(), INTERVAL)
+                except TimeoutError:
+                    continue
+        finally:
+            self._streams -= 1
+
+    async def _rendered(self, page: Page, address: Address, url: str) -> str:
+        now = asyncio.get_running_loop().time()
+        at, rendering = self._shared.get(url, (0.0, None))
+        if rendering is None or now - at > INTERVAL / 2:
+            for old in [each for each, (then, _) in self._shared.items() if now - then > INTERVAL]:
+                del self._shared[old]
+            rendering = asyncio.ensure_future(self._render(page, address))
+            self._shared[url] = (now, rendering)
+        return await asyncio.shield(rendering)
+
+
+def event(name: str, data: str) -> str:
+    """Returns a server-sent event."""
+    lines = "".join(f"data: {line}\n" for line in data.splitlines() or [""])
+    return f"event: {name}\n{lines}\n"

@@ -1,0 +1,1 @@
+"""The pages of the dashboard: what each shows, as values for its template."""

@@ -1,0 +1,94 @@
+"""Serves the dashboard of one cluster from this process."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import NamedTuple
+
+import uvicorn
+
+from iris.client.client import AsyncIrisClient
+from iris.dashboard.app import Dashboard
+from iris.dashboard.reader import Reader
+
+logger = logging.getLogger(__name__)
+
+#: The time that requests under way get when the process ends, in seconds.
+LAST_REQUESTS = 2
+
+
+class DashboardAddress(NamedTuple):
+    """Where a process serves the dashboard."""
+
+    #: The port; 0 to serve none.
+    port: int = 0
+    #: The IP address. Other machines reach the pages only if it is not a loopback address.
+    address: str = "127.0.0.1"
+    #: The host names with which browsers may ask, besides those of this machine.
+    names: tuple[str, ...] = ()
+
+
+class _Server(uvicorn.Server):
+    """A server inside another program, which handles the signals itself."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serving_dashboard(
+    client: AsyncIrisClient, listen: DashboardAddress
+) -> AsyncIterator[None]:
+    """Serves the dashboard for as long as the block lasts.
+
+    A port that cannot be used is logged. It does not end the process, whose own work is more
+    important.
+    """
+    if not listen.port:
+        yield
+        return
+    try:
+        bound = _bind(listen)
+    except OSError as error:
+        logger.warning(
+            "no dashboard is served: port %d of %s cannot be used: %s",
+            *(listen.port, listen.address, error.strerror or error),
+        )
+        yield
+        return
+    dashboard = Dashboard(Reader(client), listen.names)
+    server = _Server(
+        uvicorn.Config(
+            dashboard.app,
+            lifespan="off",
+            ws="none",
+            http="h11",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=LAST_REQUESTS,
+        )
+    )
+    running = asyncio.create_task(server.serve(sockets=[bound]))
+    logger.info("serves the dashboard at http://%s:%d", listen.address, listen.port)
+    try:
+        yield
+    finally:
+        dashboard.close()
+        server.should_exit = True
+        await running
+
+
+def _bind(listen: DashboardAddress) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listen.address else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((listen.address, listen.port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
