@@ -18,6 +18,7 @@ NOW = datetime.now(UTC)
 class Workflow(NamedTuple):
     start_time: datetime
     ended: datetime
+    run_id: str = ""
 
 
 class Service:
