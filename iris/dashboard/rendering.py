@@ -66,6 +66,11 @@ def ago(time: datetime | None) -> Markup:
     return Markup('<time class="ago" datetime="{}">{}</time>').format(stamp, shown)
 
 
+def shorten(text: str, most: int) -> str:
+    """Returns the text, cut after this number of characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def state(name: Any) -> Markup:
     """Returns a state with its tone."""
     text = str(name)
@@ -111,7 +116,7 @@ def make_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        ago=ago, state=state, duration=duration, bytes=format_bytes, cpu=format_cpu
+        ago=ago, state=state, shorten=shorten, duration=duration, bytes=format_bytes, cpu=format_cpu
     )
     environment.globals.update(address=address, static=static)
     return environment
