@@ -13,6 +13,7 @@ from iris.client.jobs.lists import JobFilter, JobPage
 from iris.client.jobs.rows import JobRow
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import HostView, Snapshot, Totals
+from iris.model.job.status import JobStatus
 from iris.model.states import JobState
 
 #: How long an answer is shared, in seconds: a little less than the pause between two updates of an
@@ -122,4 +123,15 @@ class Reader:
             ("count by state", repr(wanted)),
             lambda: self.client.jobs.count_by_state(wanted),
             COUNTS_SHARED_FOR,
+        )
+
+    async def job_status(self, job: str, run_id: str | None = None) -> JobStatus:
+        """Returns the status of the job, or of one of its runs.
+
+        Raises:
+            NotFound: there is no such job.
+            Unreachable: no control plane answers.
+        """
+        return await self.shared(
+            ("status", job, run_id), lambda: self.client.jobs.status(job, run_id)
         )

@@ -62,7 +62,7 @@ def ago(time: datetime | None) -> Markup:
     if time is None:
         return Markup("")
     stamp = time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    shown = time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    shown = f"{moment(time)} UTC"
     return Markup('<time class="ago" datetime="{}">{}</time>').format(stamp, shown)
 
 
@@ -73,10 +73,17 @@ def shorten(text: str, most: int) -> str:
 
 def state(name: Any) -> Markup:
     """Returns a state with its tone."""
-    text = str(name)
-    return Markup('<span class="state {}">{}</span>').format(
-        TONES.get(text.upper(), "plain"), clean(text)
-    )
+    return Markup('<span class="state {}">{}</span>').format(tone(name), clean(str(name)))
+
+
+def tone(name: Any) -> str:
+    """Returns the class of a state's colour."""
+    return TONES.get(str(name).upper(), "plain")
+
+
+def moment(time: datetime) -> str:
+    """Returns `2026-11-28 14:03:20`, in UTC."""
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def duration(span: timedelta | None) -> str:
@@ -116,7 +123,14 @@ def make_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        ago=ago, state=state, shorten=shorten, duration=duration, bytes=format_bytes, cpu=format_cpu
+        ago=ago,
+        state=state,
+        tone=tone,
+        moment=moment,
+        shorten=shorten,
+        duration=duration,
+        bytes=format_bytes,
+        cpu=format_cpu,
     )
     environment.globals.update(address=address, static=static)
     return environment
