@@ -6,6 +6,7 @@ stretched. Each chart has its numbers as a text or a table, too.
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -147,7 +148,7 @@ def _hover(
     """Returns invisible columns, each with the values of one time as its title."""
     times = sorted({point.at for each in drawn for point in each.points})
     values = [dict(each.points) for each in drawn]
-    middles = [0.0, *((x(a) + x(b)) / 2 for a, b in zip(times, times[1:], strict=False)), WIDTH]
+    middles = [0.0, *((x(a) + x(b)) / 2 for a, b in pairwise(times)), WIDTH]
     columns = []
     for number, at in enumerate(times):
         texts = [

@@ -12,9 +12,9 @@ from iris.client.jobs.submitted import Submission
 from iris.dashboard.charts import bar
 from iris.dashboard.content import Address, Content
 from iris.dashboard.pages.attempts import time_line
+from iris.dashboard.pages.job_address import ancestors_of, number_in, run_of
+from iris.dashboard.pages.logs import log_of, selection_of
 from iris.dashboard.reader import SHARED_FOR, Reader
-from iris.model import names
-from iris.model.errors import InvalidValue
 from iris.model.host.resources import format_amounts
 from iris.model.job.cancelling import state_text
 from iris.model.job.status import JobStatus, TaskStatus
@@ -32,6 +32,8 @@ MOST_CELLS = 4_096
 MOST_OF_A_STATE = 200
 #: The most child jobs that the page lists.
 MOST_CHILDREN = 50
+#: The most lines of output on the page, when it is loaded.
+MOST_LINES = 200
 #: The letter of each state in the grid of tasks.
 LETTERS: Mapping[TaskState, str] = {
     TaskState.PENDING: "P",
@@ -87,6 +89,8 @@ async def load(reader: Reader, address: Address) -> Content:
     submission = await submission_of(reader, job, run_id, seconds)
     runs = await reader.shared(("runs", job), lambda: reader.client.jobs.runs(job), 10.0)
     page = number_in(query, "part") or 1
+    chosen = {key: query[key] for key in ("run", "task") if key in query}
+    wanted = await selection_of(reader, job, chosen, status)
     return Content(
         job,
         {
@@ -111,6 +115,7 @@ async def load(reader: Reader, address: Address) -> Content:
             "children": explanation.children[:MOST_CHILDREN],
             "child_counts": Counter(map(state_text, explanation.children)),
             "page_in_ui": reader.client.jobs.page(job, run_id),
+            "log": await log_of(reader, wanted, chosen, status, live=address.live, most=MOST_LINES),
             "query": query,
         },
         above="/jobs",
@@ -135,36 +140,6 @@ async def submission_of(
     return await reader.shared(
         ("submission", job, run_id), lambda: reader.client.jobs.submission(job, run_id), seconds
     )
-
-
-async def run_of(
-    reader: Reader, job: str, query: Mapping[str, str]
-) -> tuple[str | None, int | None]:
-    """Returns the id and the number of the run that an address names; None for the latest run.
-
-    Raises:
-        NotFound: the job has no such run.
-    """
-    number = number_in(query, "run")
-    if number is None:
-        return None, None
-    return await reader.shared(
-        ("run", job, number), lambda: reader.client.jobs.run(job, number)
-    ), number
-
-
-def number_in(query: Mapping[str, str], name: str) -> int | None:
-    """Returns a number of an address; None if the address has none.
-
-    Raises:
-        InvalidValue: it is no number.
-    """
-    text = query.get(name, "")
-    if not text:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 9):
-        raise InvalidValue(name, text, "is no number", "write a number such as 3")
-    return int(text)
 
 
 def tasks_of(tasks: Sequence[TaskStatus], state: str, part: int) -> Tasks:
@@ -230,12 +205,3 @@ def retries_of(status: JobStatus, submission: Submission) -> list[str]:
     limits = {"failures": spec.max_retries_failure, "preemptions": spec.max_retries_preemption}
     each = "" if spec.is_gang else " for each task"
     return [f"{used[name]} {name}, {limits[name]} retries{each}" for name in used]
-
-
-def ancestors_of(job: str) -> list[str]:
-    """Returns the jobs above the job, the highest first."""
-    above: list[str] = []
-    while (parent := names.parent_id(job)) is not None:
-        above.insert(0, parent)
-        job = parent
-    return above
