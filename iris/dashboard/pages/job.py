@@ -185,6 +185,7 @@ def numbers_of(refusal: Refusal | None) -> list[Numbers]:
             format_amounts({name: refusal.free[name]}) if name in refusal.free else "",
         )
         for name, needed in refusal.needed.items()
+        if needed
     ]
 
 
@@ -204,4 +205,4 @@ def retries_of(status: JobStatus, submission: Submission) -> list[str]:
     }
     limits = {"failures": spec.max_retries_failure, "preemptions": spec.max_retries_preemption}
     each = "" if spec.is_gang else " for each task"
-    return [f"{used[name]} {name}, {limits[name]} retries{each}" for name in used]
+    return [f"{used[name]} {name} (at most {limits[name]} retries{each})" for name in used]
