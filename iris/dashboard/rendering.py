@@ -24,6 +24,8 @@ _UNFIT = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
 REPLACEMENT = "�"
+#: The most characters of a text that a page shows. Programs write most of the texts.
+MOST_TEXT = 10_000
 #: The tone of each state, as on the command line: what is well, what moves, what waits, what is
 #: wrong, what was ended on purpose. Each state is also written out.
 TONES = {
@@ -45,14 +47,14 @@ TONES = {
 
 
 def clean(value: Any) -> Any:
-    """Returns what a template prints for a value: a text without unfit characters, nothing for
-    None.
+    """Returns what a template prints for a value: a text without unfit characters and not longer
+    than `MOST_TEXT`, nothing for None.
     """
     if value is None:
         return ""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return _UNFIT.sub(REPLACEMENT, value)
+    return _UNFIT.sub(REPLACEMENT, shorten(value, MOST_TEXT))
 
 
 def ago(time: datetime | None) -> Markup:
