@@ -112,18 +112,7 @@ def line_chart(
     def y(value: float) -> float:
         return HEIGHT * (1 - max(0.0, value) / top)
 
-    shapes = [
-        Markup('<line class="level l{}" x1="0" x2="1000" y1="{:.1f}" y2="{:.1f}"/>').format(
-            number, y(level.value), y(level.value)
-        )
-        for number, level in enumerate(levels)
-    ]
-    for number, each in enumerate(drawn):
-        path = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in each.points)
-        shapes.append(
-            Markup('<polyline class="{}" points="{}"/>').format(SERIES_CLASSES[number % 2], path)
-        )
-    shapes += _hover(drawn, x, form)
+    shapes = [*_lines(drawn, levels, x, y), *_hover(drawn, x, form)]
     return Markup(
         '<figure class="chart"><figcaption>{}</figcaption>{}<div class="plot">'
         '<span class="most">{}</span><svg viewBox="0 0 1000 200" preserveAspectRatio="none"'
@@ -140,6 +129,26 @@ def line_chart(
         _clock(end),
         _table(drawn, form),
     )
+
+
+def _lines(
+    drawn: Sequence[Series],
+    levels: Sequence[Level],
+    x: Callable[[datetime], float],
+    y: Callable[[float], float],
+) -> list[Markup]:
+    shapes = [
+        Markup('<line class="level l{}" x1="0" x2="1000" y1="{:.1f}" y2="{:.1f}"/>').format(
+            number, y(level.value), y(level.value)
+        )
+        for number, level in enumerate(levels)
+    ]
+    for number, each in enumerate(drawn):
+        path = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in each.points)
+        shapes.append(
+            Markup('<polyline class="{}" points="{}"/>').format(SERIES_CLASSES[number % 2], path)
+        )
+    return shapes
 
 
 def _hover(

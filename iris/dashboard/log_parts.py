@@ -5,7 +5,7 @@ from a position on.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from iris.client.logs.entries import Entries, LogEntry
@@ -143,9 +143,8 @@ async def last_part(
         same = sum(each.line.at_ms == at for each in lines[first:])
         again = before.skip if before is not None and before.until_ms == at else 0
         earlier = Place(at, same + again)
-    since = Entries().add(lines[:1])
-    start = next(since, None)
-    return LogPart(entries, earlier, start.time if start is not None else None, reader.position)
+    since = datetime.fromtimestamp(lines[0].line.at_ms / 1000, UTC) if lines else None
+    return LogPart(entries, earlier, since, reader.position)
 
 
 def _last_entries(
@@ -184,13 +183,13 @@ class News(NamedTuple):
 async def news(
     reader: LogReader, wanted: Selection, ended: "asyncio.Future[None]", interval: float
 ) -> AsyncIterator[News]:
-    """Yields new lines, and nothing new after each interval, until the job has ended and all its
-    lines are read.
+    """Yields the new lines after each interval, also if there are none, until the job has ended and
+    all its lines are read.
 
     Raises:
         Unreachable: the store does not answer.
     """
-    joined, shown = Entries(), list[LogEntry]()
+    joined = Entries()
     while True:
         last = ended.done()
         kept: deque[LogEntry] = deque(maxlen=MOST_LINES)
@@ -202,11 +201,7 @@ async def news(
                         kept.append(entry)
                         taken += 1
         begun = [entry for entry in joined.begun if wanted.takes(entry)]
-        if kept or begun != shown:
-            shown = begun
-            yield News(list(kept), begun, taken - len(kept), reader.position)
-        else:
-            yield News((), begun, 0, reader.position)
+        yield News(list(kept), begun, taken - len(kept), reader.position)
         if last:
             return
         await asyncio.wait({ended}, timeout=interval)

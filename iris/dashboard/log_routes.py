@@ -133,7 +133,7 @@ class LogRoutes:
 
 def _event(name: str, each: News, wanted: Selection) -> str:
     several = wanted.tasks > 1
-    html = lines_html(each.entries, several=several)
+    html: str = lines_html(each.entries, several=several)
     if each.left_out:
         html = f'<div class="gap">{each.left_out:,} lines are left out</div>{html}'
     if each.begun:

@@ -1,5 +1,6 @@
 """Which jobs a list has, and what it believes of a memo."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -113,3 +114,18 @@ def test_a_tag_that_would_change_the_query_is_refused() -> None:
     """A filter may come from a program, which has not parsed it."""
     with pytest.raises(InvalidValue, match="has no valid value"):
         JobFilter(tags=[("a", "' OR IrisUser = 'bob")]).query()
+
+
+def test_a_time_at_which_a_list_ends_has_its_whole_microsecond() -> None:
+    """Some services store nanoseconds, which Python's times do not have."""
+    until = datetime(2026, 1, 1, 12, 0, 0, 5, tzinfo=UTC)
+    assert "StartTime < '2026-01-01T12:00:00.000006+00:00'" in JobFilter(until=until).query()
+
+
+@pytest.mark.parametrize("state", JobState)
+def test_the_service_looks_for_states(state: JobState) -> None:
+    """A list of the failed jobs among ten thousand must not read them all."""
+    query = JobFilter(states=[state]).query()
+    running = "ExecutionStatus = 'Running'" in query
+    assert running is not state.ended
+    assert query.count("(") == query.count(")")
