@@ -2,13 +2,14 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from iris.client.logs.entries import LogEntry
 from iris.client.logs.follow import reading_from
 from iris.dashboard.live import EVENT_STREAM, KEEP_ALIVE, event
 from iris.dashboard.log_html import lines_html
@@ -85,7 +86,7 @@ class LogRoutes:
                 position = part.position
                 yield _event("start", News(part.entries, (), 0, position), wanted)
             reader, silent = wanted.reader(store, position), 0.0
-            shown: object = ()
+            shown: Sequence[LogEntry] = []
             async for each in news(reader, wanted, ended, INTERVAL):
                 if self._closed.is_set():
                     return

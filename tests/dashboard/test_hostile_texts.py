@@ -214,6 +214,7 @@ async def test_a_stream_escapes_lines_and_ends_with_the_job(tmp_path: Path) -> N
     assert "event: start\n" in text
     assert "id: 0.1.1\n" in text
     assert text.endswith("event: end\ndata: the job has ended\n\n")
+    assert "event: lines\n" not in text  # nothing is new: the page keeps what it shows
     assert "<script" not in text
     assert "\u202e" not in text
 
