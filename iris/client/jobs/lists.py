@@ -29,7 +29,7 @@ GROWTH = 8
 #: reduce decades to one second, the shortest window.
 MOST_HALVINGS = 30
 #: The maximum number of workflows in a time window, as a multiple of the wanted number.
-MOST_TIMES = 4
+MOST_TIMES = 2
 #: A time at which no workflow of Iris existed yet.
 _FIRST = datetime(2025, 1, 1, tzinfo=UTC)
 
