@@ -15,7 +15,8 @@ from starlette.routing import Route
 from iris.dashboard.content import Address, Content, Page
 from iris.dashboard.guard import Guard
 from iris.dashboard.live import EVENT_STREAM, Live
-from iris.dashboard.pages import job, jobs, overview, usage
+from iris.dashboard.log_routes import LogRoutes
+from iris.dashboard.pages import job, jobs, logs, overview, usage
 from iris.dashboard.reader import Reader
 from iris.dashboard.rendering import STATIC, make_environment, static
 from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected
@@ -26,6 +27,7 @@ PAGES: tuple[Page, ...] = (
     Page("/jobs", "jobs.html", jobs.load, "/jobs"),
     Page("/jobs/{job:path}", "job.html", job.load, "/jobs"),
     Page("/usage", "usage.html", usage.load, "/usage"),
+    Page("/logs/{job:path}", "logs.html", logs.load, "/jobs"),
 )
 #: The entries of the navigation.
 SECTIONS: tuple[tuple[str, str], ...] = (("/", "Overview"), ("/jobs", "Jobs"), ("/usage", "Usage"))
@@ -47,6 +49,7 @@ class Dashboard:
         self.app = Starlette(
             routes=[
                 Route("/static/{digest}/{name:path}", self._static),
+                *LogRoutes(reader, self._live.closed).routes,
                 *(Route(page.path, self._answer(page)) for page in PAGES),
             ],
             middleware=[

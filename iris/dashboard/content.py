@@ -25,6 +25,8 @@ class Address(NamedTuple):
     path: Mapping[str, str]
     #: The parameters after the question mark.
     query: Mapping[str, str]
+    #: Whether only the changed part of an open page is wanted.
+    live: bool = False
 
 
 #: Loads a page.

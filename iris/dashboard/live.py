@@ -36,20 +36,21 @@ class Live:
         #: Identifies this process. A page that was loaded from an earlier one loads itself again,
         #: because its scripts and styles may have changed.
         self.started = uuid.uuid4().hex[:12]
-        self._closed = asyncio.Event()
+        #: Set when the process ends.
+        self.closed = asyncio.Event()
         self._streams = 0
         #: The renderings by address. Each is shared by all who look at it.
         self._shared: dict[str, tuple[float, asyncio.Future[str]]] = {}
 
     def close(self) -> None:
         """Ends all streams."""
-        self._closed.set()
+        self.closed.set()
 
     def stream(self, page: Page, request: Request) -> Response:
         """Returns the stream of a page's updates."""
         if self._streams >= MOST_STREAMS:
             return PlainTextResponse("too many pages are open\n", 503)
-        address = Address(request.path_params, dict(request.query_params))
+        address = Address(request.path_params, dict(request.query_params), live=True)
         return StreamingResponse(
             self._events(page, address, str(request.url)), media_type=EVENT_STREAM
         )
@@ -59,7 +60,7 @@ class Live:
         try:
             yield event("started", self.started)
             sent, silent = "", 0.0
-            while not self._closed.is_set():
+            while not self.closed.is_set():
                 html = await self._rendered(page, address, url)
                 if html != sent:
                     yield event("main", html)
@@ -69,7 +70,7 @@ class Live:
                     silent = 0.0
                 silent += INTERVAL
                 try:
-                    await asyncio.wait_for(self._closed.wait(), INTERVAL)
+                    await asyncio.wait_for(self.closed.wait(), INTERVAL)
                 except TimeoutError:
                     continue
         finally:

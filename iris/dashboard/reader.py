@@ -5,24 +5,25 @@ many open pages cost little more than one.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
-from datetime import timedelta
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from iris.client.client import AsyncIrisClient
-from iris.client.jobs.lists import JobFilter
+from iris.client.jobs.lists import JobFilter, JobPage
 from iris.client.jobs.rows import JobRow
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import HostView, Snapshot, Totals
-from iris.usage.report import UsageReport
+from iris.model.job.status import JobStatus
+from iris.model.states import JobState
 
 #: How long an answer is shared, in seconds: a little less than the pause between two updates of an
 #: open page.
 SHARED_FOR = 1.5
-#: How long an answer from the records of use is shared, in seconds. They are stored every half
-#: minute, and many of them are read for one answer.
-USAGE_SHARED_FOR = 60.0
 #: The most answers that are kept.
 MOST_KEPT = 500
+#: How long the numbers of jobs by state are shared, in seconds. The service counts all jobs of its
+#: retention period.
+COUNTS_SHARED_FOR = 5.0
 T = TypeVar("T")
 
 
@@ -35,15 +36,12 @@ class Reader:
         self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
 
     async def shared(
-        self,
-        question: Hashable,
-        ask: Callable[[], Awaitable[T]],
-        shared_for: float = SHARED_FOR,
+        self, question: Hashable, ask: Callable[[], Awaitable[T]], seconds: float = SHARED_FOR
     ) -> T:
         """Returns the answer to the question. Asks only if nobody has lately.
 
         Args:
-            shared_for: how long the answer is shared, in seconds.
+            seconds: the time for which the answer is shared.
         """
         now = time.monotonic()
         until, answer = self._answers.get(question, (0.0, None))
@@ -53,9 +51,7 @@ class Reader:
             while len(self._answers) >= MOST_KEPT:
                 del self._answers[next(iter(self._answers))]
             answer = asyncio.ensure_future(ask())
-            # If all viewers have gone away meanwhile, nobody looks at an error.
-            answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._answers[question] = (now + shared_for, answer)
+            self._answers[question] = (now + seconds, answer)
         # The viewer that asked first may go away while others wait.
         result: T = await asyncio.shield(answer)
         return result
@@ -92,21 +88,6 @@ class Reader:
         """
         return await self.shared("hosts", self.client.hosts.list)
 
-    async def usage(self, by: tuple[str, ...], since: timedelta, user: str = "") -> UsageReport:
-        """Returns who used the cluster since then, and what it cost. The answer is a minute old at
-        most: it is read from the store.
-
-        Raises:
-            InvalidValue: a key is unknown.
-            Rejected: the cluster has no store.
-            Unreachable, IrisError: the store does not answer.
-        """
-        return await self.shared(
-            ("usage", by, since, user),
-            lambda: self.client.cluster.usage(by, since=since, user=user),
-            USAGE_SHARED_FOR,
-        )
-
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRow]:
         """Returns the newest jobs that the filter takes.
 
@@ -116,4 +97,41 @@ class Reader:
         """
         return await self.shared(
             ("jobs", repr(wanted), limit), lambda: self.client.jobs.list(wanted, limit=limit)
+        )
+
+    async def page_of_jobs(self, wanted: JobFilter, limit: int, start: str) -> JobPage:
+        """Returns a part of the list of jobs, as `JobsClient.list_page` does.
+
+        Raises:
+            InvalidValue: a user or a tag cannot have this name, or `start` is no place in the list.
+            Unreachable: the service does not answer.
+        """
+        return await self.shared(
+            ("page of jobs", repr(wanted), limit, start),
+            lambda: self.client.jobs.list_page(wanted, limit=limit, start=start),
+        )
+
+    async def count_by_state(self, wanted: JobFilter) -> dict[JobState, int]:
+        """Returns the number of jobs in each state. Ignores the filter's states and its text.
+
+        Raises:
+            InvalidValue: a user or a tag cannot have this name.
+            Unreachable: the service does not answer.
+        """
+        wanted = replace(wanted, states=(), text="", live_only=False)
+        return await self.shared(
+            ("count by state", repr(wanted)),
+            lambda: self.client.jobs.count_by_state(wanted),
+            COUNTS_SHARED_FOR,
+        )
+
+    async def job_status(self, job: str, run_id: str | None = None) -> JobStatus:
+        """Returns the status of the job, or of one of its runs.
+
+        Raises:
+            NotFound: there is no such job.
+            Unreachable: no control plane answers.
+        """
+        return await self.shared(
+            ("status", job, run_id), lambda: self.client.jobs.status(job, run_id)
         )

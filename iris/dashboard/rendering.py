@@ -24,6 +24,8 @@ _UNFIT = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
 REPLACEMENT = "�"
+#: The most characters of a text that a page shows. Programs write most of the texts.
+MOST_TEXT = 10_000
 #: The tone of each state, as on the command line: what is well, what moves, what waits, what is
 #: wrong, what was ended on purpose. Each state is also written out.
 TONES = {
@@ -45,14 +47,14 @@ TONES = {
 
 
 def clean(value: Any) -> Any:
-    """Returns what a template prints for a value: a text without unfit characters, nothing for
-    None.
+    """Returns what a template prints for a value: a text without unfit characters and not longer
+    than `MOST_TEXT`, nothing for None.
     """
     if value is None:
         return ""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return _UNFIT.sub(REPLACEMENT, value)
+    return _UNFIT.sub(REPLACEMENT, shorten(value, MOST_TEXT))
 
 
 def ago(time: datetime | None) -> Markup:
@@ -62,16 +64,28 @@ def ago(time: datetime | None) -> Markup:
     if time is None:
         return Markup("")
     stamp = time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    shown = time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    shown = f"{moment(time)} UTC"
     return Markup('<time class="ago" datetime="{}">{}</time>').format(stamp, shown)
+
+
+def shorten(text: str, most: int) -> str:
+    """Returns the text, cut after this number of characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def state(name: Any) -> Markup:
     """Returns a state with its tone."""
-    text = str(name)
-    return Markup('<span class="state {}">{}</span>').format(
-        TONES.get(text.upper(), "plain"), clean(text)
-    )
+    return Markup('<span class="state {}">{}</span>').format(tone(name), clean(str(name)))
+
+
+def tone(name: Any) -> str:
+    """Returns the class of a state's colour."""
+    return TONES.get(str(name).upper(), "plain")
+
+
+def moment(time: datetime) -> str:
+    """Returns `2026-11-28 14:03:20`, in UTC."""
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def duration(span: timedelta | None) -> str:
@@ -111,7 +125,14 @@ def make_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        ago=ago, state=state, duration=duration, bytes=format_bytes, cpu=format_cpu
+        ago=ago,
+        state=state,
+        tone=tone,
+        moment=moment,
+        shorten=shorten,
+        duration=duration,
+        bytes=format_bytes,
+        cpu=format_cpu,
     )
     environment.globals.update(address=address, static=static)
     return environment

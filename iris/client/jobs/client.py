@@ -14,7 +14,15 @@ from iris.client.connect.rpc import Connection, memo_of
 from iris.client.jobs.child_jobs import ChildJobsClient
 from iris.client.jobs.explanation import Explanation, cancelling_of, reason_of
 from iris.client.jobs.find import describe_job, numbered_run, unknown_job
-from iris.client.jobs.lists import JobFilter, count_jobs, list_jobs
+from iris.client.jobs.lists import (
+    JobFilter,
+    JobPage,
+    count_by_state,
+    count_jobs,
+    list_jobs,
+    page_of_jobs,
+    runs_of,
+)
 from iris.client.jobs.resolve_id import resolve_id
 from iris.client.jobs.rows import JobRow, state_of
 from iris.client.jobs.status import check_task, overruled, reported_status, task_of
@@ -33,6 +41,7 @@ from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
 if TYPE_CHECKING:
     from iris.client.jobs.submit.start import BatchResult, Submitted
+    from iris.client.jobs.submitted import Submission
     from iris.client.jobs.usage import InUse
     from iris.model.job.requests import Request
     from iris.scheduling.reasons.forecast import Forecast
@@ -295,6 +304,14 @@ class JobsClient:
         """
         return None if number is None else await numbered_run(self._connection, job, number)
 
+    async def runs(self, job: str) -> Sequence[str]:
+        """Returns the ids of the job's runs that the service knows, the oldest first.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        return (await runs_of(self._connection, [job])).get(job, [])
+
     async def resolve_id(self, text: str) -> str:
         """Returns the id of the job that a user names. In a job, a bare name means the job's own
         child first.
@@ -417,6 +434,18 @@ class JobsClient:
 
         return await submitted_spec(self._connection, job, run_id)
 
+    async def submission(self, job: str, run_id: str | None = None) -> "Submission":
+        """Returns the specification with which the job was submitted, its current priority, and its
+        page in Temporal's Web UI. Asks only the service.
+
+        Raises:
+            NotFound: there is no such job.
+            Unreachable: the service does not answer.
+        """
+        from iris.client.jobs.submitted import submission_of  # few commands need it
+
+        return await submission_of(self._connection, job, run_id)
+
     async def list(self, wanted: JobFilter | None = None, *, limit: int = 50) -> list[JobRow]:
         """Lists the cluster's jobs, the newest first.
 
@@ -441,6 +470,39 @@ class JobsClient:
             Unreachable: the service does not answer.
         """
         return await count_jobs(self._connection, wanted or JobFilter(), ended=ended)
+
+    async def list_page(
+        self,
+        wanted: JobFilter | None = None,
+        *,
+        limit: int = 50,
+        start: str = "",
+        most: int = 500,
+    ) -> JobPage:
+        """Lists a part of the cluster's jobs, the newest first. A part costs the same at every
+        place of the list.
+
+        Args:
+            wanted: None lists all jobs.
+            limit: the maximum number of jobs.
+            start: the `older` of the part before this one. Empty for the newest jobs.
+            most: the maximum number of jobs that are read to find those that the filter takes.
+
+        Raises:
+            InvalidValue: a user or a tag cannot have this name, or `start` is no place in the list.
+            Unreachable: the service does not answer.
+        """
+        return await page_of_jobs(self._connection, wanted or JobFilter(), limit, start, most)
+
+    async def count_by_state(self, wanted: JobFilter | None = None) -> dict[JobState, int]:
+        """Returns the number of jobs in each state, of those that the service has not forgotten.
+        Ignores the filter's states and its text.
+
+        Raises:
+            InvalidValue: a user or a tag cannot have this name.
+            Unreachable: the service does not answer.
+        """
+        return await count_by_state(self._connection, wanted or JobFilter())
 
     async def status_and_refusal(
         self, job: str, run_id: str | None, index: int | None = None

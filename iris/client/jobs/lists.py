@@ -1,21 +1,26 @@
 """Lists jobs as the Temporal service knows them, the newest first, and the runs of each job."""
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
+from typing import NamedTuple
 
 from temporalio.client import Client, WorkflowExecution
 
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.rows import JobRow, row_of, state_of
 from iris.model import names
+from iris.model.errors import InvalidValue
 from iris.model.job.cancelling import CANCELLING
 from iris.model.job.tags import check_tag, format_tags, has_tags, written
 from iris.model.states import JobState
 
 #: The approximate number of jobs that are read with one request if the client has to filter them.
 READ_TOGETHER = 500
+#: The maximum number of workflows in an answer of the service.
+LARGEST_PAGE = 1_000
 #: The length of the first time window in which `newest_first` reads workflows.
 FIRST_WINDOW = timedelta(hours=1)
 #: The factor by which the time window is lengthened if it contains too few workflows.
@@ -24,7 +29,7 @@ GROWTH = 8
 #: reduce decades to one second, the shortest window.
 MOST_HALVINGS = 30
 #: The maximum number of workflows in a time window, as a multiple of the wanted number.
-MOST_TIMES = 4
+MOST_TIMES = 2
 #: A time at which no workflow of Iris existed yet.
 _FIRST = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -39,27 +44,26 @@ class JobFilter:
         states: takes only jobs in these states.
         user: takes only jobs of this user.
         since: takes only jobs submitted at this time or later.
+        until: takes only jobs submitted at this time or earlier.
         text: takes only jobs with this text in their id, command, state, reason, tags or note.
             Upper and lower case are the same.
         below: takes only jobs below this job: its children, their children, and so on.
         prefix: takes only jobs whose ids begin with this text, which has no quote and no backslash.
         tags: takes only jobs with all these tags, which are pairs of a key and a value. An empty
             value stands for any value.
+        top_level: takes only jobs without a parent.
     """
 
     live_only: bool = False
     states: Collection[JobState] = ()
     user: str = ""
     since: datetime | None = None
+    until: datetime | None = None
     text: str = ""
     below: str = ""
     prefix: str = ""
     tags: Collection[tuple[str, str]] = ()
-
-    @property
-    def needs_all(self) -> bool:
-        """Returns whether the client has to check conditions, and reads more jobs than it shows."""
-        return bool(self.states or self.text or self.tags)
+    top_level: bool = False
 
     @property
     def only_running(self) -> bool:
@@ -77,7 +81,7 @@ class JobFilter:
 
     def query(self) -> str:
         """Returns the conditions that the service checks, for the end of a visibility query. The
-        service does not check states and text.
+        service does not check the text.
 
         Raises:
             InvalidValue: a user or a tag cannot have this name.
@@ -85,6 +89,10 @@ class JobFilter:
         conditions = ["ExecutionStatus != 'ContinuedAsNew'"]
         if self.only_running:
             conditions.append("ExecutionStatus = 'Running'")
+        if self.states:
+            conditions.append(f"({' OR '.join(sorted(map(_is_in, self.states)))})")
+        if self.top_level:
+            conditions.append(f"{names.SA_PARENT} IS NULL")
         if self.user:
             conditions.append(f"{names.SA_USER} = '{names.check_name('user', self.user)}'")
         for key, value in self.tags:
@@ -92,7 +100,69 @@ class JobFilter:
             conditions.append(f"{names.SA_TAGS} = '{written(key, value)}'")
         if self.since is not None:
             conditions.append(f"StartTime >= '{self.since.astimezone(UTC).isoformat()}'")
+        if self.until is not None:
+            conditions.append(f"StartTime < '{_after(self.until).isoformat()}'")
         return " AND ".join(conditions)
+
+
+def _after(time: datetime) -> datetime:
+    """Returns the next microsecond. Times of the service can be finer than Python's."""
+    return time.astimezone(UTC) + timedelta(microseconds=1)
+
+
+def _is_in(state: JobState) -> str:
+    """Returns the condition that a job is in this state, as `state_of` decides it."""
+    shown = f"{names.SA_STATE} = '{state}'"
+    match state:
+        case JobState.SUCCEEDED:
+            return "ExecutionStatus = 'Completed'"
+        case JobState.KILLED:
+            return f"ExecutionStatus IN ('Canceled', 'Terminated') OR {shown}"
+        case JobState.PENDING:
+            return f"(ExecutionStatus = 'Running' AND ({shown} OR {names.SA_STATE} IS NULL))"
+        case JobState.FAILED:
+            others = ", ".join(
+                f"'{each}'" for each in JobState if each.ended and each is not JobState.FAILED
+            )
+            unknown = f"{names.SA_STATE} IS NULL OR {names.SA_STATE} NOT IN ({others})"
+            return f"ExecutionStatus = 'TimedOut' OR (ExecutionStatus = 'Failed' AND ({unknown}))"
+        case _ if state.ended:
+            return f"(ExecutionStatus = 'Failed' AND {shown})"
+    return f"(ExecutionStatus = 'Running' AND {shown})"
+
+
+class JobPage(NamedTuple):
+    """A part of the list of jobs."""
+
+    rows: list[JobRow]
+    #: The place in the list where the next part begins. Empty if this part is the last one.
+    older: str
+    #: Whether the search for the text stopped before the page was full, because it had read enough
+    #: jobs. It goes on at `older`.
+    stopped: bool
+
+
+class _Place(NamedTuple):
+    """A place in the list of jobs, by the time at which the last job before it was submitted."""
+
+    time: datetime
+    #: The number of jobs before the place that were submitted at exactly this time.
+    skip: int
+
+    def __str__(self) -> str:
+        return f"{self.time.astimezone(UTC).strftime('%Y-%m-%dT%H:%M:%S.%fZ')}~{self.skip}"
+
+
+def _parse_place(text: str) -> _Place | None:
+    if not text:
+        return None
+    time, _, skip = text.partition("~")
+    try:
+        return _Place(datetime.fromisoformat(time).astimezone(UTC), int(skip))
+    except (ValueError, OverflowError):
+        raise InvalidValue(
+            "from", text, "is no place in the list", "open the list at its start"
+        ) from None
 
 
 async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> list[JobRow]:
@@ -103,33 +173,102 @@ async def list_jobs(connection: Connection, wanted: JobFilter, limit: int) -> li
         InvalidValue: a user or a tag cannot have this name.
         Unreachable: the service does not answer.
     """
-    found: list[tuple[JobRow, str]] = []
+    found: list[JobRow] = []
     with connection.rpc_errors():
-        query = f"{connection.list_query(names.KIND_JOB)} AND {wanted.query()}"
-        for prefix in (f"{wanted.below}/" if wanted.below else "", wanted.prefix):
-            if prefix:
-                workflow = names.job_workflow(connection.record.name, prefix)
-                query += f" AND WorkflowId STARTS_WITH '{workflow}'"
-        async for execution in _newest_first(connection, query, wanted, limit):
-            if wanted.states and state_of(execution) not in wanted.states:
+        async for execution in _newest_first(connection, wanted, limit):
+            if (row := await _row_taken(wanted, execution)) is None:
                 continue
             if len(found) == limit:
                 break
-            row = await row_of(execution)
-            texts = (
-                row.id,
-                row.command,
-                row.state,
-                CANCELLING * (row.cancelling is not None),
-                row.reason,
-                row.note,
-            )
-            if wanted.takes(*texts, *format_tags(row.tags), tags=row.tags):
-                found.append((row, execution.run_id))
-    if wanted.live_only or not found:
-        return [row for row, _ in found]
-    runs = await runs_of(connection, {row.id for row, _ in found})
-    return [_numbered(row, run_id, runs.get(row.id, ())) for row, run_id in found]
+            found.append(row)
+    return found if wanted.live_only else await _numbered(connection, found)
+
+
+async def page_of_jobs(
+    connection: Connection, wanted: JobFilter, limit: int, start: str, most: int
+) -> JobPage:
+    """Returns a part of the list, the newest jobs first. It costs the same at every place.
+
+    Args:
+        start: the `older` of the part before this one. Empty for the first part.
+        most: the maximum number of jobs that are searched for the text.
+
+    Raises:
+        InvalidValue: a user or a tag cannot have this name, or `start` is no place.
+        Unreachable: the service does not answer.
+    """
+    place, read, older = _parse_place(start), 0, ""
+    if place is not None:
+        wanted = replace(wanted, until=place.time)
+    skip = place.skip if place is not None else 0
+    found: list[JobRow] = []
+    with connection.rpc_errors():
+        async for execution in _newest_first(connection, wanted, limit):
+            time = execution.start_time
+            if place is not None and time == place.time and skip:
+                skip -= 1
+                continue
+            if len(found) == limit or read == most:
+                older = str(place)
+                break
+            read += 1
+            same = place is not None and time == place.time
+            place = _Place(time, place.skip + 1 if place is not None and same else 1)
+            if (row := await _row_taken(wanted, execution)) is not None:
+                found.append(row)
+    rows = found if wanted.live_only else await _numbered(connection, found)
+    return JobPage(rows, older, bool(older) and len(found) < limit)
+
+
+async def _row_taken(wanted: JobFilter, execution: WorkflowExecution) -> JobRow | None:
+    """Returns the job's row; None if the filter does not take the job."""
+    if wanted.states and state_of(execution) not in wanted.states:
+        return None
+    row = await row_of(execution)
+    texts = (
+        row.id,
+        row.command,
+        row.state,
+        CANCELLING * (row.cancelling is not None),
+        row.reason,
+        row.note,
+    )
+    return row if wanted.takes(*texts, *format_tags(row.tags), tags=row.tags) else None
+
+
+async def count_by_state(connection: Connection, wanted: JobFilter) -> dict[JobState, int]:
+    """Returns the number of the jobs in each state that the service knows. The service counts them,
+    and ignores the filter's states and text.
+
+    Raises:
+        InvalidValue: a user or a tag cannot have this name.
+        Unreachable: the service does not answer.
+    """
+    wanted = replace(wanted, live_only=False, states=())
+    with connection.rpc_errors():
+        query = _query(connection, wanted)
+        ends = await connection.client.count_workflows(f"{query} GROUP BY ExecutionStatus")
+        by_end = {str(group.group_values[0]): group.count for group in ends.groups}
+
+        async def count(state: JobState) -> int:
+            narrow = _query(connection, replace(wanted, states=(state,)))
+            return (await connection.client.count_workflows(narrow)).count
+
+        counts = {
+            JobState.SUCCEEDED: by_end.get("Completed", 0),
+            JobState.KILLED: by_end.get("Canceled", 0) + by_end.get("Terminated", 0),
+        }
+        for end, rest in (("Running", JobState.PENDING), ("Failed", JobState.FAILED)):
+            others = [
+                state
+                for state in JobState
+                if state is not rest and state not in counts and state.ended is rest.ended
+            ]
+            found = await asyncio.gather(*map(count, others)) if by_end.get(end) else ()
+            counts.update(zip(others, found, strict=False))
+            counts[rest] = max(0, by_end.get(end, 0) - sum(found))
+        counts[JobState.FAILED] += by_end.get("TimedOut", 0)
+    return {state: counts.get(state, 0) for state in JobState}
 
 
 async def count_jobs(connection: Connection, wanted: JobFilter, *, ended: bool) -> int:
@@ -145,7 +284,7 @@ async def count_jobs(connection: Connection, wanted: JobFilter, *, ended: bool) 
     """
     query = (
         f"{connection.list_query(names.KIND_JOB)} AND"
-        f" {replace(wanted, live_only=not ended).query()}"
+        f" {replace(wanted, live_only=not ended, states=()).query()}"
     )
     with connection.rpc_errors():
         return (
@@ -191,21 +330,42 @@ async def executions_of(connection: Connection, jobs: Iterable[str]) -> list[Wor
         ]
 
 
+def _query(connection: Connection, wanted: JobFilter) -> str:
+    query = f"{connection.list_query(names.KIND_JOB)} AND {wanted.query()}"
+    for prefix in (f"{wanted.below}/" if wanted.below else "", wanted.prefix):
+        if prefix:
+            workflow = names.job_workflow(connection.record.name, prefix)
+            query += f" AND WorkflowId STARTS_WITH '{workflow}'"
+    return query
+
+
 def _newest_first(
-    connection: Connection, query: str, wanted: JobFilter, limit: int
+    connection: Connection, wanted: JobFilter, limit: int
 ) -> AsyncIterator[WorkflowExecution]:
+    """Yields the jobs that the service finds, the latest started first. The caller takes `limit` of
+    them, or more if it checks the text.
+    """
+    query, least = _query(connection, wanted), READ_TOGETHER if wanted.text else limit + 1
     if wanted.only_running:  # the service itself sorts running workflows by their start
-        return connection.client.list_workflows(query, limit=None if wanted.needs_all else limit)
-    return newest_first(connection.client, query, READ_TOGETHER if wanted.needs_all else limit)
+        return connection.client.list_workflows(query, page_size=min(least, LARGEST_PAGE))
+    until = None if wanted.until is None else _after(wanted.until)
+    return newest_first(connection.client, query, least, until)
 
 
-def _numbered(row: JobRow, run_id: str, runs: Sequence[str]) -> JobRow:
-    if run_id not in runs[:-1]:
-        return row
-    return row.model_copy(update={"run": runs.index(run_id) + 1})
+async def _numbered(connection: Connection, rows: list[JobRow]) -> list[JobRow]:
+    """Returns the rows. An ended run has its number if a newer run has the same name."""
+    runs = await runs_of(connection, {row.id for row in rows}) if rows else {}
+    return [
+        row.model_copy(update={"run": runs[row.id].index(row.run_id) + 1})
+        if row.run_id in runs.get(row.id, ())[:-1]
+        else row
+        for row in rows
+    ]
 
 
-async def newest_first(client: Client, query: str, least: int) -> AsyncIterator[WorkflowExecution]:
+async def newest_first(
+    client: Client, query: str, least: int, until: datetime | None = None
+) -> AsyncIterator[WorkflowExecution]:
     """Yields the workflows, the latest started first. Reads them in windows of time, because the
     service does not sort ended workflows.
 
@@ -213,15 +373,15 @@ async def newest_first(client: Client, query: str, least: int) -> AsyncIterator[
         query: the conditions of a visibility query.
         least: the number of workflows that the caller wants at least. About this many are read
             together.
+        until: the end of the first window. None is now.
     """
-    until: datetime | None = None
     left = (await client.count_workflows(query)).count
     while left > 0:
         start = (
             await _start(client, query, until, least, left) if left > MOST_TIMES * least else None
         )
         found = [each async for each in client.list_workflows(_within(query, start, until))]
-        found.sort(key=lambda each: each.start_time, reverse=True)
+        found.sort(key=lambda each: (each.start_time, each.run_id), reverse=True)
         for each in found:
             yield each
         if start is None:

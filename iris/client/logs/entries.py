@@ -48,10 +48,14 @@ class Entries:
             else:
                 yield _entry(task, attempt, line)
 
+    @property
+    def begun(self) -> list[LogEntry]:
+        """The lines that have no newline so far, such as a progress bar."""
+        return [_entry(task, attempt, line) for (task, attempt, _), line in self._begun.items()]
+
     def finish(self) -> Iterator[LogEntry]:
         """Yields the lines that have no newline at their end."""
-        for (task, attempt, _), line in self._begun.items():
-            yield _entry(task, attempt, line)
+        yield from self.begun
         self._begun.clear()
 
 

@@ -7,8 +7,9 @@ The attempts of a task are read one after the other. The lines of several tasks 
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
 from iris.concurrency import for_each
@@ -60,11 +61,16 @@ class Finder(Protocol):
 class _Log:
     """The log of one attempt, and the position up to which it was read."""
 
-    def __init__(self, found: Found, streams: Collection[Stream], since_ms: int) -> None:
+    def __init__(
+        self, found: Found, streams: Collection[Stream], since_ms: int, sequence: int = 0
+    ) -> None:
         self.task, self.attempt, self._prefix = found
         self._streams = streams
         self._since_ms = since_ms
-        self._sequence = 0
+        #: The number of chunks that were read.
+        self.sequence = sequence
+        #: Whether the last `tail` left out chunks at the start of the log.
+        self.has_earlier = False
         #: The pending requests for the next chunks, in order.
         self._ahead: deque[asyncio.Task[bytes | None]] = deque()
         #: The number of the last read that requested new chunks of this log.
@@ -79,7 +85,7 @@ class _Log:
             ahead: the number of chunks to request at once.
         """
         while len(self._ahead) < ahead:
-            path = names.log_chunk(self._prefix, self._sequence + len(self._ahead))
+            path = names.log_chunk(self._prefix, self.sequence + len(self._ahead))
             self._ahead.append(asyncio.create_task(store.get(path)))
         try:
             chunk = await self._ahead[0]
@@ -92,36 +98,57 @@ class _Log:
             self._forget()
             return None
         self._ahead.popleft()
-        self._sequence += 1
+        self.sequence += 1
         return self._lines(chunk)
 
     async def skip_old(self, store: Store) -> None:
         """Moves to the first chunk that may have lines of `since_ms` or later. Finds it by binary
         search, because times in a log only grow.
         """
-        low, high = 0, len(await store.objects(self._prefix))
+        chunks = len(await store.objects(self._prefix))
+        self.sequence = await self._last_before(store, self._since_ms, chunks)
+
+    async def _last_before(self, store: Store, at_ms: int, chunks: int) -> int:
+        """Returns the number of the last chunk that begins before this time, or 0."""
+        low, high = 0, chunks
         while high - low > 1:
             middle = (low + high) // 2
             chunk = await store.get(names.log_chunk(self._prefix, middle))
             first = next(decode(chunk), None) if chunk else None
-            if first is not None and first.at_ms >= self._since_ms:
+            if first is not None and first.at_ms >= at_ms:
                 high = middle
             else:
                 low = middle
-        self._sequence = low
+        return low
 
-    async def tail(self, store: Store, count: int) -> list[TaskLine]:
+    async def tail(
+        self, store: Store, count: int, until_ms: int | None = None, most_bytes: int | None = None
+    ) -> list[TaskLine]:
         """Returns the last `count` lines, and a few lines before them. Reading continues after
         them.
+
+        Args:
+            until_ms, most_bytes: as for `Reader.tail`.
         """
-        sequence = self._sequence = len(await store.objects(self._prefix))
+        sequence = self.sequence = len(await store.objects(self._prefix))
+        if until_ms is not None:
+            sequence = min(sequence, 1 + await self._last_before(store, until_ms + 1, sequence))
         found: list[TaskLine] = []
-        while sequence > 0 and sum(not entry.line.goes_on for entry in found) <= count:
+        lines = size = 0
+        while sequence > 0 and lines <= count and (most_bytes is None or size < most_bytes):
             sequence -= 1
             chunk = await store.get(names.log_chunk(self._prefix, sequence)) or b""
-            found = self._lines(chunk) + found
+            earlier = [
+                entry
+                for entry in self._lines(chunk)
+                if until_ms is None or entry.line.at_ms <= until_ms
+            ]
+            found = earlier + found
+            lines += sum(not entry.line.goes_on for entry in earlier)
+            size += len(chunk)
             if (first := next(decode(chunk), None)) and first.at_ms < self._since_ms:
                 break
+        self.has_earlier = sequence > 0
         return found
 
     def _lines(self, chunk: bytes) -> list[TaskLine]:
@@ -148,6 +175,7 @@ class Reader:
         streams: reads only these streams. None reads all streams.
         since_ms: reads only lines of this time or later, in milliseconds since 1970 by the clock of
             the host that wrote them.
+        position: the `position` of another reader, whose reading this one continues.
     """
 
     def __init__(
@@ -157,11 +185,13 @@ class Reader:
         *,
         streams: Collection[Stream] | None = None,
         since_ms: int | None = None,
+        position: Mapping[tuple[int, int], int] = MappingProxyType({}),
     ) -> None:
         self.store = store
         self._finder = logs
         self._streams = frozenset(streams or Stream)
         self._since_ms = since_ms
+        self._start = position
         self._logs: dict[tuple[int, int], _Log] = {}
         self._look = 0
 
@@ -169,6 +199,18 @@ class Reader:
     def empty(self) -> bool:
         """Returns whether no log has been found so far."""
         return not self._logs
+
+    @property
+    def position(self) -> dict[tuple[int, int], int]:
+        """The number of chunks read so far of each log, by its task and attempt. It is exact after
+        `tail`, and when `new_lines` has yielded all its lines.
+        """
+        return {**self._start, **{key: log.sequence for key, log in self._logs.items()}}
+
+    @property
+    def has_earlier(self) -> bool:
+        """Returns whether the logs have chunks before those that the last `tail` read."""
+        return any(log.has_earlier for log in self._logs.values())
 
     async def new_lines(self, *, quick: bool = False) -> AsyncIterator[list[TaskLine]]:
         """Yields the lines written since the last call, in batches, in the order of their times.
@@ -190,11 +232,21 @@ class Reader:
         ):
             yield lines
 
-    async def tail(self, count: int) -> list[TaskLine]:
-        """Returns the last `count` lines of all logs; `new_lines` continues after them."""
+    async def tail(
+        self, count: int, *, until_ms: int | None = None, most_bytes: int | None = None
+    ) -> list[TaskLine]:
+        """Returns the last `count` lines of all logs; `new_lines` continues after them.
+
+        Args:
+            until_ms: returns only lines of this time or earlier. `new_lines` continues at the end
+                of the logs.
+            most_bytes: reads no further back in a log once this number of bytes was read.
+        """
         await self._find(quick=False)
         logs = list(self._logs.values())
-        tails = await for_each(logs, lambda log: log.tail(self.store, count), at_once=AT_ONCE)
+        tails = await for_each(
+            logs, lambda log: log.tail(self.store, count, until_ms, most_bytes), at_once=AT_ONCE
+        )
         by_task: dict[int, list[TaskLine]] = {}
         for log, lines in zip(logs, tails, strict=True):
             by_task.setdefault(log.task, []).extend(lines)
@@ -203,7 +255,12 @@ class Reader:
     async def _find(self, *, quick: bool) -> None:
         found = await self._finder.find(self.store, quick=quick)
         new = [
-            _Log(each, self._streams, self._since_ms or 0)
+            _Log(
+                each,
+                self._streams,
+                self._since_ms or 0,
+                self._start.get((each.task, each.attempt), 0),
+            )
             for each in found
             if (each.task, each.attempt) not in self._logs
         ]

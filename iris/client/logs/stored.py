@@ -2,7 +2,8 @@
 the control plane.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from iris.client.logs.reading import AT_ONCE, Found, Reader, TaskLine
 from iris.concurrency import for_each
@@ -23,7 +24,7 @@ class LogReader(Reader):
     Args:
         task: reads only this task. None reads all tasks.
         attempt: reads only this attempt. None reads all attempts.
-        streams, since_ms: as for `Reader`.
+        streams, since_ms, position: as for `Reader`.
     """
 
     def __init__(
@@ -36,9 +37,14 @@ class LogReader(Reader):
         *,
         streams: Collection[Stream] | None = None,
         since_ms: int | None = None,
+        position: Mapping[tuple[int, int], int] = MappingProxyType({}),
     ) -> None:
         super().__init__(
-            store, JobLogs(job, run_id, task, attempt), streams=streams, since_ms=since_ms
+            store,
+            JobLogs(job, run_id, task, attempt),
+            streams=streams,
+            since_ms=since_ms,
+            position=position,
         )
 
 

@@ -111,3 +111,20 @@ document.addEventListener("input", (event) => {
 showAges();
 setInterval(showAges, 1000);
 if (!document.hidden) connect();
+
+// -- grids of tasks -----------------------------------------------------------------------------
+
+// The arrow keys move through the cells of a grid, of which only one is a stop of the tab key.
+document.addEventListener("keydown", (event) => {
+  const cell = event.target;
+  const grid = cell.parentElement;
+  if (!grid || !("cells" in grid.dataset)) return;
+  const columns = [...grid.children].filter((each) => each.offsetTop === cell.offsetTop).length;
+  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
+  const next = step && grid.children[[...grid.children].indexOf(cell) + step];
+  if (!next) return;
+  event.preventDefault();
+  cell.tabIndex = -1;
+  next.tabIndex = 0;
+  next.focus();
+});

@@ -27,6 +27,8 @@ OF_THE_SETUP = frozenset({"network", "image-pull", SETUP_TIMEOUT, GANG_TIMEOUT})
 BEYOND_THE_HOST = OF_THE_SETUP | {"store", "bundle", "docker", "attempt-lost", "disk-filled"}
 #: The limit on characters of an error line that becomes part of a reason.
 MOST = 200
+#: The limit on characters of a line in which `is_error_line` looks for an error.
+MOST_OF_A_LINE = 2_000
 #: Matches escape sequences of terminals, and other control characters.
 _CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -188,6 +190,19 @@ def error_line(output: str) -> str:
     found = _raised(lines) or next((line.strip() for line in lines if _ERROR.search(line)), "")
     found = found.replace("\t", " ")  # tabs were needed until here, as indentation
     return found if len(found) <= MOST else f"{found[: MOST - 1]}…"
+
+
+def is_error_line(line: str) -> bool:
+    """Returns whether a line of a program's output reports an error: the start or the end of a
+    Python traceback, a line with an error, or a known infrastructure fault.
+    """
+    text = _CONTROL.sub("", line[:MOST_OF_A_LINE]).rstrip()
+    return (
+        text.endswith(_TRACEBACK)
+        or _RAISED.fullmatch(text) is not None
+        or _ERROR.search(text) is not None
+        or recognise(text) is not None
+    )
 
 
 def _raised(lines: list[str]) -> str:

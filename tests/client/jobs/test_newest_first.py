@@ -18,6 +18,7 @@ NOW = datetime.now(UTC)
 class Workflow(NamedTuple):
     start_time: datetime
     ended: datetime
+    run_id: str = ""
 
 
 class Service:
@@ -106,3 +107,16 @@ async def test_few_workflows_are_read_at_once() -> None:
 
     assert await newest(service, 50) == [each.start_time for each in YEARS]
     assert service.calls == 2
+
+
+async def test_a_list_can_begin_in_the_past() -> None:
+    """A part of a long list is read from its place on, and not from the newest job."""
+    starts = [NOW - timedelta(minutes=n) for n in range(5_000)]
+    service = Service(*(Workflow(start, start) for start in starts))
+    place = starts[3_000]
+
+    query = f"StartTime < '{place.isoformat()}'"
+    found = newest_first(service, query, 50, place)  # type: ignore[arg-type]
+
+    assert [(await anext(found)).start_time for _ in range(50)] == starts[3_001:3_051]
+    assert service.sent <= MOST_TIMES * 50

@@ -408,3 +408,34 @@ def test_a_stream_is_chosen_by_its_name() -> None:
     for wrong in ("out", ["stdout", "out"], []):
         with pytest.raises(InvalidValue, match="is not a stream; write stdout, stderr, build"):
             streams_of(wrong)
+
+
+async def test_a_reader_continues_at_the_position_of_another(tmp_path: Path) -> None:
+    """The page of a log is read by one request and followed by another, maybe of another process."""
+    store = Store(f"file://{tmp_path}", create=True)
+    await stored(store, 0, [(n, f"a{n}") for n in range(4)])
+    first = LogReader(store, JOB, RUN)
+    assert texts(await first.tail(1)) == ["a3"]
+    await stored(store, 0, [(n, f"a{n}") for n in range(6)])
+    await stored(store, 1, [(7, "b")])
+
+    second = LogReader(store, JOB, RUN, position=first.position)
+
+    assert first.position == {(0, 1): 2}
+    assert sorted(texts(await lines_of(second))) == ["a4", "a5", "b"]
+    assert second.position == {(0, 1): 3, (1, 1): 1}
+
+
+async def test_a_log_is_read_back_from_a_time_within_a_limit(tmp_path: Path) -> None:
+    """The page of earlier lines must not read the log from its start."""
+    store = WatchedStore(f"file://{tmp_path}")
+    await stored(store, 0, [(n, f"line {n}") for n in range(2_000)])
+
+    reader = LogReader(store, JOB, RUN)
+
+    assert texts(await reader.tail(3, until_ms=1_000)) == ["line 998", "line 999", "line 1000"]
+    assert reader.has_earlier
+    assert store.gets < 20
+    assert len(await reader.tail(10**6, most_bytes=1)) == 2
+    assert texts(await reader.tail(3, until_ms=1)) == ["line 0", "line 1"]
+    assert not reader.has_earlier

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model.host.faults import MOST, error_line
+from iris.model.host.faults import MOST, error_line, is_error_line
 from tests.strategies import CHEAP
 
 TRACEBACK = """\
@@ -53,3 +53,22 @@ def test_the_line_is_one_short_line_without_control_characters(output: str) -> N
     assert len(line) <= MOST
     assert line.isprintable() or not any(ord(each) < 32 or 127 <= ord(each) < 160 for each in line)
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("line", "reports"),
+    [
+        ("Traceback (most recent call last):", True),
+        ("\x1b[31mValueError\x1b[0m: bad", True),
+        ("torch.cuda.OutOfMemoryError: CUDA out of memory", True),
+        ("make: *** error: no rule", True),
+        ("The TPU is already in use by process with pid 7", True),
+        ("epoch 3 error_rate=0.1", False),
+        ("no errors", False),
+        ("", False),
+        (" " * 1_000_000 + "ValueError: beyond what is looked at", False),
+    ],
+)
+def test_a_line_is_known_as_one_that_reports_an_error(line: str, reports: bool) -> None:
+    """A person who looks through a log finds these lines marked."""
+    assert is_error_line(line) is reports
