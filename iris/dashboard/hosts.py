@@ -1,9 +1,9 @@
 """Hosts and slices as rows of a table and as cells of a grid."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from iris.client.operate.worker_reports import AgentReport
 from iris.messages.scheduler import HostView
@@ -23,8 +23,6 @@ STATES = (
     BUSY,
     FREE,
 )
-#: The columns by which the table can be sorted.
-SORTS = ("id", "state", "group", "slice", "used", "tasks")
 #: The steps in which a cell shows how much of a host is used.
 STEPS = 8
 #: The most tasks that a cell or a row names.
@@ -136,23 +134,21 @@ def matching(
 
 
 def in_order(rows: Iterable[HostRow], sort: str) -> list[HostRow]:
-    """Returns the rows in the order of a column of `SORTS`; a minus before it reverses the
-    order. Any other text is the order of ids.
+    """Returns the rows in the order of a column of the table, and equal ones in the order of their
+    ids. A minus before the column reverses its order. Any other text is the order of ids.
     """
-    column, backwards = sort.removeprefix("-"), sort.startswith("-")
     urgency = {state: place for place, state in enumerate(STATES)}
-
-    def key(row: HostRow) -> tuple[object, ...]:
-        values = {
-            "state": urgency.get(row.state, 0),
-            "group": row.group,
-            "slice": row.slice_id,
-            "used": row.used,
-            "tasks": len(row.tasks),
-        }
-        return (values[column], row.id) if column in values else (row.id,)
-
-    return sorted(rows, key=key, reverse=backwards)
+    values: dict[str, Callable[[HostRow], Any]] = {
+        "id": lambda row: row.id,
+        "state": lambda row: urgency[row.state],
+        "group": lambda row: row.group,
+        "slice": lambda row: row.slice_id,
+        "used": lambda row: row.used,
+        "tasks": lambda row: len(row.tasks),
+    }
+    by_id = sorted(rows, key=values["id"])
+    value = values.get(sort.removeprefix("-"), values["id"])
+    return sorted(by_id, key=value, reverse=sort.startswith("-"))
 
 
 class SliceCells(NamedTuple):

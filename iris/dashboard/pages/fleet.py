@@ -60,7 +60,6 @@ async def load(reader: Reader, address: Address) -> Content:
             "groups": scaling.group_names(scaler.value, (row.group for row in every)),
             "has_other": any(not row.group for row in every),
             "states": hosts.STATES,
-            "sorts": hosts.SORTS,
             "total": len(rows),
             "all": len(every),
             "number": number,

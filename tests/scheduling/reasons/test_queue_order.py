@@ -33,9 +33,7 @@ def test_a_request_stands_behind_as_many_as_are_ahead_of_it(situation: Situation
 
 @CHEAP
 @given(situations(), st.integers(0, 16), st.integers(1, 6))
-def test_pages_are_parts_of_the_whole_list(
-    situation: Situation, offset: int, limit: int
-) -> None:
+def test_pages_are_parts_of_the_whole_list(situation: Situation, offset: int, limit: int) -> None:
     """A page that begins in the middle passes by the same requests as the whole list."""
     waiting, usage = Queue(situation.queue), Usage.of(situation.live)
     whole = keys(in_order(waiting, usage, 0, 100))
