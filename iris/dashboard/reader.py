@@ -128,7 +128,7 @@ class Reader:
         Raises:
             Unreachable: no control plane answers.
         """
-        return await self._of_scheduler("hosts", self.client.hosts.list)
+        return await self._of_scheduler("hosts", self.client.hosts.list, SHARED_LONGER)
 
     async def holdings(self) -> Holdings:
         """Returns what the hosts offer and what runs on them, by group and by user.

@@ -133,8 +133,15 @@ def a_fleet_of(slices: int, busy: int = 0, waiting: int = 0) -> Ledger:
             )
     for number in range(waiting):
         user = f"user{number % 9}"
+        task = f"{user}/wait-{number}"
         ledger.ask(
-            a_gang(f"k{number}", user=user, task=f"{user}/wait-{number}", submitted_at=at(number))
+            a_gang(
+                f"{task}@1/run",
+                user=user,
+                task=task,
+                owner=f"lab/job/{task}",
+                submitted_at=at(number),
+            )
         )
     ledger.settle(at(100), most=0 if waiting > 100 else None)
     return ledger

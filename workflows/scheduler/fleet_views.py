@@ -39,7 +39,7 @@ def queue_of(ledger: Ledger, page: QueuePage, now: datetime, instead: Refusal | 
         instead: the reason of all gangs while the ledger is not complete; None if it is.
     """
     reasons = ledger.wait_reasons(now)
-    waiting = {band: sum(ledger.waiting.counts(band).values()) for band in Band}
+    waiting = {band: sum(count for count, _ in ledger.waiting.sums(band).values()) for band in Band}
     if page.held:
         shown = ledger.held.oldest(page.offset, page.limit)
         total = len(ledger.held)

@@ -262,13 +262,10 @@ class Queue:
             self._found[key][0].request((at, key)) for at, key in orders[offset : offset + limit]
         ]
 
-    def count_of(self, band: Band, user: str) -> int:
-        """Returns the number of the user's requests in this band."""
-        return sum(len(line) for line in self._lines[band].get(user, {}).values())
-
-    def weights(self, band: Band) -> dict[str, int]:
-        """Returns the weight of each user's requests in this band."""
-        return {user: self._by_age(band, user)[1][-1] for user in self._lines[band]}
+    def sums(self, band: Band) -> dict[str, tuple[int, int]]:
+        """Returns the number and the weight of each user's requests in this band."""
+        by_age = {user: self._by_age(band, user) for user in self._lines[band]}
+        return {user: (len(orders), weights[-1]) for user, (orders, weights) in by_age.items()}
 
     def next_user(self, band: Band, held: Mapping[str, int], recent: Mapping[str, int]) -> str:
         """Returns the user who has the first turn in this band."""

@@ -35,9 +35,9 @@ def in_order(
     found: list[Request] = []
     added: dict[str, int] = {}
     for band in sorted(Band, key=lambda band: band.rank):
-        weights = waiting.weights(band)
+        sums = waiting.sums(band)
         if only in (None, band) and len(found) < limit:
-            count = sum(waiting.counts(band).values())
+            count = sum(number for number, _ in sums.values())
             if offset >= count:
                 offset -= count
             else:
@@ -50,17 +50,17 @@ def in_order(
                     if len(found) == limit:
                         break
                     turns.served()
-        added = _sum(added, weights)
+        added = _sum(added, {user: weight for user, (_, weight) in sums.items()})
     return found
 
 
 def turns_of_users(waiting: Queue, usage: Usage, band: Band) -> list[UserTurn]:
     """Returns the users who wait in the band, the user with the next turn first."""
-    oldest = waiting.users(band)
+    oldest, sums = waiting.users(band), waiting.sums(band)
     held, recent = usage.held[band], usage.recent[band]
     unit = usage.lately.unit
     return [
-        UserTurn(user, waiting.count_of(band, user), held.get(user, 0), recent.get(user, 0) // unit)
+        UserTurn(user, sums[user][0], held.get(user, 0), recent.get(user, 0) // unit)
         for user in sorted(
             oldest, key=lambda user: (held.get(user, 0), recent.get(user, 0), oldest[user], user)
         )
