@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from iris.messages.fleet_views import Amounts, GroupHoldings, UserHoldings
-from iris.model.units import format_bytes, format_cpu
+from iris.model.units import format_bytes
 
 
 class Meter(NamedTuple):
@@ -24,7 +24,7 @@ class Meter(NamedTuple):
     def number(self, amount: int) -> str:
         """Formats an amount of this meter without its unit."""
         if self.unit == "cores":
-            return format_cpu(amount)
+            return f"{amount / 1000:,.1f}".removesuffix(".0")
         return format_bytes(amount) if self.unit == "memory" else f"{amount:,}"
 
     @property

@@ -1,7 +1,8 @@
 """A made cluster for the pages: values of any size, and sources that do not answer."""
 
 import gzip
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -49,7 +50,7 @@ class MadeReader(Reader):
         status: AutoscalerStatus | None = None,
         slices: Sequence[SliceStatus] = (),
         failures: Sequence[JobRow] = (),
-        reports: dict[tuple[str, str], AgentReport] = {},
+        reports: Mapping[tuple[str, str], AgentReport] = MappingProxyType({}),
         silent: Sequence[str] = (),
     ) -> None:
         super().__init__(cast(AsyncIrisClient, _Client()))
@@ -57,7 +58,7 @@ class MadeReader(Reader):
         self._status = status or AutoscalerStatus()
         self._slices = {each.id: each for each in slices}
         self._failures = list(failures)
-        self._reports = reports
+        self._reports = dict(reports)
         self._silent = silent
 
     def _check(self, name: str) -> None:

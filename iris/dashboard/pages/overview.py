@@ -39,14 +39,18 @@ class Waiting(NamedTuple):
 async def load(reader: Reader, address: Address) -> Content:
     """Loads the page. Each of its parts has its own source, and shows if that does not answer."""
     now = datetime.now(UTC)
-    snapshot, totals, holdings, hosts, scaler, failures, reports = await asyncio.gather(
-        part(reader.snapshot()),
-        part(reader.totals()),
-        part(reader.holdings()),
-        part(reader.hosts()),
-        part(reader.autoscaler()),
-        part(reader.jobs(JobFilter(states=FAILED), MOST_FAILURES)),
-        part(reader.reports()),
+    (snapshot, totals, holdings, hosts), (scaler, failures, reports) = await asyncio.gather(
+        asyncio.gather(
+            part(reader.snapshot()),
+            part(reader.totals()),
+            part(reader.holdings()),
+            part(reader.hosts()),
+        ),
+        asyncio.gather(
+            part(reader.autoscaler()),
+            part(reader.jobs(JobFilter(states=FAILED), MOST_FAILURES)),
+            part(reader.reports()),
+        ),
     )
     found = find_problems(snapshot, totals, scaler, now)
     found += of_reports(hosts, reports, now)
