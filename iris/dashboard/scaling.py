@@ -1,5 +1,6 @@
 """What the autoscaler does with slices: those on their way, those that leave, and blocked zones."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from iris.model.slice.status import SliceFacts, SliceState
 COMING = (SliceState.BOOTSTRAPPING, SliceState.PROVISIONING, SliceState.REQUESTED)
 #: The states of slices that end.
 LEAVING = (SliceState.DRAINING, SliceState.DELETING, SliceState.FAILED)
+#: The states of slices that count towards the limits of their group.
+EXISTING = frozenset(SliceState) - {SliceState.FAILED, SliceState.DELETED}
 
 
 class Coming(NamedTuple):
@@ -118,6 +121,15 @@ def _kind(kind: str) -> str:
 def counts_of(group: GroupStatus) -> list[tuple[SliceState, int]]:
     """Returns the numbers of a group's slices by state, without states that no slice is in."""
     return [(state, group.counts[state]) for state in SliceState if group.counts.get(state)]
+
+
+def existing(status: AutoscalerStatus) -> list[tuple[str, int, int]]:
+    """Returns for each scale group its name, the number of its slices, and the most that it can
+    have.
+    """
+    counts = Counter(each.group for each in status.slices if each.state in EXISTING)
+    groups = status.settings.groups if status.settings is not None else ()
+    return [(group.name, counts[group.name], group.max_slices) for group in groups]
 
 
 def limits(status: AutoscalerStatus) -> dict[str, str]:

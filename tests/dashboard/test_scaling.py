@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from iris.dashboard.scaling import blocked, coming, limits, returns
+from iris.dashboard.scaling import blocked, coming, existing, limits, returns
 from iris.messages.autoscaler import AutoscalerStatus, ScalingSettings
 from iris.model.slice.provisioning import ANYWHERE
 from iris.model.slice.scaling import Action, StockedOut, UsedUp
@@ -83,3 +83,10 @@ def test_the_limits_of_a_group_are_its_least_and_most_slices_and_its_reserve() -
         "tpu": "0 to 4, 1 in reserve",
         "cpu": "2 to 4",
     }
+
+
+def test_slices_that_failed_do_not_count_towards_the_limit_of_their_group() -> None:
+    """A group that scales from zero has none at first, and its limit tells what it can have."""
+    status = a_status(SliceState.READY, SliceState.REQUESTED, SliceState.FAILED)
+
+    assert existing(status) == [("tpu", 2, 4), ("cpu", 0, 4)]

@@ -68,6 +68,7 @@ async def load(reader: Reader, address: Address) -> Content:
             "devices_of": capacity.devices_of,
             "most": {"slices": MOST_SLICES, "users": MOST_USERS},
             "scaling": scaler,
+            "existing": scaling.existing(status) if status else [],
             "coming": scaling.coming(status) if status else [],
             "returns": scaling.returns(status, held.idle) if status and held else [],
             "failures": failures,
