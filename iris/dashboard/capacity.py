@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from iris.messages.fleet_views import Amounts, GroupHoldings, UserHoldings
-from iris.model.units import format_bytes
 
 
 class Meter(NamedTuple):
@@ -14,7 +13,7 @@ class Meter(NamedTuple):
     #: The part that is free, but on hosts that accept no new work.
     closed: int
     total: int
-    #: The noun: "chips", "GPUs", "cores", "memory".
+    #: The noun: "chips", "GPUs", "cores".
     unit: str
 
     @property
@@ -25,7 +24,7 @@ class Meter(NamedTuple):
         """Formats an amount of this meter without its unit."""
         if self.unit == "cores":
             return f"{amount / 1000:,.1f}".removesuffix(".0")
-        return format_bytes(amount) if self.unit == "memory" else f"{amount:,}"
+        return f"{amount:,}"
 
     @property
     def text(self) -> str:
@@ -50,7 +49,6 @@ class Capacity(NamedTuple):
     #: The accelerators, or the cores of machines without accelerators.
     main: Meter
     cores: Meter
-    memory: Meter
 
     @property
     def free_hosts(self) -> int:
@@ -75,9 +73,6 @@ def _capacity(held: GroupHoldings, group: str) -> Capacity:
     cores = Meter(held.used.cpu_millis, held.closed_off.cpu_millis, held.offers.cpu_millis, "cores")
     unit = "GPUs" if held.device.startswith("gpu") else "chips"
     devices = Meter(held.used.devices, held.closed_off.devices, held.offers.devices, unit)
-    memory = Meter(
-        held.used.memory_bytes, held.closed_off.memory_bytes, held.offers.memory_bytes, "memory"
-    )
     return Capacity(
         held.device,
         group,
@@ -86,7 +81,6 @@ def _capacity(held: GroupHoldings, group: str) -> Capacity:
         held.closed,
         devices if held.device else cores,
         cores,
-        memory,
     )
 
 

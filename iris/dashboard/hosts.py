@@ -44,7 +44,6 @@ class HostRow(NamedTuple):
     used: float
     #: What is used as a text: `4 of 4 chips, 2 of 8 cores`.
     use: str
-    device: str
     tasks: tuple[str, ...]
     report: AgentReport | None
 
@@ -92,7 +91,6 @@ def row_of(
             1.0, parts["device"] if device is not None else max(parts["cpu"], parts["memory"])
         ),
         use=", ".join(use),
-        device=f"{device.kind}:{device.variant}" if device is not None else "",
         tasks=view.running,
         report=report,
     )

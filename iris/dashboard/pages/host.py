@@ -51,7 +51,6 @@ async def load(reader: Reader, address: Address) -> Content:
             "lines": matching(log.value or (), wanted),
             "query": query,
             "job_of": hosts.job_of,
-            "read": LINES,
         },
         above="/fleet",
     )
