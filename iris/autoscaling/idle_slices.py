@@ -1,6 +1,6 @@
 """Selects the idle slices to delete."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from iris.autoscaling.availability import (
     within_minute,
 )
 from iris.autoscaling.inventory import SliceInventory
+from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import Drain, GroupMemory
 from iris.model.units import format_duration
 
@@ -47,21 +48,13 @@ def shrink(
         return Shrinking()
     claimed = set(claimed)
     idle = [each for each in inventory.idle if each.id not in claimed]
-    spare = min(
-        len(inventory.busy) + len(inventory.idle) - group.min_slices,
-        len(idle) - group.buffer_slices,
-    )
+    spare = _spare(group, len(inventory.busy) + len(inventory.idle), len(idle))
     if not idle:
         return Shrinking()
     if growing:
         return Shrinking(kept="new slices are needed")
     if spare <= 0:
-        least = (
-            f"min_slices {group.min_slices}"
-            if group.min_slices
-            else f"buffer_slices {group.buffer_slices}"
-        )
-        return Shrinking(kept=least)
+        return Shrinking(kept=_least(group))
     delay = group.pace.scale_down_delay
     ripe = [each for each in idle if inventory.idle_since[each.id] + delay <= now][:spare]
     until = min(
@@ -86,3 +79,50 @@ def shrink(
     )
     kept = f"scale_downs_per_minute {most}" if len(ripe) > tokens else ""
     return Shrinking(drains, kept, until)
+
+
+class Return(NamedTuple):
+    """The expected deletion of an idle slice, if no work arrives."""
+
+    slice_id: str
+    #: When the slice became idle.
+    idle_since: datetime
+    #: When the slice is due for deletion; None if it is kept.
+    due: datetime | None
+    #: Why the slice is kept; empty if it is not.
+    kept: str = ""
+
+
+def expected_returns(
+    group: ScaleGroup, ready: int, idle: Mapping[str, datetime]
+) -> tuple[Return, ...]:
+    """Returns when each idle slice of a group is due for deletion if nothing changes, the longest
+    idle first. Rates and short-lived slices may delay it further.
+
+    Args:
+        ready: the number of the group's slices that accept work.
+        idle: the idle ones among them, with the time since which each is idle.
+    """
+    first = sorted(idle, key=lambda slice_id: (idle[slice_id], slice_id))
+    spare = max(0, _spare(group, ready, len(idle)))
+    delay = group.pace.scale_down_delay
+    return tuple(
+        Return(slice_id, idle[slice_id], idle[slice_id] + delay)
+        if place < spare
+        else Return(slice_id, idle[slice_id], None, _least(group))
+        for place, slice_id in enumerate(first)
+    )
+
+
+def _spare(group: ScaleGroup, ready: int, idle: int) -> int:
+    """Returns how many of the idle slices the group's limits allow to delete."""
+    return min(ready - group.min_slices, idle - group.buffer_slices)
+
+
+def _least(group: ScaleGroup) -> str:
+    """Returns the limit that keeps idle slices."""
+    return (
+        f"min_slices {group.min_slices}"
+        if group.min_slices
+        else f"buffer_slices {group.buffer_slices}"
+    )

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from iris.client.connect.identity import signed
 from iris.client.connect.rpc import Connection
+from iris.messages.fleet_views import Holdings, QueuePage, QueueView
 from iris.messages.scheduler import Configure, Pause, Resume, Snapshot, SnapshotPage, Totals
 from iris.model.errors import NotFound, Rejected, Unreachable
+from iris.model.job.spec import Band
 from iris.model.rules import Rules
 
 if TYPE_CHECKING:
@@ -81,6 +83,33 @@ class ClusterClient:
 
         asked = question(by, since, until, user=user, group=group)
         return await usage_report(self._connection, asked)
+
+    async def holdings(self) -> Holdings:
+        """Returns what the hosts offer and what runs on them, by scale group and by user, and the
+        idle slices.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        return await self._connection.query(self._connection.scheduler, "holdings", Holdings)
+
+    async def queue(
+        self, band: Band | None = None, *, held: bool = False, offset: int = 0, limit: int = 100
+    ) -> QueueView:
+        """Returns a page of the waiting gangs, in the order in which they would be served if all of
+        them fitted, with the reasons why they wait.
+
+        Args:
+            band: only the gangs of this band. None is all bands.
+            held: whether to list the gangs on hold, the oldest first, instead of the waiting ones.
+            offset: the number of gangs before the page.
+            limit: the most gangs on the page, at most 500. A page can have fewer.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        page = QueuePage(band=band, held=held, offset=offset, limit=limit)
+        return await self._connection.query(self._connection.scheduler, "queue", QueueView, page)
 
     async def pause(self, reason: str = "", group: str | None = None) -> None:
         """Stops new placements in the whole cluster or in one scale group. Running tasks continue.

@@ -16,7 +16,19 @@ from iris.dashboard.content import Address, Content, Page
 from iris.dashboard.guard import Guard
 from iris.dashboard.live import EVENT_STREAM, Live
 from iris.dashboard.log_routes import LogRoutes
-from iris.dashboard.pages import job, jobs, logs, overview, usage
+from iris.dashboard.pages import (
+    autoscaler,
+    fleet,
+    host,
+    job,
+    jobs,
+    logs,
+    more,
+    overview,
+    queue,
+    slice,
+    usage,
+)
 from iris.dashboard.reader import Reader
 from iris.dashboard.rendering import STATIC, make_environment, static
 from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected
@@ -26,11 +38,25 @@ PAGES: tuple[Page, ...] = (
     Page("/", "overview.html", overview.load, "/"),
     Page("/jobs", "jobs.html", jobs.load, "/jobs"),
     Page("/jobs/{job:path}", "job.html", job.load, "/jobs"),
-    Page("/usage", "usage.html", usage.load, "/usage"),
     Page("/logs/{job:path}", "logs.html", logs.load, "/jobs"),
+    Page("/queue", "queue.html", queue.load, "/queue"),
+    Page("/fleet", "fleet.html", fleet.load, "/fleet"),
+    Page("/slices/{slice}", "slice.html", slice.load, "/fleet"),
+    Page("/hosts/{host}", "host.html", host.load, "/fleet"),
+    Page("/autoscaler", "autoscaler.html", autoscaler.load, "/autoscaler"),
+    Page("/usage", "usage.html", usage.load, "/usage"),
+    Page("/more", "more.html", more.load, "/more"),
 )
 #: The entries of the navigation.
-SECTIONS: tuple[tuple[str, str], ...] = (("/", "Overview"), ("/jobs", "Jobs"), ("/usage", "Usage"))
+SECTIONS: tuple[tuple[str, str], ...] = (
+    ("/", "Overview"),
+    ("/jobs", "Jobs"),
+    ("/queue", "Queue"),
+    ("/fleet", "Fleet"),
+    ("/autoscaler", "Autoscaler"),
+    ("/usage", "Usage"),
+    ("/more", "More"),
+)
 #: The content of a file of the dashboard never changes: its address contains its hash.
 FOR_EVER = "public, max-age=31536000, immutable"
 

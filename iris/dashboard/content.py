@@ -47,3 +47,8 @@ class Page(NamedTuple):
     load: Load
     #: The entry of the navigation that leads to this page or to the page above it.
     section: str
+
+
+def page_number(text: str) -> int:
+    """Returns the number of a page of a list, from 1 on."""
+    return int(text) if text.isdecimal() and 0 < int(text) < 10_000 else 1

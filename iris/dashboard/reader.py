@@ -6,25 +6,58 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import replace
-from typing import Any, TypeVar
+from datetime import timedelta
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from iris.client.client import AsyncIrisClient
 from iris.client.jobs.lists import JobFilter, JobPage
 from iris.client.jobs.rows import JobRow
+from iris.client.operate.worker_reports import AgentReport, agent_reports
 from iris.messages.autoscaler import AutoscalerStatus
+from iris.messages.fleet_views import Holdings, QueueView
 from iris.messages.scheduler import HostView, Snapshot, Totals
+from iris.model.errors import IrisError
+from iris.model.job.spec import Band
 from iris.model.job.status import JobStatus
+from iris.model.slice.status import SliceStatus
 from iris.model.states import JobState
+from iris.usage.report import UsageReport
 
 #: How long an answer is shared, in seconds: a little less than the pause between two updates of an
 #: open page.
 SHARED_FOR = 1.5
+#: The same for answers that cost the service or the scheduler more, or that change slowly.
+SHARED_LONGER = 5.0
+#: How long an answer from the records of use is shared, in seconds. They are stored every half
+#: minute, and many of them are read for one answer.
+USAGE_SHARED_FOR = 60.0
+#: How long a part of a page waits for its source, in seconds. The page shows the other parts then.
+PATIENCE = 3.0
 #: The most answers that are kept.
 MOST_KEPT = 500
-#: How long the numbers of jobs by state are shared, in seconds. The service counts all jobs of its
-#: retention period.
-COUNTS_SHARED_FOR = 5.0
 T = TypeVar("T")
+
+
+class Part(NamedTuple, Generic[T]):
+    """A part of a page that has its own source."""
+
+    #: None if the source did not answer.
+    value: T | None
+    #: Why there is no value; empty if there is one.
+    problem: str = ""
+
+
+async def part(asked: Awaitable[T]) -> Part[T]:
+    """Returns the answer of one source, or why there is none, so that the rest of the page can be
+    shown without it.
+    """
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return Part(await asked)
+    except TimeoutError:
+        return Part(None, f"no answer within {PATIENCE:.0f} s")
+    except IrisError as error:
+        return Part(None, str(error))
 
 
 class Reader:
@@ -34,27 +67,44 @@ class Reader:
         self.client = client
         #: The answers by their question, each with the time until which it is shared.
         self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
+        #: The service keeps few queries of a workflow that has not answered yet, so the scheduler
+        #: gets one at a time.
+        self._scheduler = asyncio.Lock()
 
     async def shared(
-        self, question: Hashable, ask: Callable[[], Awaitable[T]], seconds: float = SHARED_FOR
+        self, question: Hashable, ask: Callable[[], Awaitable[T]], fresh: float = SHARED_FOR
     ) -> T:
-        """Returns the answer to the question. Asks only if nobody has lately.
+        """Returns the answer to the question. Asks only if nobody has lately, or if the last answer
+        is still awaited.
 
         Args:
-            seconds: the time for which the answer is shared.
+            fresh: how long the answer is shared, in seconds.
         """
         now = time.monotonic()
         until, answer = self._answers.get(question, (0.0, None))
-        if answer is None or now > until:
-            for old in [each for each, (end, _) in self._answers.items() if now > end]:
+        if answer is None or (now > until and answer.done()):
+            for old in [
+                each for each, (end, asked) in self._answers.items() if now > end and asked.done()
+            ]:
                 del self._answers[old]
             while len(self._answers) >= MOST_KEPT:
                 del self._answers[next(iter(self._answers))]
             answer = asyncio.ensure_future(ask())
-            self._answers[question] = (now + seconds, answer)
+            # The viewers who wait get an error. If none waits any more, asyncio must not log it.
+            answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._answers[question] = (now + fresh, answer)
         # The viewer that asked first may go away while others wait.
         result: T = await asyncio.shield(answer)
         return result
+
+    async def _of_scheduler(
+        self, question: Hashable, ask: Callable[[], Awaitable[T]], fresh: float = SHARED_FOR
+    ) -> T:
+        async def in_turn() -> T:
+            async with self._scheduler:
+                return await ask()
+
+        return await self.shared(question, in_turn, fresh)
 
     async def snapshot(self) -> Snapshot:
         """Returns the scheduler's counts, pauses and rules.
@@ -62,7 +112,7 @@ class Reader:
         Raises:
             Unreachable: no control plane answers.
         """
-        return await self.shared("snapshot", self.client.cluster.status)
+        return await self._of_scheduler("snapshot", self.client.cluster.status)
 
     async def totals(self) -> Totals:
         """Returns the numbers of gangs by band and reason, and of hosts by group.
@@ -70,7 +120,7 @@ class Reader:
         Raises:
             Unreachable: no control plane answers.
         """
-        return await self.shared("totals", self.client.cluster.totals)
+        return await self._of_scheduler("totals", self.client.cluster.totals)
 
     async def autoscaler(self) -> AutoscalerStatus:
         """Returns the state of the autoscaler and of its slices.
@@ -86,7 +136,66 @@ class Reader:
         Raises:
             Unreachable: no control plane answers.
         """
-        return await self.shared("hosts", self.client.hosts.list)
+        return await self._of_scheduler("hosts", self.client.hosts.list, SHARED_LONGER)
+
+    async def holdings(self) -> Holdings:
+        """Returns what the hosts offer and what runs on them, by group and by user.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        return await self._of_scheduler("holdings", self.client.cluster.holdings)
+
+    async def queue(
+        self, band: Band | None, offset: int, limit: int, *, held: bool = False
+    ) -> QueueView:
+        """Returns a page of the queue, in the order of service.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        return await self._of_scheduler(
+            ("queue", band, held, offset, limit),
+            lambda: self.client.cluster.queue(band, held=held, offset=offset, limit=limit),
+            SHARED_LONGER,
+        )
+
+    async def reports(self) -> dict[tuple[str, str], AgentReport]:
+        """Returns the last report of each agent, by (host, incarnation).
+
+        Raises:
+            Rejected: the service has no list of workers.
+            Unreachable: the service does not answer.
+        """
+        return await self.shared(
+            "reports", lambda: agent_reports(self.client.connection), SHARED_LONGER
+        )
+
+    async def slice(self, slice_id: str) -> SliceStatus:
+        """Returns one slice, also one that has ended.
+
+        Raises:
+            NotFound: there is no such slice.
+            Unreachable: no control plane answers.
+        """
+        return await self.shared(
+            ("slice", slice_id), lambda: self.client.slices.show(slice_id), SHARED_LONGER
+        )
+
+    async def usage(self, by: tuple[str, ...], since: timedelta, user: str = "") -> UsageReport:
+        """Returns who used the cluster since then, and what it cost. The answer is a minute old at
+        most: it is read from the store.
+
+        Raises:
+            InvalidValue: a key is unknown.
+            Rejected: the cluster has no store.
+            Unreachable, IrisError: the store does not answer.
+        """
+        return await self.shared(
+            ("usage", by, since, user),
+            lambda: self.client.cluster.usage(by, since=since, user=user),
+            USAGE_SHARED_FOR,
+        )
 
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRow]:
         """Returns the newest jobs that the filter takes.
@@ -122,7 +231,7 @@ class Reader:
         return await self.shared(
             ("count by state", repr(wanted)),
             lambda: self.client.jobs.count_by_state(wanted),
-            COUNTS_SHARED_FOR,
+            SHARED_LONGER,
         )
 
     async def job_status(self, job: str, run_id: str | None = None) -> JobStatus:

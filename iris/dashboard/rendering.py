@@ -29,9 +29,10 @@ MOST_TEXT = 10_000
 #: The tone of each state, as on the command line: what is well, what moves, what waits, what is
 #: wrong, what was ended on purpose. Each state is also written out.
 TONES = {
-    **dict.fromkeys(("SUCCEEDED", "READY", "AVAILABLE", "OPEN"), "good"),
+    **dict.fromkeys(("SUCCEEDED", "READY", "AVAILABLE", "OPEN", "FREE"), "good"),
     **dict.fromkeys(
-        ("BUILDING", "RUNNING", "ASSIGNED", "PROVISIONING", "BOOTSTRAPPING", "REQUESTED"), "moving"
+        ("BUILDING", "RUNNING", "ASSIGNED", "PROVISIONING", "BOOTSTRAPPING", "REQUESTED", "BUSY"),
+        "moving",
     ),
     **dict.fromkeys(
         ("PENDING", "HELD", "CORDONED", "DRAINED", "DRAINING", "PAUSED", "CLOSED", "REQUESTING"),

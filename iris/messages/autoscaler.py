@@ -12,7 +12,14 @@ from iris.messages.wire import Repetition
 from iris.model.frozen import Frozen
 from iris.model.slice.provisioning import SliceObservation
 from iris.model.slice.scale_groups import ScaleGroup
-from iris.model.slice.scaling import Action, GroupStatus, Memory, Outlook
+from iris.model.slice.scaling import (
+    Action,
+    GroupStatus,
+    Memory,
+    Outlook,
+    StockedOut,
+    UsedUp,
+)
 from iris.model.slice.status import SliceFacts
 
 
@@ -190,6 +197,10 @@ class AutoscalerStatus(Frozen):
     #: The zones whose machines could not be listed in the last observation, with the reason.
     unreachable: dict[str, str] = Field(default_factory=dict)
     unowned: tuple[SliceObservation, ...] = ()
+    #: The zones without capacity for a kind of machine, and the used-up quotas, as they were last
+    #: recorded. Some may be over.
+    stocked_out: tuple[StockedOut, ...] = ()
+    used_up: tuple[UsedUp, ...] = ()
     #: The number of silent hosts that do not count as lost, because no other host answers.
     held_hosts: int = 0
     #: The hosts of READY slices that the scheduler's ledger does not have.

@@ -170,6 +170,8 @@ class AutoscalerWorkflow:
             closing=self._closing.reason if self._closing is not None else None,
             unreachable=self._fleet.unreachable,
             unowned=tuple(each.observation for each in self._unowned.values()),
+            stocked_out=self._memory.stocked_out,
+            used_up=self._memory.used_up,
             held_hosts=self._fleet.held,
             missing=tuple(each for each in self._missing if each.is_alarm),
             settings=self._settings,

@@ -22,6 +22,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 
 from iris.activities.control.notifier import Notifier
 from iris.activities.control.recovery import RecoveryQueries
+from iris.messages.fleet_views import Holdings, QueuePage, QueueView
 from iris.messages.scheduler import (
     Answer,
     Answers,
@@ -54,6 +55,7 @@ from iris.scheduling.reasons.forecast import Forecast
 from iris.workflows import policies, web_ui
 from iris.workflows.jobs.job_checks import JobChecks
 from iris.workflows.scheduler import unsent_signals
+from iris.workflows.scheduler.fleet_views import holdings_of, queue_of
 from iris.workflows.scheduler.handed_over import HandedOver
 from iris.workflows.scheduler.ledger_messages import (
     MAX_PLACEMENTS,
@@ -287,6 +289,15 @@ class SchedulerWorkflow:
     @workflow.query(description="A page of the uses that are not in the store yet")
     def uses(self, page: UsesPage) -> Uses:
         return uses_of(self._ledger, page)
+
+    @workflow.query(description="A page of the queue in the order of service, with the reasons")
+    def queue(self, page: QueuePage) -> QueueView:
+        instead = RECOVERING if self._recovery is not None else None
+        return queue_of(self._ledger, page, workflow.now(), instead)
+
+    @workflow.query(description="What the hosts offer and what runs on them, by group and by user")
+    def holdings(self) -> Holdings:
+        return holdings_of(self._ledger)
 
     @workflow.query(description="A page of the owners of requests and placements")
     def owners(self, page: SnapshotPage) -> Owners:

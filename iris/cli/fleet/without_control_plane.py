@@ -53,7 +53,11 @@ async def known_hosts(client: AsyncIrisClient, host: str | None = None) -> Known
         name: report
         for (name, _), report in sorted((await agent_reports(client.connection)).items())
     }
-    rows = [ReportedHost(name, *report) for name, report in reports.items() if host in (None, name)]
+    rows = [
+        ReportedHost(name, report.reported_at, report.started_at)
+        for name, report in reports.items()
+        if host in (None, name)
+    ]
     fields = _HOSTS.json(rows[0]) if host is not None and rows else None
     return _known(
         client,

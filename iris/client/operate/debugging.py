@@ -88,7 +88,7 @@ class Diagnostics:
             if host not in rows and now - report.reported_at <= SILENCE:
                 reason = "it reports, but its slice does not take work yet, or no longer does"
                 rows[host] = WorkerRow(
-                    host=host, state=WorkerState.UNKNOWN, reason=reason, **report._asdict()
+                    host=host, state=WorkerState.UNKNOWN, reason=reason, **report.times
                 )
         return [row for _, row in sorted(rows.items())]
 
@@ -131,7 +131,7 @@ class Diagnostics:
                 WorkerState.SILENT,
                 f"last reported {format_duration(now - report.reported_at)} ago, by its own clock",
             )
-        times = report._asdict() if report is not None else {}
+        times = report.times if report is not None else {}
         host = view.host
         return WorkerRow(
             host=host.id,

@@ -18,10 +18,17 @@ PAGE = 1_000
 
 
 class AgentReport(NamedTuple):
-    """The times in the last report of an agent, by the agent's own clock."""
+    """The last report of an agent. The times are by the agent's own clock."""
 
     reported_at: datetime
     started_at: datetime
+    #: The use of the whole machine: the parts of its cores and of its memory, from 0 to 1.
+    cpu: float = 0.0
+    memory: float = 0.0
+
+    @property
+    def times(self) -> dict[str, datetime]:
+        return {"reported_at": self.reported_at, "started_at": self.started_at}
 
 
 async def agent_reports(connection: Connection) -> dict[tuple[str, str], AgentReport]:
@@ -37,7 +44,10 @@ async def agent_reports(connection: Connection) -> dict[tuple[str, str], AgentRe
             continue
         agent = (host, names.incarnation_of(heartbeat.worker_identity))
         report = AgentReport(
-            heartbeat.heartbeat_time.ToDatetime(UTC), heartbeat.start_time.ToDatetime(UTC)
+            heartbeat.heartbeat_time.ToDatetime(UTC),
+            heartbeat.start_time.ToDatetime(UTC),
+            heartbeat.host_info.current_host_cpu_usage,
+            heartbeat.host_info.current_host_mem_usage,
         )
         found[agent] = max(report, found.get(agent, report))
     return found

@@ -1,53 +1,123 @@
 """The first page: is anything wrong, what is used, what waits and why."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import NamedTuple
 
 from iris.client.jobs.lists import JobFilter
+from iris.client.operate.worker_reports import AgentReport
+from iris.dashboard import capacity, problems, scaling
 from iris.dashboard.content import Address, Content
-from iris.dashboard.reader import Reader
+from iris.dashboard.problems import Problem
+from iris.dashboard.reader import Part, Reader, part
+from iris.dashboard.words import words_of
 from iris.messages.autoscaler import AutoscalerStatus
-from iris.messages.scheduler import Snapshot
+from iris.messages.scheduler import HostView, Snapshot, Totals, WaitingGangs
+from iris.model.job.spec import Band
 from iris.model.states import JobState
 
 #: The states of jobs that ended badly.
 FAILED = (JobState.FAILED, JobState.WORKER_FAILED, JobState.UNSCHEDULABLE)
-#: The most failures that the page shows.
+#: The most failures, slices and users that the page shows.
 MOST_FAILURES = 8
+MOST_SLICES = 8
+MOST_USERS = 8
+
+
+class Waiting(NamedTuple):
+    """The gangs of one band that wait for the same reason."""
+
+    band: Band
+    #: The code of the reason, and the same in words.
+    code: str
+    words: str
+    gangs: int
 
 
 async def load(reader: Reader, address: Address) -> Content:
-    """Loads the page."""
-    snapshot = await reader.snapshot()
-    totals, scaling = await reader.totals(), await reader.autoscaler()
-    failures = await reader.jobs(JobFilter(states=FAILED), MOST_FAILURES)
-    waiting: Counter[tuple[str, str]] = Counter()
-    for each in totals.waiting:
-        waiting[each.band, each.reason or "not computed"] += each.gangs
+    """Loads the page. Each of its parts has its own source, and shows if that does not answer."""
+    now = datetime.now(UTC)
+    (snapshot, totals, holdings, hosts), (scaler, failures, reports) = await asyncio.gather(
+        asyncio.gather(
+            part(reader.snapshot()),
+            part(reader.totals()),
+            part(reader.holdings()),
+            part(reader.hosts()),
+        ),
+        asyncio.gather(
+            part(reader.autoscaler()),
+            part(reader.jobs(JobFilter(states=FAILED), MOST_FAILURES)),
+            part(reader.reports()),
+        ),
+    )
+    found = find_problems(snapshot, totals, scaler, now)
+    found += of_reports(hosts, reports, now)
+    held, status = holdings.value, scaler.value
     return Content(
         "Overview",
         {
-            "problems": list(problems(snapshot, scaling)),
+            "problems": problems.in_order(found),
             "snapshot": snapshot,
             "totals": totals,
-            "waiting": waiting.most_common(),
-            "scaling": scaling,
+            "waiting": waiting(totals.value.waiting) if totals.value else [],
+            "holdings": holdings,
+            "kinds": capacity.by_kind(held.groups) if held else [],
+            "groups": capacity.by_group(held.groups) if held else [],
+            "devices_of": capacity.devices_of,
+            "most": {"slices": MOST_SLICES, "users": MOST_USERS},
+            "scaling": scaler,
+            "existing": scaling.existing(status) if status else [],
+            "coming": scaling.coming(status) if status else [],
+            "returns": scaling.returns(status, held.idle) if status and held else [],
             "failures": failures,
         },
     )
 
 
-def problems(snapshot: Snapshot, scaling: AutoscalerStatus) -> Iterator[str]:
-    """Yields what somebody should look at."""
-    if snapshot.paused is not None:
-        yield f"the cluster is paused: {snapshot.paused}"
-    for group, reason in snapshot.paused_groups.items():
-        yield f"scale group {group} is paused: {reason}"
-    if scaling.paused is not None:
-        yield f"the autoscaler is paused: {scaling.paused}"
-    for host, reason in snapshot.quarantined.items():
-        yield f"host {host} is quarantined: {reason}"
-    for zone, reason in scaling.unreachable.items():
-        yield f"zone {zone} cannot be observed: {reason}"
-    if scaling.held_hosts:
-        yield f"{scaling.held_hosts} hosts are silent at the same time"
+def find_problems(
+    snapshot: Part[Snapshot],
+    totals: Part[Totals],
+    scaler: Part[AutoscalerStatus],
+    now: datetime,
+) -> list[Problem]:
+    """Returns the problems of the control plane, of the queue and of the slices."""
+    found: list[Problem] = []
+    if snapshot.value is None:
+        found.append(problems.silence("scheduler", snapshot.problem))
+    else:
+        found += problems.of_scheduler(snapshot.value)
+    if totals.value is not None:
+        found += problems.of_queue(totals.value)
+    if scaler.value is None:
+        found.append(problems.silence("autoscaler", scaler.problem))
+    else:
+        found += problems.of_autoscaler(scaler.value, now)
+    return found
+
+
+def of_reports(
+    hosts: Part[list[HostView]],
+    reports: Part[dict[tuple[str, str], AgentReport]],
+    now: datetime,
+) -> list[Problem]:
+    """Returns the problem of silent hosts. Without reports, the autoscaler still finds lost
+    ones.
+    """
+    if hosts.value is None or reports.value is None:
+        return []
+    return list(problems.of_silence(problems.silent_hosts(hosts.value, reports.value, now)))
+
+
+def waiting(counts: Iterable[WaitingGangs]) -> list[Waiting]:
+    """Returns the waiting gangs by band and reason, in the order of the bands."""
+    sums: Counter[tuple[Band, str]] = Counter()
+    for each in counts:
+        sums[each.band, each.reason or ""] += each.gangs
+    return [
+        Waiting(band, code, words_of(code), gangs)
+        for (band, code), gangs in sorted(
+            sums.items(), key=lambda entry: (entry[0][0].rank, -entry[1])
+        )
+    ]

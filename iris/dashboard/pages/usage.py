@@ -8,7 +8,8 @@ from iris.dashboard.bars import Bar, bar_chart
 from iris.dashboard.content import Address, Content
 from iris.dashboard.reader import Reader
 from iris.model.units import parse_duration
-from iris.usage.report import TAG, Amounts, UsageReport, UsageRow, WasteKind, parse_key
+from iris.usage.amounts import Amounts
+from iris.usage.report import TAG, UsageReport, UsageRow, WasteKind, parse_key
 
 #: The times that the page offers.
 TIMES = (("1d", "a day"), ("7d", "a week"), ("30d", "30 days"), ("90d", "90 days"))

@@ -253,6 +253,20 @@ class Queue:
         """
         return Turns(self._lines[band], held, recent or {})
 
+    def oldest(self, offset: int, limit: int) -> list[Request]:
+        """Returns at most `limit` requests of all bands and users from `offset` on, the oldest
+        first.
+        """
+        orders = sorted((at, key) for key, (_, at) in self._found.items())
+        return [
+            self._found[key][0].request((at, key)) for at, key in orders[offset : offset + limit]
+        ]
+
+    def sums(self, band: Band) -> dict[str, tuple[int, int]]:
+        """Returns the number and the weight of each user's requests in this band."""
+        by_age = {user: self._by_age(band, user) for user in self._lines[band]}
+        return {user: (len(orders), weights[-1]) for user, (orders, weights) in by_age.items()}
+
     def next_user(self, band: Band, held: Mapping[str, int], recent: Mapping[str, int]) -> str:
         """Returns the user who has the first turn in this band."""
 
@@ -403,14 +417,27 @@ class Turns:
         """Returns the next request. The caller must call `served` or `skip` before the next
         call.
         """
+        if not self._advance():
+            raise StopIteration
+        at, key, _, kind, _, _ = self._head
+        return kind.request((at, key))
+
+    def pass_by(self, count: int) -> None:
+        """Records that the next `count` requests got hosts, without making objects of them."""
+        for _ in range(count):
+            if not self._advance():
+                return
+            self.served()
+
+    def _advance(self) -> bool:
+        """Makes the next request the present one. Returns False if there is none."""
         while self._heap:
             self._user = heapq.heappop(self._heap)[1]
             self._head = heapq.heappop(self._heads[self._user])
-            at, key, _, kind, _, _ = self._head
-            if kind.shape not in self._skipped:
-                return kind.request((at, key))
+            if self._head[3].shape not in self._skipped:
+                return True
             self._queue_up(self._user)
-        raise StopIteration
+        return False
 
     def served(self) -> None:
         """Records that the last request got hosts."""

@@ -10,6 +10,7 @@ from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.refusals import IN_QUEUE, Refusal, RefusalCode
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.reasons import why_waiting
+from iris.scheduling.reasons.queue_order import UserTurn, in_order, turns_of_users
 from iris.scheduling.reasons.queue_position import (
     NOTHING,
     HostHolders,
@@ -139,6 +140,18 @@ class WaitReasons:
                 break
             found[shape] = why_waiting.reason(self._state, firsts[shape])
         return found
+
+    def in_order(self, offset: int, limit: int, only: Band | None = None) -> list[Request]:
+        """Returns at most `limit` waiting requests from `offset` on, in the order of service.
+
+        Args:
+            only: only the requests of this band.
+        """
+        return in_order(self._waiting, self._usage, offset, limit, only)
+
+    def turns_of_users(self, band: Band) -> list[UserTurn]:
+        """Returns the users who wait in the band, the user with the next turn first."""
+        return turns_of_users(self._waiting, self._usage, band)
 
     def with_positions(
         self, reasons: Iterable[tuple[Refusal, Sequence[Request]]]

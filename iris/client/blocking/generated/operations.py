@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from iris.client.secrets.named import NamedSecret
     from iris.config import ClusterConfig
     from iris.messages.autoscaler import AutoscalerStatus
+    from iris.messages.fleet_views import Holdings, QueueView
     from iris.messages.scheduler import (
         HostView,
         Snapshot,
         Totals,
     )
-    from iris.model.job.spec import JobSpec
+    from iris.model.job.spec import Band, JobSpec
     from iris.model.rules import Rules
     from iris.model.slice.status import SliceStatus
     from iris.storage.garbage import UnusedFolder
@@ -272,6 +273,32 @@ class Cluster(Blocking):
         return self._loop.run(
             self._asynchronous.usage(by, since=since, until=until, user=user, group=group)
         )
+
+    def holdings(self) -> Holdings:
+        """Returns what the hosts offer and what runs on them, by scale group and by user, and the
+        idle slices.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        return self._loop.run(self._asynchronous.holdings())
+
+    def queue(
+        self, band: Band | None = None, *, held: bool = False, offset: int = 0, limit: int = 100
+    ) -> QueueView:
+        """Returns a page of the waiting gangs, in the order in which they would be served if all of
+        them fitted, with the reasons why they wait.
+
+        Args:
+            band: only the gangs of this band. None is all bands.
+            held: whether to list the gangs on hold, the oldest first, instead of the waiting ones.
+            offset: the number of gangs before the page.
+            limit: the most gangs on the page, at most 500. A page can have fewer.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        return self._loop.run(self._asynchronous.queue(band, held=held, offset=offset, limit=limit))
 
     def pause(self, reason: str = "", group: str | None = None) -> None:
         """Stops new placements in the whole cluster or in one scale group. Running tasks continue.
