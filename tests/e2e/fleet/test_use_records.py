@@ -7,7 +7,7 @@ import pytest
 
 from iris.client.fleet.usage_records import read_uses
 from iris.storage.object_store import Store
-from iris.usage.records import AttemptUse, Use, UseEnd
+from iris.usage.records import AttemptUse, SliceUse, Use, UseEnd
 from tests.e2e.cluster import Cluster, a_cluster, eventually
 
 pytestmark = pytest.mark.long
@@ -68,3 +68,24 @@ def test_every_attempt_has_a_record_although_the_control_plane_is_killed_under_l
         assert all(
             use.started_at and use.placed_at <= use.started_at <= use.ended_at for use in uses
         )
+
+
+def test_a_cluster_that_was_stopped_has_a_record_of_each_slice_and_attempt() -> None:
+    """Its Temporal service may be deleted next, with everything that is not in the store."""
+    with a_cluster("--cpu", "1") as cluster:
+        job = cluster.submit("short", "--", "true")["id"]
+        cluster.iris("wait", "short")
+        slices = {each["id"] for each in cluster.iris("slice", "list", "--json").json}
+        cluster.iris("cluster", "stop", "--yes")
+
+        uses = recorded(cluster)
+        (attempt,) = (use for use in uses if isinstance(use, AttemptUse))
+        assert (attempt.job, attempt.end) == (job, UseEnd.SUCCEEDED)
+        ended = {use.id: use for use in uses if isinstance(use, SliceUse)}
+        assert ended.keys() == slices > set()
+        assert set(attempt.slices) <= slices
+        (name,) = attempt.slices
+        assert ended[name].group == attempt.group
+        assert ended[name].ready_at is not None
+        assert ended[name].requested_at <= attempt.placed_at <= attempt.ended_at
+        assert attempt.ended_at <= ended[name].gone_at

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from iris.model.slice.scale_groups import Pace
 from iris.platforms.base import RateLimited, StockOut
+from iris.usage.records import AttemptUse
 from tests.builders import some
 from tests.fakes.platform.cloud import Verb
 from tests.fakes.platform.machines import Shortage
@@ -39,6 +40,7 @@ Kind = Literal[
     "lost",
     "limit",
     "slow",
+    "no_store",
 ]
 
 
@@ -71,6 +73,8 @@ class Play:
         self.tenants: dict[str, tuple[Tenant, int]] = {}
         self.began: dict[str, int] = {}
         self.served = 0
+        #: The keys of all gangs that have had hosts.
+        self.placed: set[str] = set()
         self.until: list[tuple[int, Callable[[], object]]] = []
 
     async def happens(self, event: Event) -> None:
@@ -104,11 +108,17 @@ class Play:
                 platform.lose_next_reply(Verb.DELETE)
             case "limit":
                 platform.fail_next(list(Verb)[event.number % 4], RateLimited("too many"), 3)
+            case "no_store":
+                fleet.uses.away = True
+                self.until.append((self.tick + event.ticks, self._mount))
             case "slow":
                 platform.boot_delay, platform.delete_delay = (
                     event.number * MINUTE,
                     event.ticks * MINUTE,
                 )
+
+    def _mount(self) -> None:
+        self.fleet.uses.away = False
 
     async def comes(self, tenant: Tenant, ticks: int) -> None:
         self.tenants[tenant.request.key] = (tenant, ticks)
@@ -125,6 +135,7 @@ class Play:
         for key, (tenant, ticks) in list(self.tenants.items()):
             if tenant.placement is None:
                 continue
+            self.placed.add(key)
             began = self.began.setdefault(key, self.tick)
             lost = any(seat.host_id not in there for seat in tenant.placement.seats)
             if lost or self.tick >= began + ticks:
@@ -139,6 +150,7 @@ class Play:
         platform = self.fleet.platform
         platform.shortages.clear()
         platform.unreachable.clear()
+        self._mount()
         platform.boot_delay = platform.delete_delay = MINUTE
 
 
@@ -147,8 +159,8 @@ class Play:
 async def test_after_hours_of_demand_and_faults_all_are_served_and_nothing_is_left(
     events: list[Event],
 ) -> None:
-    """Three promises at once: all gangs get hosts, no machine is leaked or created twice, and the
-    limits hold.
+    """Four promises at once: all gangs get hosts, no machine is leaked or created twice, the limits
+    hold, and each use has one record, although the store was away.
     """
     async with time_skipping_cluster(Forgetful, TenantNotifier) as fleet:
         fleet.hosts_work = False
@@ -173,3 +185,9 @@ async def test_after_hours_of_demand_and_faults_all_are_served_and_nothing_is_le
         await fleet.audit()
         await fleet.replay()
         assert await fleet.lister.running() == []
+        # The records of slices include the lives in the platform's own log, as the audit has seen.
+        assert set(fleet.platform.created) <= fleet.uses.slices.keys()
+        attempts = [use for use in fleet.uses.stored if isinstance(use, AttemptUse)]
+        assert {use.id for use in attempts} == play.placed
+        ends = {(use.id, use.ended_at) for use in attempts}
+        assert len(ends) == len(play.placed), "a use was stored with two ends"
