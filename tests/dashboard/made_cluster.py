@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -21,9 +22,11 @@ from iris.model.host.constraints import SCALE_GROUP
 from iris.model.job.spec import Band
 from iris.model.slice.status import SliceStatus
 from iris.scheduling.ledger.ledger import Ledger
+from iris.usage.report import UsageReport
 from iris.workflows.scheduler.fleet_views import holdings_of, queue_of
 from iris.workflows.scheduler.scheduler_views import snapshot_of, totals_of
 from tests.builders import CHIPS, a_gang, a_gang_placement, a_slice, at
+from tests.usage.made_uses import attempt, slice_use, summed
 
 
 class _Schedules:
@@ -91,6 +94,10 @@ class MadeReader(Reader):
     async def reports(self) -> dict[tuple[str, str], AgentReport]:
         self._check("reports")
         return self._reports
+
+    async def usage(self, by: tuple[str, ...], since: timedelta, user: str = "") -> UsageReport:
+        self._check("usage")
+        return summed(slice_use(0, 1, 72), attempt(1, 49), by=by)
 
     async def queue(
         self, band: Band | None, offset: int, limit: int, *, held: bool = False

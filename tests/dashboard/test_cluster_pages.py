@@ -111,7 +111,7 @@ async def test_the_overview_names_each_problem_with_a_link_and_a_remedy() -> Non
     assert "Nothing is wrong" not in page
 
 
-SOURCES = ("snapshot", "totals", "holdings", "autoscaler", "hosts", "reports", "jobs")
+SOURCES = ("snapshot", "totals", "holdings", "autoscaler", "hosts", "reports", "jobs", "usage")
 
 
 @pytest.mark.parametrize("silent", SOURCES)
@@ -126,6 +126,7 @@ async def test_the_overview_stands_if_one_source_does_not_answer(silent: str) ->
         "totals": "the suitable hosts are in use",
         "autoscaler": "/slices/tpus-new",
         "jobs": "No job has failed lately",
+        "usage": "for all machines",
     }
     assert {name for name, text in present.items() if text not in answer.text} == (
         {silent} & {*present}

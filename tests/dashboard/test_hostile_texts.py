@@ -21,9 +21,12 @@ from iris.model import names
 from iris.model.job.attempts import Account, AttemptRecord
 from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
+from iris.model.units import GIB
 from iris.storage.log_format import MAX_PIECE, Stream, encode
 from iris.storage.object_store import Store
-from tests.builders import NOON, a_spec, at
+from iris.usage.series import Series, sample
+from iris.usage.summary import JobUse, TaskUse
+from tests.builders import NOON, a_spec, at, some
 from tests.dashboard.asgi import get
 
 EVIL = "\"'><script>alert(1)</script>&lt;{{ 7 * 7 }}\x1b[2J\u202egnp\u2066\x00 onload=alert(1)"
@@ -98,6 +101,14 @@ class Jobs:
         command = self._text.replace("\x00", "")[:50_000]
         spec = a_spec(command=(command,), env={command[:1000].replace("=", ""): "secret value"})
         return Submission(spec=spec, priority=self._text[:300], page="", run_id=RUN)
+
+    async def use_over_time(self, *_: Any) -> JobUse:
+        series = Series().with_sample(0, 60, sample(60, 50, GIB, None, None, None))
+        return JobUse(
+            job=self._text[:300],
+            requested=some(),
+            tasks=(TaskUse(task=0, attempt=1, series=series),),
+        )
 
     async def runs(self, *_: Any) -> list[str]:
         return ["a", "b", "c"]

@@ -13,6 +13,7 @@ from iris.dashboard.charts import bar
 from iris.dashboard.content import Address, Content
 from iris.dashboard.pages.attempts import time_line
 from iris.dashboard.pages.job_address import ancestors_of, number_in, run_of
+from iris.dashboard.pages.job_use import use_of
 from iris.dashboard.pages.logs import log_of, selection_of
 from iris.dashboard.reader import SHARED_FOR, Reader
 from iris.model.host.resources import format_amounts
@@ -116,6 +117,7 @@ async def load(reader: Reader, address: Address) -> Content:
             "child_counts": Counter(map(state_text, explanation.children)),
             "page_in_ui": reader.client.jobs.page(job, run_id),
             "log": await log_of(reader, wanted, chosen, status, live=address.live, most=MOST_LINES),
+            "use": await use_of(reader, status, run_id, index),
             "query": query,
         },
         above="/jobs",

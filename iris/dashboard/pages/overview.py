@@ -3,13 +3,14 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from iris.client.jobs.lists import JobFilter
 from iris.client.operate.worker_reports import AgentReport
 from iris.dashboard import capacity, problems, scaling
 from iris.dashboard.content import Address, Content
+from iris.dashboard.pages.usage import by_key, measure_of
 from iris.dashboard.problems import Problem
 from iris.dashboard.reader import Part, Reader, part
 from iris.dashboard.words import words_of
@@ -24,6 +25,7 @@ FAILED = (JobState.FAILED, JobState.WORKER_FAILED, JobState.UNSCHEDULABLE)
 MOST_FAILURES = 8
 MOST_SLICES = 8
 MOST_USERS = 8
+WEEK = timedelta(days=7)
 
 
 class Waiting(NamedTuple):
@@ -39,7 +41,7 @@ class Waiting(NamedTuple):
 async def load(reader: Reader, address: Address) -> Content:
     """Loads the page. Each of its parts has its own source, and shows if that does not answer."""
     now = datetime.now(UTC)
-    (snapshot, totals, holdings, hosts), (scaler, failures, reports) = await asyncio.gather(
+    (snapshot, totals, holdings, hosts), (scaler, failures, reports, week) = await asyncio.gather(
         asyncio.gather(
             part(reader.snapshot()),
             part(reader.totals()),
@@ -50,6 +52,7 @@ async def load(reader: Reader, address: Address) -> Content:
             part(reader.autoscaler()),
             part(reader.jobs(JobFilter(states=FAILED), MOST_FAILURES)),
             part(reader.reports()),
+            part(reader.usage(("day", "user"), WEEK)),
         ),
     )
     found = find_problems(snapshot, totals, scaler, now)
@@ -72,6 +75,10 @@ async def load(reader: Reader, address: Address) -> Content:
             "coming": scaling.coming(status) if status else [],
             "returns": scaling.returns(status, held.idle) if status and held else [],
             "failures": failures,
+            "week": week,
+            "week_by_user": (
+                by_key(week.value, "user", measure_of(week.value)) if week.value else []
+            ),
         },
     )
 

@@ -1,0 +1,157 @@
+"""What a job used over time, as charts beside what it requested."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from iris.dashboard.charts import Level, Point, Series, line_chart
+from iris.dashboard.reader import Part, Reader, part
+from iris.model.host.resources import Resources
+from iris.model.job.status import JobStatus
+from iris.model.units import format_bytes
+from iris.usage.series import Measures, Stat
+from iris.usage.series import Series as UseSeries
+from iris.usage.summary import JobUse, TaskUse, most_used
+
+#: How long the use of a job is shared, in seconds. Agents store it every minute.
+USE_SHARED_FOR = 30.0
+#: The most tasks in the table of a job with several tasks.
+MOST_TASKS = 20
+
+
+class Measure(NamedTuple):
+    """How one measure is shown."""
+
+    name: str
+    #: The field of `Measures`.
+    field: str
+    #: Converts a stored value to the unit of the chart.
+    scale: float
+    text: Callable[[float], str]
+
+    def of(self, measures: Measures) -> Stat | None:
+        """Returns the values of the measure, in the unit of the chart; None if there are none."""
+        stat: Stat | None = getattr(measures, self.field)
+        if stat is None:
+            return None
+        return Stat(stat.seconds, stat.mean * self.scale, stat.peak * self.scale)
+
+
+def _bytes(value: float) -> str:
+    return format_bytes(round(value))
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0f}%"
+
+
+def _cores(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+CORES = Measure("Cores", "cpu_percent", 0.01, _cores)
+MEMORY = Measure("Memory", "memory_bytes", 1.0, _bytes)
+GPU = Measure("GPU use", "gpu_percent", 1.0, _percent)
+GPU_MEMORY = Measure("GPU memory", "gpu_memory_bytes", 1.0, _bytes)
+MEASURES = (CORES, MEMORY, GPU, GPU_MEMORY)
+
+
+class Summary(NamedTuple):
+    """One measure of a job: a row of the table."""
+
+    name: str
+    requested: str
+    peak: str
+    mean: str
+
+
+class UseShown(NamedTuple):
+    """What the page shows of the use of a job."""
+
+    use: JobUse
+    #: The task whose charts are shown; None if several tasks were measured and none is chosen.
+    task: TaskUse | None
+    charts: Sequence[Markup]
+    summaries: Sequence[Summary]
+    #: The tasks that used most, if several were measured and none is chosen.
+    tasks: Sequence[TaskUse]
+
+
+async def use_of(
+    reader: Reader, status: JobStatus, run_id: str | None, index: int | None
+) -> Part[UseShown | None]:
+    """Returns what the job used, or its task with this index; None if no program has started."""
+    if status.started_at is None:
+        return Part(None)
+
+    async def read() -> JobUse:
+        return await reader.client.jobs.use_over_time(status.id, index, run_id)
+
+    asked = reader.shared(("use", status.id, run_id, index), read, USE_SHARED_FOR)
+    found = await part(asked)
+    return Part(None, found.problem) if found.value is None else Part(shown(found.value))
+
+
+def shown(use: JobUse) -> UseShown | None:
+    """Returns what the page shows of a use; None if nothing was measured."""
+    if not use.tasks:
+        return None
+    only = use.tasks[0] if len(use.tasks) == 1 else None
+    return UseShown(
+        use,
+        only,
+        charts_of(only.series, use.requested) if only is not None else (),
+        summaries_of(use.whole, use.requested),
+        () if only is not None else most_used(use.tasks)[:MOST_TASKS],
+    )
+
+
+def charts_of(series: UseSeries, requested: Resources) -> list[Markup]:
+    """Returns a chart for each measure, with its mean and its peak in each interval."""
+    charts = []
+    for measure in MEASURES:
+        points = [
+            (datetime.fromtimestamp((point.start + point.end) / 2, UTC), stat)
+            for point in series.points
+            if (stat := measure.of(point.measures)) is not None
+        ]
+        if not points:
+            continue
+        lines = [
+            Series("mean", [Point(at, stat.mean) for at, stat in points]),
+            Series("peak", [Point(at, stat.peak) for at, stat in points]),
+        ]
+        asked = limit_of(measure, requested, series)
+        levels = [] if asked is None else [Level("requested", asked)]
+        charts.append(line_chart(measure.name, lines, levels, form=measure.text))
+    return charts
+
+
+def summaries_of(whole: Measures, requested: Resources) -> list[Summary]:
+    """Returns the peak and the mean of each measure beside what each task requested."""
+    rows = []
+    for measure in MEASURES:
+        stat = measure.of(whole)
+        if stat is not None:
+            asked = limit_of(measure, requested)
+            text = "" if asked is None else measure.text(asked)
+            rows.append(
+                Summary(measure.name, text, measure.text(stat.peak), measure.text(stat.mean))
+            )
+    return rows
+
+
+def limit_of(
+    measure: Measure, requested: Resources, series: UseSeries | None = None
+) -> float | None:
+    """Returns the amount that a task requested or had; None if the measure has none."""
+    match measure.field:
+        case "cpu_percent":
+            return requested.cpu_millis / 1000 or None
+        case "memory_bytes":
+            return float(requested.memory_bytes) or None
+        case "gpu_memory_bytes" if series is not None and series.gpu_memory_total:
+            return float(series.gpu_memory_total)
+    return None
