@@ -66,7 +66,6 @@ from iris.messages.scheduler import (
     Batch,
     Envelope,
     EvictionNotices,
-    HostLost,
     Message,
     Notices,
     Reason,
@@ -79,7 +78,7 @@ from iris.messages.scheduler import (
 )
 from iris.messages.slice import HostReady, SliceInput
 from iris.messages.task import RunTask, TaskProgress
-from iris.messages.wire import ClusterName, Keys, RepeatedCheck
+from iris.messages.wire import ClusterName, HostLost, Keys, RepeatedCheck
 from iris.model import names
 from iris.model.host.constraints import TPU_NAME, TPU_WORKER_ID
 from iris.model.host.hosts import Host
