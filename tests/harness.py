@@ -67,7 +67,6 @@ from iris.messages.scheduler import (
     EndedRecords,
     Envelope,
     EvictionNotices,
-    HostLost,
     Message,
     Notices,
     Reason,
@@ -80,7 +79,7 @@ from iris.messages.scheduler import (
 )
 from iris.messages.slice import HostReady, SliceInput
 from iris.messages.task import RunTask, TaskProgress
-from iris.messages.wire import ClusterName, Keys, RepeatedCheck
+from iris.messages.wire import ClusterName, HostLost, Keys, RepeatedCheck
 from iris.model import names
 from iris.model.host.constraints import TPU_NAME, TPU_WORKER_ID
 from iris.model.host.hosts import Host

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from iris.messages.wire import HostLost
 from iris.model.frozen import Frozen
 from iris.model.host.hosts import ClosedBy, Closure, Host
 from iris.model.job.requests import Placement, Request
@@ -93,17 +94,6 @@ class SliceDown(Frozen):
     gone: bool = False
     #: Why the slice ended, for the attempts on machines that are gone.
     reason: str = ""
-
-
-class HostLost(Frozen):
-    """Removes one incarnation of a host."""
-
-    kind: Literal["host_lost"] = "host_lost"
-    host_id: str
-    incarnation: str
-    reason: str = ""
-    #: True if the agent was stopped, and has reported this itself.
-    left: bool = False
 
 
 class Close(Frozen):

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from iris.messages.scheduler import HostLost
+from iris.messages.wire import HostLost
 from iris.model.frozen import Frozen
 from iris.model.host.hosts import Host
 from iris.model.slice.provisioning import SliceObservation, SliceRequest

@@ -1,6 +1,7 @@
 """Base classes and small messages that the other message modules share."""
 
 from datetime import datetime, timedelta
+from typing import Literal
 
 from iris.model.frozen import Frozen
 
@@ -33,3 +34,14 @@ class RepeatedCheck(ClusterName):
     """A check that the service repeats until it finds something."""
 
     repetition: Repetition
+
+
+class HostLost(Frozen):
+    """Removes one incarnation of a host."""
+
+    kind: Literal["host_lost"] = "host_lost"
+    host_id: str
+    incarnation: str
+    reason: str = ""
+    #: True if the agent was stopped, and has reported this itself.
+    left: bool = False

@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 
 import grpc
 from google.auth.credentials import AnonymousCredentials, Credentials
-from google.cloud import compute_v1, tpu_v2
+from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
 from iris.metrics.declared import GOOGLE_CALLS
 from iris.platforms.base import RateLimited
 from iris.platforms.gcp.errors import CALL_ERRORS, ApiError, CallFailed, api_error_of
+from iris.platforms.gcp.lean_compute import InstancesClient, ZoneOperationsClient
 from iris.platforms.gcp.rate_limiter import RateLimiter, Urgency
 from iris.platforms.gcp.settings import GcpSettings
 
@@ -41,10 +42,10 @@ class Clients:
     """The clients of the TPU API and of the Compute API."""
 
     tpu: tpu_v2.TpuClient
-    instances: compute_v1.InstancesClient
+    instances: InstancesClient
     #: The client for operations of Compute. Compute's own futures always call Google's public
     #: address, so they cannot be used with another endpoint.
-    operations: compute_v1.ZoneOperationsClient
+    operations: ZoneOperationsClient
 
 
 def connect(settings: GcpSettings, credentials: Credentials | None = None) -> Clients:
@@ -59,8 +60,8 @@ def connect(settings: GcpSettings, credentials: Credentials | None = None) -> Cl
     compute = _options(settings.compute_endpoint, credentials)
     return Clients(
         tpu=_tpu(settings.tpu_endpoint, credentials),
-        instances=compute_v1.InstancesClient(**compute),
-        operations=compute_v1.ZoneOperationsClient(**compute),
+        instances=InstancesClient(**compute),
+        operations=ZoneOperationsClient(**compute),
     )
 
 

@@ -12,8 +12,6 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from google.auth.exceptions import GoogleAuthError
-from google.cloud import compute_v1
-from google.cloud.compute_v1.services.instances.pagers import AggregatedListPager
 from pydantic import Field
 
 from iris.model.frozen import Frozen
@@ -30,6 +28,7 @@ from iris.platforms.gcp.errors import (
     platform_error,
     retryable_error,
 )
+from iris.platforms.gcp.lean_compute import AggregatedListPager, compute_v1
 from iris.platforms.gcp.requests import zone_of
 from iris.platforms.gcp.settings import GcpSettings
 from iris.retrying import poll, retry

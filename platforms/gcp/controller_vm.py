@@ -3,12 +3,11 @@
 import hashlib
 import json
 
-from google.cloud import compute_v1
-
 from iris.config.controller_settings import Controller, GcpControllerConfig
 from iris.model.errors import InvalidValue
 from iris.model.units import format_bytes
 from iris.platforms.gcp import labels as label_rules
+from iris.platforms.gcp.lean_compute import compute_v1
 from iris.platforms.gcp.requests import (
     CLOUD_PLATFORM,
     boot_disk,

@@ -19,7 +19,6 @@ from typing import Any
 
 from google.api_core import exceptions
 from google.auth.exceptions import GoogleAuthError
-from google.cloud import compute_v1
 from google.rpc import error_details_pb2
 from google.rpc.code_pb2 import Code
 from google.rpc.status_pb2 import Status
@@ -36,6 +35,7 @@ from iris.platforms.base import (
     StockOut,
     Unavailable,
 )
+from iris.platforms.gcp.lean_compute import compute_v1
 
 #: The exceptions that a call can raise: errors of the API, of the credentials, and of the
 #: connection (`requests` raises subclasses of OSError).

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from google.cloud import compute_v1, tpu_v2
+from google.cloud import tpu_v2
 
 from iris.model.slice.keys import KEY_BYTES, derived_key, public_key
 from iris.model.slice.provisioning import (
@@ -33,6 +33,7 @@ from iris.platforms.gcp.clients import Calls
 from iris.platforms.gcp.compute import Instances, list_instances
 from iris.platforms.gcp.diagnostics import tail
 from iris.platforms.gcp.errors import ApiError, CallFailed, platform_error, retryable_error
+from iris.platforms.gcp.lean_compute import compute_v1
 from iris.platforms.gcp.observe import (
     CreateOperation,
     ObservedResource,

@@ -13,7 +13,7 @@ import json
 import re
 from typing import Any
 
-from google.cloud import compute_v1, tpu_v2
+from google.cloud import tpu_v2
 
 from iris.config.schema import ALL_APIS
 from iris.model.errors import InvalidValue
@@ -26,6 +26,7 @@ from iris.model.slice.scale_groups import SliceType, region_of
 from iris.model.units import GIB
 from iris.platforms.base import BadConfig
 from iris.platforms.gcp import labels as label_rules
+from iris.platforms.gcp.lean_compute import compute_v1
 from iris.platforms.gcp.settings import SCOPES, GcpSettings
 
 CreateRequest = (

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from google.api_core import exceptions
-from google.cloud import compute_v1, tpu_v2
+from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
+from iris.platforms.gcp.lean_compute import InstancesClient
 from tests.fakes.google.callers import (
     ZONE,
     a_node,
@@ -46,7 +47,7 @@ def tpus(google: FakeGoogle) -> tpu_v2.TpuClient:
 
 
 @pytest.fixture
-def vms(google: FakeGoogle) -> compute_v1.InstancesClient:
+def vms(google: FakeGoogle) -> InstancesClient:
     return instances_client(google)
 
 
@@ -323,7 +324,7 @@ def test_the_delete_of_a_queued_resource_returns_an_unexpected_type(
 
 
 def test_an_instance_is_created_and_deleted_as_recorded(
-    google: FakeGoogle, vms: compute_v1.InstancesClient, project: str
+    google: FakeGoogle, vms: InstancesClient, project: str
 ) -> None:
     """Operations, instances and errors have the keys of Google's."""
     place: dict[str, Any] = {"project": project, "zone": ZONE}
@@ -376,7 +377,7 @@ def test_an_instance_is_created_and_deleted_as_recorded(
 
 
 def test_stock_outs_and_quotas_of_compute_are_in_the_operation(
-    google: FakeGoogle, vms: compute_v1.InstancesClient, project: str
+    google: FakeGoogle, vms: InstancesClient, project: str
 ) -> None:
     """A stock-out is a 503 and a quota a 403, both with Google's names; nothing is left."""
     place: dict[str, Any] = {"project": project, "zone": ZONE}
@@ -396,7 +397,7 @@ def test_stock_outs_and_quotas_of_compute_are_in_the_operation(
 
 
 def test_an_insert_is_idempotent_by_request_id(
-    google: FakeGoogle, vms: compute_v1.InstancesClient, project: str
+    google: FakeGoogle, vms: InstancesClient, project: str
 ) -> None:
     """Without one the name is taken."""
     place: dict[str, Any] = {
@@ -412,7 +413,7 @@ def test_an_insert_is_idempotent_by_request_id(
 
 
 def test_labels_filter_lists_and_change_only_with_the_latest_fingerprint(
-    google: FakeGoogle, vms: compute_v1.InstancesClient, project: str
+    google: FakeGoogle, vms: InstancesClient, project: str
 ) -> None:
     """A caller with outdated labels may not overwrite them."""
     place: dict[str, Any] = {"project": project, "zone": ZONE}
@@ -438,7 +439,7 @@ def test_labels_filter_lists_and_change_only_with_the_latest_fingerprint(
 
 @pytest.mark.parametrize("kind", ["c3-standard-8", "n4-standard-8"])
 def test_the_default_disk_type_fits_only_old_machine_types(
-    vms: compute_v1.InstancesClient, project: str, kind: str
+    vms: InstancesClient, project: str, kind: str
 ) -> None:
     """From the real service: [pd-standard, …, n4-standard-16] features are not compatible for
     creating instance.
@@ -452,7 +453,7 @@ def test_the_default_disk_type_fits_only_old_machine_types(
 
 
 def test_an_instance_with_an_unknown_value_is_refused(
-    google: FakeGoogle, vms: compute_v1.InstancesClient, project: str
+    google: FakeGoogle, vms: InstancesClient, project: str
 ) -> None:
     """Machine types, GPUs without a maintenance setting, zones that do not match."""
     place: dict[str, Any] = {"project": project, "zone": ZONE}

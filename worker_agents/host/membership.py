@@ -17,8 +17,8 @@ from temporalio.client import (
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.messages.scheduler import HostLost
 from iris.messages.slice import HostReady, SliceInput
+from iris.messages.wire import HostLost
 from iris.model import names
 from iris.model.errors import Rejected
 from iris.model.host.hosts import Host
@@ -26,7 +26,6 @@ from iris.model.slice.keys import public_key, sign
 from iris.model.slice.status import SliceState, SliceStatus
 from iris.worker_agents.host.incarnation import machine_key
 from iris.workflows.search_attributes import keywords
-from iris.workflows.slices.slice import SliceWorkflow
 
 RPC_TIMEOUT = timedelta(seconds=10)
 #: If the workflow of a machine's slice was terminated, the machine waits for this long until the
@@ -111,7 +110,7 @@ class Membership:
                 host=self._host, signature=sign(key, self._host), public_key=public_key(key)
             )
         await self._client.start_workflow(
-            SliceWorkflow.run,
+            names.WORKFLOW_TYPES[names.KIND_SLICE],
             SliceInput(cluster=self._cluster, id=self._host.slice_id, size=self._slice_size),
             id=names.slice_workflow(self._cluster, self._host.slice_id),
             task_queue=names.control_queue(self._cluster),

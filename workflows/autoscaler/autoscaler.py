@@ -30,9 +30,9 @@ from iris.messages.autoscaler import (
     ScalingSettings,
     Unowned,
 )
-from iris.messages.scheduler import Batch, HostLost, Message, Outlooks, SliceEnded
+from iris.messages.scheduler import Batch, Message, Outlooks, SliceEnded
 from iris.messages.slice import CloudState
-from iris.messages.wire import ClusterName
+from iris.messages.wire import ClusterName, HostLost
 from iris.model import names
 from iris.model.slice.provisioning import MachineState, SliceObservation, SliceRequest
 from iris.model.slice.scale_groups import ScaleGroup, unknown_group

@@ -10,7 +10,6 @@ from iris.messages.scheduler import (
     Ask,
     Close,
     Configure,
-    HostLost,
     Message,
     Open,
     Outlooks,
@@ -23,6 +22,7 @@ from iris.messages.scheduler import (
     SliceUp,
     Vacate,
 )
+from iris.messages.wire import HostLost
 from iris.model.host.constraints import SCALE_GROUP
 from iris.model.host.hosts import fault_of
 from iris.model.job.demand_limits import BATCH_BYTES, REQUEST_BYTES, cut, fitting, size_of

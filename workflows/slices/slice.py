@@ -19,8 +19,9 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from iris.activities.control.slices import Slices
-from iris.messages.scheduler import HostLost, Message, Retire, SliceDown, SliceEnded, SliceUp
+from iris.messages.scheduler import Message, Retire, SliceDown, SliceEnded, SliceUp
 from iris.messages.slice import CloudState, HostReady, Machines, SliceInput, SliceRef
+from iris.messages.wire import HostLost
 from iris.model import names
 from iris.model.host.hosts import ClosedBy, Closure
 from iris.model.slice import lifecycle

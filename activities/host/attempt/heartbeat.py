@@ -20,7 +20,6 @@ from iris.activities.host.attempt.host_context import HostContext
 from iris.activities.host.attempt.lifecycle import Event
 from iris.activities.host.files.upload import FIRST_RETRY_DELAY, HURRIED_TIMEOUT
 from iris.activities.host.runtimes.shim import shim
-from iris.messages.scheduler import Batch, Vacate
 from iris.messages.task import RunTask, TaskProgress
 from iris.metrics.declared import ATTEMPTS_DROPPED, ATTEMPTS_ENDED
 from iris.model import names
@@ -247,6 +246,10 @@ async def free_placement(context: HostContext, task: RunTask) -> None:
     """Sends the scheduler a message that the placement is free. If the message is lost, the
     scheduler finds out later that the job has ended.
     """
+    # Imported when an attempt is given up: an agent starts a fifteenth quicker without the
+    # messages of the scheduler and what they hold.
+    from iris.messages.scheduler import Batch, Vacate
+
     scheduler = context.client.get_workflow_handle(names.scheduler_workflow(context.cluster))
     vacated = Vacate(
         key=task.placement_key,

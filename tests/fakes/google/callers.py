@@ -4,9 +4,10 @@ from typing import Any
 
 import grpc
 from google.auth.credentials import AnonymousCredentials
-from google.cloud import compute_v1, tpu_v2
+from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports.grpc import TpuGrpcTransport
 
+from iris.platforms.gcp.lean_compute import InstancesClient, ZoneOperationsClient, compute_v1
 from tests.fakes.google.client import FakeGoogle
 
 ZONE = "europe-west4-b"
@@ -25,14 +26,14 @@ def tpu_client(google: FakeGoogle) -> tpu_v2.TpuClient:
     return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
 
 
-def instances_client(google: FakeGoogle) -> compute_v1.InstancesClient:
-    return compute_v1.InstancesClient(
+def instances_client(google: FakeGoogle) -> InstancesClient:
+    return InstancesClient(
         credentials=AnonymousCredentials(), client_options={"api_endpoint": google.compute}
     )
 
 
-def operations_client(google: FakeGoogle) -> compute_v1.ZoneOperationsClient:
-    return compute_v1.ZoneOperationsClient(
+def operations_client(google: FakeGoogle) -> ZoneOperationsClient:
+    return ZoneOperationsClient(
         credentials=AnonymousCredentials(), client_options={"api_endpoint": google.compute}
     )
 

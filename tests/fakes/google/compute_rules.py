@@ -5,8 +5,7 @@ import re
 import secrets
 from typing import Any
 
-from google.cloud import compute_v1
-
+from iris.platforms.gcp.lean_compute import compute_v1
 from tests.fakes.google import catalog, rules
 from tests.fakes.google.cloud import Cloud
 from tests.fakes.google.records import INSTANCE, ON_DEMAND, RESERVED, SPOT, Resource

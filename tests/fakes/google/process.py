@@ -3,6 +3,7 @@ owner.
 """
 
 import asyncio
+import itertools
 import json
 import os
 import shutil
@@ -24,6 +25,8 @@ from tests.fakes.google.tpu_api import handlers
 
 #: Between two looks at what has fallen due, in seconds.
 TICK = 0.02
+#: The ticks between two looks whether the owner is alive: a look costs as much as all else.
+OWNER_TICKS = 50
 STEPS = nodes.STEPS | instances.STEPS
 
 
@@ -76,7 +79,9 @@ async def run(
     end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)
     alive = psutil.Process(owner).is_running if owner else lambda: True
-    while not end.is_set() and alive():
+    for tick in itertools.count():
+        if end.is_set() or (tick % OWNER_TICKS == 0 and not alive()):
+            break
         settle(cloud)
         if machines is not None:
             machines.reap()

@@ -9,7 +9,6 @@ import pytest
 import requests
 from google.api_core import exceptions
 from google.auth.exceptions import RefreshError
-from google.cloud import compute_v1
 from google.protobuf.any_pb2 import Any as Packed
 from google.rpc import error_details_pb2
 from google.rpc.status_pb2 import Status
@@ -31,6 +30,7 @@ from iris.platforms.gcp.errors import (
     platform_error,
     retryable_error,
 )
+from iris.platforms.gcp.lean_compute import compute_v1
 
 ZONE = "us-west4-a"
 NO_CAPACITY = (

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
-from google.cloud import compute_v1, tpu_v2
+from google.cloud import tpu_v2
 from google.rpc.status_pb2 import Status
 
 from iris.model.slice.provisioning import MachineState, SliceFault, loss_of
@@ -11,6 +11,7 @@ from iris.model.slice.scale_groups import ScaleGroup
 from iris.platforms.gcp.diagnostics import node_problems
 from iris.platforms.gcp.errors import api_error_of_status
 from iris.platforms.gcp.labels import is_ours
+from iris.platforms.gcp.lean_compute import compute_v1
 from iris.platforms.gcp.observe import (
     ResourceKind,
     failed_create,

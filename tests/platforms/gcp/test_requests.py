@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from google.cloud import compute_v1, tpu_v2
+from google.cloud import tpu_v2
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +13,7 @@ from iris.model.slice.keys import public_key
 from iris.model.slice.provisioning import SliceRequest
 from iris.model.slice.scale_groups import SliceType
 from iris.platforms.base import BadConfig
+from iris.platforms.gcp.lean_compute import compute_v1
 from iris.platforms.gcp.requests import (
     MAX_METADATA_VALUE,
     checked_metadata,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-from google.cloud import compute_v1, tpu_v2
+from google.cloud import tpu_v2
 
 from iris.model.slice.provisioning import (
     ANYWHERE,
@@ -29,6 +29,7 @@ from iris.platforms.base import (
 )
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp import tpu
+from iris.platforms.gcp.lean_compute import compute_v1
 from iris.platforms.gcp.requests import create_request
 from tests.fakes.google.client import FakeGoogle
 from tests.platforms.gcp.requests import KEY, ZONE, gcp, tpu_group, vm_group

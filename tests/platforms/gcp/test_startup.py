@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from google.cloud import compute_v1
 
 from iris.config.controller_settings import Controller, GcpControllerConfig
 from iris.model.errors import InvalidValue
@@ -15,6 +14,7 @@ from iris.model.units import GIB
 from iris.platforms.base import BadConfig
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.controller_vm import insert_request
+from iris.platforms.gcp.lean_compute import compute_v1
 from iris.platforms.gcp.startup import controller_script, host_script
 from tests.builders import some
 from tests.platforms.gcp.boots import some_settings

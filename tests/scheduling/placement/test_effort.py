@@ -10,7 +10,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iris.messages.scheduler import Ask, Close, HostLost, Message, Release, SliceUp
+from iris.messages.scheduler import Ask, Close, Message, Release, SliceUp
+from iris.messages.wire import HostLost
 from iris.model.host.hosts import ClosedBy, Closure
 from iris.model.job.spec import Band
 from iris.model.rules import Rules

@@ -17,7 +17,6 @@ from iris.messages.scheduler import (
     Ask,
     Batch,
     EvictionNotices,
-    HostLost,
     Message,
     Notices,
     Reason,
@@ -27,6 +26,7 @@ from iris.messages.scheduler import (
     SliceUp,
     SnapshotPage,
 )
+from iris.messages.wire import HostLost
 from iris.model.host.constraints import Constraint, Operator
 from iris.model.host.hosts import Host
 from iris.model.host.resources import Resources

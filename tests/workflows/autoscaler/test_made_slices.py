@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from iris.messages.scheduler import HostLost
+from iris.messages.wire import HostLost
 from iris.model.slice import lifecycle
 from iris.model.slice.provisioning import TIME_TO_LEAVE, SliceFault
 from iris.model.slice.scale_groups import Pace

@@ -5,7 +5,8 @@ slices offer them again.
 import pytest
 
 from iris.cli.show.autoscaler import problems
-from iris.messages.scheduler import HostLost, SchedulerStart
+from iris.messages.scheduler import SchedulerStart
+from iris.messages.wire import HostLost
 from iris.model.slice.status import SliceState
 from tests.fleet_harness import EAGER, MINUTE, FleetCluster
 from tests.scaling_world import a_cpu_group
