@@ -53,7 +53,7 @@ from iris.workflows.autoscaler.autoscaler import AutoscalerWorkflow
 from iris.workflows.search_attributes import keywords
 from iris.workflows.slices.slice import SliceWorkflow
 from tests.builders import a_gang, a_request
-from tests.fakes.platform.machines import SECRET, EventKind
+from tests.fakes.platform.machines import SECRET
 from tests.fakes.platform.platform import FakePlatform
 from tests.fleet_played import Lister, Tenant, TenantNotifier
 from tests.harness import PATIENCE, Cluster, Notifier, Program, ask, succeeds
@@ -407,12 +407,8 @@ class FleetCluster(Cluster):
         ended = {slice_id for slice_id in self._slices() if await self._has_ended(slice_id)}
         await self.until(lambda: ended <= self.uses.slices.keys())
         for slice_id, use in self.uses.slices.items():
-            machines = [each for each in self.platform.audit if each.slice_id == slice_id]
-            made = [each.at for each in machines if each.what is EventKind.CREATED]
-            gone = [
-                each.at for each in machines if each.what in (EventKind.DELETED, EventKind.VANISHED)
-            ]
-            assert all(use.requested_at <= each <= use.gone_at for each in (*made, *gone)), use
+            lived = self.platform.lived(slice_id)
+            assert all(use.requested_at <= at <= use.gone_at for at in lived), use
 
     def _slices(self) -> list[str]:
         """The slices of this cluster that have ever had a workflow, as far as it was heard of."""

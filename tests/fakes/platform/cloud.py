@@ -159,6 +159,11 @@ class FakeCloud:
         """Returns the slices that existed at the last call, in any state."""
         return list(self.machines)
 
+    def lived(self, slice_id: str) -> list[datetime]:
+        """Returns when calls created machines of the slice, and when nothing was left of them."""
+        ends = (EventKind.CREATED, EventKind.DELETED, EventKind.VANISHED)
+        return [each.at for each in self.audit if each.slice_id == slice_id and each.what in ends]
+
     def up(self, now: datetime) -> list[tuple[SliceRequest, int]]:
         """Returns request and worker id of each running machine: the machines on which an agent
         would run.

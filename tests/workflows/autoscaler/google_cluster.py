@@ -110,6 +110,10 @@ class OnGoogle:
             if each["labels"].get(label_rules.UID) == self.uid
         ]
 
+    def lived(self, slice_id: str) -> list[datetime]:
+        """Nothing: the clock of the fake of Google is not that of the service."""
+        return []
+
     def up(self, now: datetime) -> list[tuple[SliceRequest, int]]:
         ready = [each["name"] for each in self.resources if each["state"] in READY]
         return [
