@@ -153,6 +153,7 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
         "autoscaler": _filled(config.autoscaler, "autoscaler", origins, {"": [pace]}),
         "scheduler": _filled(config.scheduler, "scheduler", origins, {"": [lease]}),
         "metrics": _filled(config.metrics, "metrics", origins),
+        "dashboard": _filled(config.dashboard, "dashboard", origins),
         "scale_groups": {
             name: _group(config, group, f"scale_groups.{name}", origins)
             for name, group in config.scale_groups.items()

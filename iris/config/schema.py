@@ -312,6 +312,39 @@ class Metrics(Section):
     )
 
 
+class Dashboard(Section):
+    """The web pages about the cluster, which the control plane serves."""
+
+    port: AnyPort | None = Field(
+        None,
+        description=(
+            "Port of the pages on the machine of the control plane; 0: none. Unset: the second port"
+            " after the Temporal service's, or a free one for a control plane on this machine."
+        ),
+    )
+    address: IpAddress = Field(
+        "127.0.0.1",
+        description=(
+            "IP address of the machine at which the pages are served. Everybody who reaches it can"
+            " read them."
+        ),
+    )
+    names: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Host names with which browsers may ask for the pages, besides localhost and the"
+            " address."
+        ),
+    )
+    allow_actions: bool = Field(
+        False,
+        description=(
+            "Whether the pages can change jobs, hosts and slices. Possible only at a loopback"
+            " address."
+        ),
+    )
+
+
 class Defaults(Section):
     """Values for every group or section that does not set its own."""
 
@@ -349,6 +382,7 @@ class ClusterConfig(Section):
         Scheduler(), description="The order of jobs, and which jobs may be evicted."
     )
     metrics: Metrics = Field(Metrics(), description="Metrics for Prometheus.")
+    dashboard: Dashboard = Field(Dashboard(), description="The web pages about the cluster.")
     scale_groups: dict[str, ScaleGroupConfig] = Field(
         default_factory=dict, description="The kinds of slice, by name."
     )

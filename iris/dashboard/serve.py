@@ -5,11 +5,11 @@ import contextlib
 import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
-from typing import NamedTuple
 
 import uvicorn
 
 from iris.client.client import AsyncIrisClient
+from iris.config import DashboardAddress
 from iris.dashboard.app import Dashboard
 from iris.dashboard.reader import Reader
 
@@ -17,17 +17,6 @@ logger = logging.getLogger(__name__)
 
 #: The time that requests under way get when the process ends, in seconds.
 LAST_REQUESTS = 2
-
-
-class DashboardAddress(NamedTuple):
-    """Where a process serves the dashboard."""
-
-    #: The port; 0 to serve none.
-    port: int = 0
-    #: The IP address. Other machines reach the pages only if it is not a loopback address.
-    address: str = "127.0.0.1"
-    #: The host names with which browsers may ask, besides those of this machine.
-    names: tuple[str, ...] = ()
 
 
 class _Server(uvicorn.Server):

@@ -261,8 +261,8 @@ def _announce(submitted: "Submitted", flags: Flags) -> None:
         click.echo(submitted.id)
     else:
         click.echo(f"submitted {submitted.id}", err=True)
-        if submitted.ui:
-            click.echo(f"  {submitted.ui}", err=True)
+        if page := submitted.dashboard or submitted.ui:
+            click.echo(f"  {page}", err=True)
 
 
 async def _after_submit(
