@@ -44,6 +44,10 @@ class Reader:
         result: T = await asyncio.shield(answer)
         return result
 
+    def forget(self) -> None:
+        """Forgets all answers, because an action has changed something."""
+        self._answers.clear()
+
     async def snapshot(self) -> Snapshot:
         """Returns the scheduler's counts, pauses and rules.
 

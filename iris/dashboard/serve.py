@@ -11,6 +11,7 @@ import uvicorn
 from iris.client.client import AsyncIrisClient
 from iris.config import DashboardAddress
 from iris.dashboard.app import Dashboard
+from iris.dashboard.connections import MOST_HEAD, LimitedConnection
 from iris.dashboard.reader import Reader
 
 logger = logging.getLogger(__name__)
@@ -48,13 +49,15 @@ async def serving_dashboard(
         )
         yield
         return
-    dashboard = Dashboard(Reader(client), listen.names)
+    dashboard = Dashboard(Reader(client), listen.names, allow_actions=listen.allow_actions)
     server = _Server(
         uvicorn.Config(
             dashboard.app,
             lifespan="off",
             ws="none",
-            http="h11",
+            http=LimitedConnection,
+            h11_max_incomplete_event_size=MOST_HEAD,
+            log_level=logging.ERROR,
             access_log=False,
             log_config=None,
             server_header=False,
