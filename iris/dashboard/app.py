@@ -47,6 +47,7 @@ class Dashboard:
     ) -> None:
         self._reader = reader
         self._templates = make_environment(allow_actions=allow_actions)
+        self._files = {each.relative_to(STATIC).as_posix() for each in STATIC.rglob("*.*")}
         self._live = Live(self._render)
         self._forms = Forms(reader, self._show, self._live, allowed=allow_actions)
         self.app = Starlette(
@@ -129,13 +130,13 @@ class Dashboard:
 
     async def _static(self, request: Request) -> Response:
         name = request.path_params["name"]
-        file = (STATIC / name).resolve()
-        if not file.is_relative_to(STATIC) or not file.is_file():
+        if name not in self._files:
             raise HTTPException(404)
         if request.url.path != static(name):
             return RedirectResponse(static(name), 307)
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        return Response(file.read_bytes(), media_type=kind, headers={"Cache-Control": FOR_EVER})
+        content = (STATIC / name).read_bytes()
+        return Response(content, media_type=kind, headers={"Cache-Control": FOR_EVER})
 
     async def _http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -1,5 +1,6 @@
 """Each page of the dashboard, in a browser: what must hold for all of them."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ TOO_WIDE = "document.documentElement.scrollWidth > document.documentElement.clie
 
 
 def name_of(path: str) -> str:
-    return path.strip("/").replace("/", "-").replace("{", "").replace("}", "") or "overview"
+    return re.sub(r"\W+", "-", path).strip("-") or "overview"
 
 
 @pytest.fixture(params=["light", "dark"])
