@@ -332,8 +332,8 @@ class Dashboard(Section):
     names: tuple[str, ...] = Field(
         (),
         description=(
-            "Host names with which browsers may ask for the pages, besides localhost and the"
-            " address."
+            "Host names with which browsers may ask for the pages, besides localhost and IP"
+            " addresses."
         ),
     )
     allow_actions: bool = Field(

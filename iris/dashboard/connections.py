@@ -14,10 +14,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 MOST_CONNECTIONS = 300
 #: How long a connection may take to send a request, in seconds.
 REQUEST_TIMEOUT = 10.0
-#: How long a connection may read nothing of what waits for it, in seconds. What waits is at most one
-#: rendering of a page and the buffers of the socket.
+#: How long a connection may read nothing of what waits for it, in seconds. What waits is at most
+#: one rendering of a page and the buffers of the socket.
 READ_TIMEOUT = 30.0
-#: The most bytes of the head of a request. Browsers send the cookies of all programs on the machine.
+#: The most bytes of the head of a request. Browsers send the cookies of all programs on the
+#: machine.
 MOST_HEAD = 65_536
 
 

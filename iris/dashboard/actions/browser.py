@@ -1,7 +1,7 @@
 """Shows that a form came from a page of this dashboard, in the browser that had opened the page.
 
-Each browser has a random cookie. A form has a second value, which only this process can compute from
-the cookie. A page of another site can send neither: its requests carry no cookie with
+Each browser has a random cookie. A form has a second value, which only this process can compute
+from the cookie. A page of another site can send neither: its requests carry no cookie with
 `SameSite=Strict`, and it cannot read a form. A program at another port of the same machine can set
 the cookie, because browsers do not separate cookies by port. So the second value is no copy of it.
 """

@@ -1,7 +1,7 @@
 """Asks before an action, on a page of its own, and performs it when the form comes back.
 
-The question is not a part of the pages that show jobs and hosts: those are rendered once for all who
-look at them, and a form has the token of one browser.
+The question is not a part of the pages that show jobs and hosts: those are rendered once for all
+who look at them, and a form has the token of one browser.
 """
 
 from collections.abc import Callable

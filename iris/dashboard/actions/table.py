@@ -1,5 +1,5 @@
-"""The actions of the dashboard, by the last part of their addresses. They use the same methods of the
-client as the command line.
+"""The actions of the dashboard, by the last part of their addresses. They use the same methods of
+the client as the command line.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
