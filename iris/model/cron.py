@@ -104,6 +104,17 @@ def parse_cron(text: str) -> Cron | None:
         return None
 
 
+def is_interval(text: str) -> bool:
+    """Returns whether the expression is an interval, such as `@every 6h`."""
+    return text.strip().startswith("@every")
+
+
+def names_several_seconds(text: str) -> bool:
+    """Returns whether the expression has a field for seconds that is not a single number."""
+    fields = text.partition("#")[0].split()
+    return len(fields) == 7 and not fields[0].isdecimal()
+
+
 def excluded(crons: Sequence[Cron]) -> list[Excluded]:
     """Returns the times of the day that none of the expressions matches."""
     by_hour = {

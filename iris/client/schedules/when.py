@@ -14,13 +14,22 @@ from temporalio.client import (
 )
 
 from iris.client.build.options import Duration, duration_of
-from iris.model.cron import Excluded, excluded, is_in_whole_hours, parse_cron, zone_of
+from iris.model.cron import (
+    Excluded,
+    excluded,
+    is_in_whole_hours,
+    is_interval,
+    names_several_seconds,
+    parse_cron,
+    zone_of,
+)
 from iris.model.errors import InvalidValue
 from iris.model.units import format_duration
 
 #: The shortest interval between two runs. A job takes seconds to start, so a program that has to
 #: run more often needs its own loop.
 SHORTEST = timedelta(seconds=10)
+SHORTEST_TEXT = format_duration(SHORTEST)
 
 
 class Overlap(StrEnum):
@@ -79,7 +88,7 @@ class When:
                 "every",
                 format_duration(self.interval),
                 "is too short",
-                f"write {format_duration(SHORTEST)} or more",
+                f"write {SHORTEST_TEXT} or more",
             )
         known = zoneinfo.available_timezones()
         if known and self.time_zone not in known:
@@ -90,6 +99,17 @@ class When:
                 "write UTC, or a name such as Europe/Berlin",
             )
         for expression in self.expressions:
+            if is_interval(expression):
+                raise InvalidValue(
+                    "cron", expression, "is an interval", f"write every {SHORTEST_TEXT} or more"
+                )
+            if names_several_seconds(expression):
+                raise InvalidValue(
+                    "cron",
+                    expression,
+                    "names several seconds of a minute",
+                    f"write one second, or every {SHORTEST_TEXT} or more",
+                )
             if (parsed := parse_cron(expression)) is not None and not parsed.is_possible:
                 problem = "never comes: no year has such a day"
                 raise InvalidValue(
