@@ -20,7 +20,6 @@ from benchmarks.table import Row
 from iris.config import load_config, make_local_config
 from iris.dashboard.app import PAGES
 from iris.dashboard.reader import SHARED_FOR
-from iris.model.states import JobState
 
 #: The number of open pages, each with an address of its own.
 OPEN = 10
@@ -44,9 +43,7 @@ def measure(*, quick: bool) -> list[Row]:
 async def _block(ground: Ground) -> None:
     """Occupies the only host that could run the jobs."""
     iris = await ground.client()
-    job = await iris.jobs.submit(a_job("blocker", cores=8, command=("sleep", "86400")))
-    while (await iris.jobs.status(job.id)).state is not JobState.RUNNING:
-        await asyncio.sleep(0.1)
+    await iris.jobs.submit(a_job("blocker", cores=8, command=("sleep", "86400")))
 
 
 async def _fill(ground: Ground, jobs: int) -> dict[str, str]:

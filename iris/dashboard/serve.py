@@ -80,6 +80,7 @@ def _bind(listen: DashboardAddress) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((listen.address, listen.port))
+        bound.listen()  # who connects before the server is ready waits
     except OSError:
         bound.close()
         raise

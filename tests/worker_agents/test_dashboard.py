@@ -5,6 +5,7 @@ its absence stops nothing.
 import asyncio
 import logging
 import sys
+from datetime import timedelta
 
 import pytest
 
@@ -13,9 +14,12 @@ from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.remote import discover
 from iris.config import DashboardAddress
 from iris.dashboard.installed import INSTALL
+from iris.model.errors import NotFound
 from iris.processes.process import free_ports
+from iris.retrying import retry
 from iris.worker_agents.control_plane import dashboard
 from iris.worker_agents.control_plane.serve import ControlPlaneOptions, start_planners
+from tests.e2e.cluster import eventually
 from tests.harness import Cluster, dev_server_cluster
 
 RECORD = ClusterRecord(name="trial", address="127.0.0.1:7233", store="file:///nowhere")
@@ -23,12 +27,12 @@ RECORD = ClusterRecord(name="trial", address="127.0.0.1:7233", store="file:///no
 
 async def found(cluster: Cluster, address: str) -> ClusterRecord:
     """The record of the second cluster in the service, as somebody finds it at this address."""
-    async with asyncio.timeout(60):
-        while True:  # the service lists a workflow soon after its start
-            try:
-                return await discover(cluster.client, address, "second")
-            except Exception:
-                await asyncio.sleep(0.1)
+
+    @retry(NotFound, every=0.1, timeout=timedelta(seconds=60))
+    async def attempt() -> ClusterRecord:  # the service lists a workflow soon after its start
+        return await discover(cluster.client, address, "second")
+
+    return await attempt()
 
 
 async def test_the_address_of_the_cluster_leads_to_its_dashboard() -> None:
@@ -72,6 +76,7 @@ async def test_a_port_in_use_stops_nothing(caplog: pytest.LogCaptureFixture) -> 
     async with dev_server_cluster() as cluster:
         taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", port)
         async with taken, dashboard.serving(cluster.client, RECORD, DashboardAddress(port)):
-            async with asyncio.timeout(60):
-                while not any("cannot be used" in each.message for each in caplog.records):
-                    await asyncio.sleep(0.05)
+            await asyncio.to_thread(
+                eventually,
+                lambda: any("cannot be used" in each.message for each in caplog.records),
+            )
