@@ -23,6 +23,7 @@ from benchmarks import (
     ledger,
     live,
     load,
+    pages,
     passes,
     pool,
     python,
@@ -61,6 +62,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "actor": actor.measure,
     "array": array.measure,
     "live": live.measure,
+    "pages": pages.measure,
     "ssh": ssh.measure,
 }
 #: Those that can run on Temporal's official server, which `scripts/temporal-cluster` builds.

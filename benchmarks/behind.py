@@ -49,11 +49,11 @@ def measure(*, quick: bool) -> list[Row]:
 
 async def _measure(ground: Ground, crowd: int, count: int) -> list[Row]:
     iris = await ground.client()
-    await iris.jobs.submit(_job("blocker", cores=8, command=("sleep", "86400")))
+    await iris.jobs.submit(a_job("blocker", cores=8, command=("sleep", "86400")))
     alone = await _starts(iris, count)
     began = time.monotonic()
-    await _submit(iris, crowd)
-    await _all_wait(iris, crowd)
+    await submit_crowd(iris, crowd)
+    await all_wait(iris, crowd)
     gathered = time.monotonic() - began
     behind = await _starts(iris, count)
     started, answered = await _killed(ground, iris)
@@ -82,7 +82,8 @@ async def _measure(ground: Ground, crowd: int, count: int) -> list[Row]:
     ]
 
 
-def _job(name: str, cores: int, command: tuple[str, ...] = ("true",)) -> JobSpec:
+def a_job(name: str, cores: int, command: tuple[str, ...] = ("true",)) -> JobSpec:
+    """Returns a job of its own name."""
     spec = JobSpec(user="bench", name=f"{name}-{secrets.token_hex(4)}", command=command)
     return spec.model_copy(update={"resources": Resources(cpu_millis=1000 * cores)})
 
@@ -98,17 +99,18 @@ async def _starts(iris: AsyncIrisClient, count: int) -> list[float]:
     return taken[WARM_UP:]
 
 
-async def _submit(iris: AsyncIrisClient, crowd: int) -> None:
+async def submit_crowd(iris: AsyncIrisClient, crowd: int) -> None:
+    """Submits jobs that only the large host can run."""
     numbers = iter(range(crowd))
 
     async def work() -> None:
         for number in numbers:
-            await iris.jobs.submit(_job("crowd", cores=CORES[number % len(CORES)]))
+            await iris.jobs.submit(a_job("crowd", cores=CORES[number % len(CORES)]))
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
 
 
-async def _all_wait(iris: AsyncIrisClient, crowd: int) -> None:
+async def all_wait(iris: AsyncIrisClient, crowd: int) -> None:
     """Returns when the scheduler knows the whole crowd.
 
     Raises:

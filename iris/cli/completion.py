@@ -40,7 +40,10 @@ ARGUMENTS = {
     ),
     **dict.fromkeys(("slice show", "slice drain", "slice delete"), Kind.SLICES),
     **dict.fromkeys(
-        ("cluster stop", "cluster status", "cluster restart", "cluster reload", "cluster tunnel"),
+        (
+            *("cluster stop", "cluster status", "cluster restart", "cluster reload"),
+            *("cluster tunnel", "cluster dashboard"),
+        ),
         Kind.CLUSTERS,
     ),
 }

@@ -91,6 +91,8 @@ _CLUSTER_GROUP = {
         "Place new tasks again."),
     "tunnel": CommandPlace("cluster.commands", "tunnel",
         "Open a tunnel to a cluster in a cloud, and show its local address."),
+    "dashboard": CommandPlace("cluster.dashboard", "dashboard",
+        "Open the dashboard of a cluster: web pages about its jobs and machines."),
     "init": CommandPlace("cluster.init", "init",
         "Write the configuration of a cluster of existing machines."),
     "config": CommandPlace("cluster.config", "config",

@@ -10,6 +10,7 @@ from iris.config.checks.cluster import check_config
 from iris.config.checks.mixed import is_mixed, machine_groups, ssh_secret
 from iris.config.checks.risks import risks
 from iris.config.checks.served import served_kind, unserved
+from iris.config.dashboard import DashboardAddress, dashboard_of
 from iris.config.defaults import apply_defaults, secrets_of
 from iris.config.errors import InvalidConfig
 from iris.config.group_settings import ScaleGroupConfig
@@ -22,17 +23,25 @@ from iris.config.load import (
     load_written,
     origins,
 )
-from iris.config.local import local_config, make_local_config, on_its_machine, with_rules
+from iris.config.local import (
+    local_config,
+    make_local_config,
+    on_its_machine,
+    with_actions,
+    with_rules,
+)
 from iris.config.schema import Bootstrap, ClusterConfig
 
 __all__ = [
     "Bootstrap",
     "ClusterConfig",
+    "DashboardAddress",
     "InvalidConfig",
     "ScaleGroupConfig",
     "apply_defaults",
     "check_config",
     "config_values",
+    "dashboard_of",
     "dump_config",
     "is_mixed",
     "lines_of",
@@ -50,5 +59,6 @@ __all__ = [
     "served_kind",
     "ssh_secret",
     "unserved",
+    "with_actions",
     "with_rules",
 ]

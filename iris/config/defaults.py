@@ -159,6 +159,7 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
             name: _filled(budget, f"budgets.{name}", origins)
             for name, budget in config.budgets.items()
         },
+        "dashboard": _filled(config.dashboard, "dashboard", origins),
         "scale_groups": {
             name: _group(config, group, f"scale_groups.{name}", origins)
             for name, group in config.scale_groups.items()

@@ -13,6 +13,7 @@ from iris.config.group_settings import GroupResources, ScaleGroupConfig
 from iris.config.schema import (
     AutoscalerDefaults,
     ClusterConfig,
+    Dashboard,
     LocalPlatformConfig,
     Metrics,
     PlatformConfig,
@@ -72,6 +73,7 @@ def make_local_config(config: ClusterConfig, name: str | None = None) -> Cluster
         "autoscaler": _with(config.autoscaler, evaluation_interval=LOCAL_EVALUATION_INTERVAL),
         "defaults": _with(config.defaults, autoscaler=_local_pace(config.defaults.autoscaler)),
         "metrics": _local_metrics(config.metrics),
+        "dashboard": _local_dashboard(config.dashboard),
         "scale_groups": {each: _local_group(group) for each, group in config.scale_groups.items()},
     }
     if name is not None:
@@ -97,6 +99,16 @@ def with_rules(config: ClusterConfig, **rules: Any) -> ClusterConfig:
     return apply_defaults(_with(config, scheduler=_with(config.scheduler, **rules)))
 
 
+def with_actions(config: ClusterConfig) -> ClusterConfig:
+    """Returns the configuration with the right to change something in the dashboard.
+
+    Raises:
+        InvalidConfig: other machines can reach the dashboard.
+    """
+    dashboard = _with(config.dashboard, allow_actions=True)
+    return check_config(apply_defaults(_with(config, dashboard=dashboard)))
+
+
 def _local_pace(pace: AutoscalerDefaults) -> AutoscalerDefaults:
     changes = {
         "evaluation_interval": LOCAL_EVALUATION_INTERVAL,
@@ -114,6 +126,14 @@ def _local_metrics(metrics: Metrics) -> Metrics:
     return (
         Metrics(controller_port=metrics.controller_port) if metrics.controller_port else Metrics()
     )
+
+
+def _local_dashboard(dashboard: Dashboard) -> Dashboard:
+    """Returns the section for one machine: a simulation of a cluster must not publish a port of a
+    user's machine.
+    """
+    kept = dashboard.model_fields_set - {"address"}
+    return Dashboard(**{name: getattr(dashboard, name) for name in kept})
 
 
 def _local_group(group: ScaleGroupConfig) -> ScaleGroupConfig:

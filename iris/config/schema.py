@@ -313,6 +313,39 @@ class Metrics(Section):
     )
 
 
+class Dashboard(Section):
+    """The web pages about the cluster, which the control plane serves."""
+
+    port: AnyPort | None = Field(
+        None,
+        description=(
+            "Port of the pages on the machine of the control plane; 0: none. Unset: the second port"
+            " after the Temporal service's, or a free one for a control plane on this machine."
+        ),
+    )
+    address: IpAddress = Field(
+        "127.0.0.1",
+        description=(
+            "IP address of the machine at which the pages are served. Everybody who reaches it can"
+            " read them."
+        ),
+    )
+    names: tuple[str, ...] = Field(
+        (),
+        description=(
+            "Host names with which browsers may ask for the pages, besides localhost and IP"
+            " addresses."
+        ),
+    )
+    allow_actions: bool = Field(
+        False,
+        description=(
+            "Whether the pages can change jobs, hosts and slices. Possible only at a loopback"
+            " address."
+        ),
+    )
+
+
 class Defaults(Section):
     """Values for every group or section that does not set its own."""
 
@@ -358,6 +391,7 @@ class ClusterConfig(Section):
     budgets: dict[str, BudgetConfig] = Field(
         default_factory=dict, description="What users and teams may use, by the budget's name."
     )
+    dashboard: Dashboard = Field(Dashboard(), description="The web pages about the cluster.")
     scale_groups: dict[str, ScaleGroupConfig] = Field(
         default_factory=dict, description="The kinds of slice, by name."
     )

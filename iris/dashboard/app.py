@@ -12,6 +12,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from iris.dashboard.actions.browser import forget_said, said
+from iris.dashboard.actions.forms import Forms
 from iris.dashboard.content import Address, Content, Page
 from iris.dashboard.guard import Guard
 from iris.dashboard.live import EVENT_STREAM, Live
@@ -66,23 +68,29 @@ class Dashboard:
 
     Args:
         names: the host names with which browsers may ask, besides those of this machine.
+        allow_actions: whether the pages can change something.
     """
 
-    def __init__(self, reader: Reader, names: Sequence[str] = ()) -> None:
+    def __init__(
+        self, reader: Reader, names: Sequence[str] = (), *, allow_actions: bool = False
+    ) -> None:
         self._reader = reader
-        self._templates = make_environment()
+        self._templates = make_environment(allow_actions=allow_actions)
+        self._files = {each.relative_to(STATIC).as_posix() for each in STATIC.rglob("*.*")}
         self._live = Live(self._render)
+        self._forms = Forms(reader, self._show, self._live, allowed=allow_actions)
         self.app = Starlette(
             routes=[
                 Route("/static/{digest}/{name:path}", self._static),
                 *LogRoutes(reader, self._live.closed).routes,
+                Route("/actions/{action}", self._act, methods=["GET", "POST"]),
                 *(Route(page.path, self._answer(page)) for page in PAGES),
             ],
             middleware=[
                 Middleware(Guard, names=names),
                 Middleware(GZipMiddleware, minimum_size=1_000),
             ],
-            exception_handlers={HTTPException: self._http_error},
+            exception_handlers={HTTPException: self._http_error, Exception: self._failed},
         )
 
     def close(self) -> None:
@@ -94,43 +102,55 @@ class Dashboard:
             if EVENT_STREAM in request.headers.get("accept", ""):
                 return self._live.stream(page, request)
             content, template = await self._content(page, address_of(request))
-            html = self._page(page, request, content, template)
-            return HTMLResponse(html, content.status)
+            return self._show(request, content, template, page)
 
         return answer
+
+    async def _act(self, request: Request) -> Response:
+        try:
+            return await self._forms.answer(request)
+        except IrisError as error:
+            return self._show(request, problem_of(error), "problem.html")
 
     async def _content(self, page: Page, address: Address) -> tuple[Content, str]:
         """Returns what the page shows and its template. An error is a page, too."""
         try:
             return await page.load(self._reader, address), page.template
-        except NotFound as error:
-            status = 404
-            problem: IrisError = error
-        except InvalidValue as error:
-            status, problem = 400, error
         except IrisError as error:
-            status, problem = 403 if isinstance(error, Rejected) else 503, error
-        titles = {404: "Not found", 400: "Wrong address", 403: "Refused", 503: "No answer"}
-        return Content(titles[status], {"problem": str(problem)}, status=status), "problem.html"
+            return problem_of(error), "problem.html"
 
     async def _render(self, page: Page, address: Address) -> str:
         """Returns the part of the page that changes."""
         content, template = await self._content(page, address)
         return self._html("live.html", content, template, address)
 
-    def _page(self, page: Page, request: Request, content: Content, template: str) -> str:
-        record = self._reader.client.record
-        return self._html(
+    def _show(
+        self, request: Request, content: Content, template: str, page: Page | None = None
+    ) -> Response:
+        """Returns a whole page.
+
+        Args:
+            page: the page, if it is live.
+        """
+        record, started = self._reader.client.record, self._live.started
+        message = said(request, started)
+        html = self._html(
             "base.html",
             content,
             template,
             address_of(request),
-            section=page.section,
+            section=page.section if page is not None else "",
             sections=SECTIONS,
             cluster=record.name,
             ui=record.ui,
-            started=self._live.started,
+            started=started,
+            live=page is not None,
+            said=message,
         )
+        response = HTMLResponse(html, content.status)
+        if message:
+            forget_said(response, started)
+        return response
 
     def _html(
         self, layout: str, content: Content, template: str, address: Address, **around: Any
@@ -140,19 +160,44 @@ class Dashboard:
 
     async def _static(self, request: Request) -> Response:
         name = request.path_params["name"]
-        file = (STATIC / name).resolve()
-        if not file.is_relative_to(STATIC) or not file.is_file():
+        if name not in self._files:
             raise HTTPException(404)
         if request.url.path != static(name):
             return RedirectResponse(static(name), 307)
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        return Response(file.read_bytes(), media_type=kind, headers={"Cache-Control": FOR_EVER})
+        content = (STATIC / name).read_bytes()
+        return Response(content, media_type=kind, headers={"Cache-Control": FOR_EVER})
 
     async def _http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        content = Content("Not found", {"problem": f"there is no page {request.url.path}"})
-        page = Page("", "problem.html", overview.load, "")
-        return HTMLResponse(self._page(page, request, content, "problem.html"), error.status_code)
+        status = error.status_code
+        problem = (
+            f"there is no page {request.url.path}" if status == 404 else f"{error.detail}".lower()
+        )
+        content = Content(
+            "Not found" if status == 404 else "Refused", {"problem": problem}, status=status
+        )
+        response = self._show(request, content, "problem.html")
+        response.headers.update(error.headers or {})
+        return response
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        problem = "the dashboard has an error; the log of the control plane has the details"
+        content = Content("Error", {"problem": problem}, status=500)
+        return self._show(request, content, "problem.html")
+
+
+def problem_of(error: IrisError) -> Content:
+    """Returns the page for an error."""
+    if isinstance(error, NotFound):
+        title, status = "Not found", 404
+    elif isinstance(error, InvalidValue):
+        title, status = "Wrong value", 400
+    elif isinstance(error, Rejected):
+        title, status = "Refused", 403
+    else:
+        title, status = "No answer", 503
+    return Content(title, {"problem": str(error)}, status=status)
 
 
 def address_of(request: Request) -> Address:

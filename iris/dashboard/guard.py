@@ -2,19 +2,25 @@
 
 The dashboard has no logins: whoever reaches its port may read. A page of another site can reach it
 from the browser of a user under the name of its own site, if that name resolves to this machine
-(DNS rebinding). So the `Host` header must have a name of this machine, or a configured one.
+(DNS rebinding). So the `Host` header must have an IP address, which no page can make its own, or
+`localhost`, or a configured name. Requests that change something must come from a page of this
+dashboard; `actions.browser` checks that, too.
 """
 
+import re
 from collections.abc import Sequence
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: The names of this machine with which browsers may ask. The port may be any, because a tunnel has
-#: another port on the user's machine.
-OWN_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+#: Matches a `Host` header: a name or an address in brackets, with or without a port. The port may
+#: be any, because a tunnel has another port on the user's machine.
+_HOST = re.compile(
+    r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?", re.IGNORECASE
+)
 HEADERS = {
     # Scripts, styles and data come from this origin only, and none is written into a page.
     "Content-Security-Policy": (
@@ -23,7 +29,8 @@ HEADERS = {
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
+    # The dashboard's own requests have the page before and the origin, others have neither.
+    "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
@@ -38,7 +45,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, names: Sequence[str] = ()) -> None:
         self._app = app
-        self._names = OWN_NAMES | {name.lower() for name in names}
+        self._names = {"localhost", *(name.lower() for name in names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -60,22 +67,30 @@ class Guard:
     def _problem(self, headers: Headers, method: str) -> str:
         """Returns why the request is refused; empty if it is not."""
         host = headers.get("host", "")
-        if _name(host) not in self._names:
+        if not self._is_own(host):
             return (
-                f"this machine is not {host or 'named'}; open the dashboard at 127.0.0.1, at"
-                " localhost, or at a name in dashboard.names of the configuration"
+                f"this machine is not {host if _HOST.fullmatch(host) else 'so named'}; open the"
+                " dashboard at 127.0.0.1, at localhost, or at a name in dashboard.names of the"
+                " configuration"
             )
-        if method not in ("GET", "HEAD") and headers.get("sec-fetch-site", "none") not in (
-            "same-origin",
-            "none",
-        ):
-            return "the request comes from a page of another site"
+        if method in ("GET", "HEAD"):
+            return ""
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
+        if site != "same-origin" or (origin is not None and urlsplit(origin).netloc != host):
+            return "the request comes from a page of another site; nothing was changed"
         return ""
 
+    def _is_own(self, host: str) -> bool:
+        found = _HOST.fullmatch(host)
+        if found is None:
+            return False
+        name = (found["v6"] or found["name"]).lower()
+        return name in self._names or _is_address(name)
 
-def _name(host: str) -> str:
-    """Returns the name without the port; empty if it is malformed."""
+
+def _is_address(name: str) -> bool:
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        ip_address(name)
     except ValueError:
-        return ""
+        return False
+    return True

@@ -56,6 +56,8 @@ class Live:
         )
 
     async def _events(self, page: Page, address: Address, url: str) -> AsyncIterator[str]:
+        if self._streams >= MOST_STREAMS:  # many asked at the same moment
+            return
         self._streams += 1
         try:
             yield event("started", self.started)
@@ -75,6 +77,10 @@ class Live:
                     continue
         finally:
             self._streams -= 1
+
+    def forget(self) -> None:
+        """Renders all open pages again, because an action has changed something."""
+        self._shared.clear()
 
     async def _rendered(self, page: Page, address: Address, url: str) -> str:
         now = asyncio.get_running_loop().time()

@@ -97,6 +97,10 @@ class Reader:
         result: T = await asyncio.shield(answer)
         return result
 
+    def forget(self) -> None:
+        """Forgets all answers, because an action has changed something."""
+        self._answers.clear()
+
     async def _of_scheduler(
         self, question: Hashable, ask: Callable[[], Awaitable[T]], fresh: float = SHARED_FOR
     ) -> T:

@@ -115,8 +115,24 @@ def static(name: str) -> str:
     return f"/static/{digest}/{name}"
 
 
-def make_environment() -> Environment:
-    """Returns the environment of the templates."""
+def action_link(action: str, target: str, text: str) -> Markup:
+    """Returns the link to the page that asks before an action."""
+    return Markup('<a class="action" href="{}">{}</a>').format(
+        address(f"/actions/{action}", target=target), clean(text)
+    )
+
+
+def sentence(text: str) -> str:
+    """Returns the text as a sentence."""
+    return f"{text[:1].upper()}{text[1:]}" + ("" if text.endswith(".") else ".")
+
+
+def make_environment(*, allow_actions: bool = False) -> Environment:
+    """Returns the environment of the templates.
+
+    Args:
+        allow_actions: whether the pages have links to actions.
+    """
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -134,8 +150,11 @@ def make_environment() -> Environment:
         duration=duration,
         bytes=format_bytes,
         cpu=format_cpu,
+        sentence=sentence,
     )
-    environment.globals.update(address=address, static=static)
+    environment.globals.update(
+        address=address, static=static, action_link=action_link, allow_actions=allow_actions
+    )
     return environment
 
 

@@ -5,29 +5,19 @@ import contextlib
 import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
-from typing import NamedTuple
 
 import uvicorn
 
 from iris.client.client import AsyncIrisClient
+from iris.config import DashboardAddress
 from iris.dashboard.app import Dashboard
+from iris.dashboard.connections import MOST_HEAD, LimitedConnection
 from iris.dashboard.reader import Reader
 
 logger = logging.getLogger(__name__)
 
 #: The time that requests under way get when the process ends, in seconds.
 LAST_REQUESTS = 2
-
-
-class DashboardAddress(NamedTuple):
-    """Where a process serves the dashboard."""
-
-    #: The port; 0 to serve none.
-    port: int = 0
-    #: The IP address. Other machines reach the pages only if it is not a loopback address.
-    address: str = "127.0.0.1"
-    #: The host names with which browsers may ask, besides those of this machine.
-    names: tuple[str, ...] = ()
 
 
 class _Server(uvicorn.Server):
@@ -59,13 +49,15 @@ async def serving_dashboard(
         )
         yield
         return
-    dashboard = Dashboard(Reader(client), listen.names)
+    dashboard = Dashboard(Reader(client), listen.names, allow_actions=listen.allow_actions)
     server = _Server(
         uvicorn.Config(
             dashboard.app,
             lifespan="off",
             ws="none",
-            http="h11",
+            http=LimitedConnection,
+            h11_max_incomplete_event_size=MOST_HEAD,
+            log_level=logging.ERROR,
             access_log=False,
             log_config=None,
             server_header=False,
@@ -88,6 +80,7 @@ def _bind(listen: DashboardAddress) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((listen.address, listen.port))
+        bound.listen()  # who connects before the server is ready waits
     except OSError:
         bound.close()
         raise

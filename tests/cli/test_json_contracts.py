@@ -42,13 +42,18 @@ NOON, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:01:00Z"
 def test_submit_names_the_job_its_workflow_and_its_page() -> None:
     """`submit --json` prints the accepted job as it is."""
     submitted = Submitted(
-        id="ada/train", workflow_id="c/job/ada/train", run_id="r1", ui="http://ui/r1"
+        id="ada/train",
+        workflow_id="c/job/ada/train",
+        run_id="r1",
+        ui="http://ui/r1",
+        dashboard="http://pages/jobs/ada/train",
     )
     assert submitted.model_dump() == {
         "id": "ada/train",
         "workflow_id": "c/job/ada/train",
         "run_id": "r1",
         "ui": "http://ui/r1",
+        "dashboard": "http://pages/jobs/ada/train",
     }
 
 

@@ -94,6 +94,7 @@ REASONS: dict[str, str] = {
         ADMINISTRATION
     ),
     "cluster list, cluster tunnel, cluster cleanup, cluster restart": ADMINISTRATION,
+    "cluster dashboard": ADMINISTRATION,
     "secret rotate, secret new-keys": ADMINISTRATION,
     "agent, pool-worker, controller run, controller serve, controller guard-ui": PROCESS,
     "controller manual check, controller manual reload, controller manual serve": PROCESS,

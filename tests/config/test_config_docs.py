@@ -66,6 +66,8 @@ def takes(field: dict[str, Any]) -> str:
     if "$ref" in field:
         return ", ".join(f"`{each}`" for each in defined(field["$ref"])["enum"])
     choices = field.get("anyOf", [])
+    if {"type": "null"} in choices:
+        return takes(next(choice for choice in choices if choice != {"type": "null"}))
     if any("properties" in choice for choice in choices):
         return "duration"
     if choices:
@@ -89,7 +91,7 @@ def takes(field: dict[str, Any]) -> str:
 def shown(default: Any) -> str:
     return (
         "–"
-        if default in ("", [], {})
+        if default in ("", [], {}, None)
         else f"`{default if isinstance(default, str) else json.dumps(default)}`"
     )
 

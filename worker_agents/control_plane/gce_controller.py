@@ -12,7 +12,7 @@ import logging
 from datetime import timedelta
 from pathlib import Path
 
-from iris.config import ClusterConfig, InvalidConfig, load_config
+from iris.config import ClusterConfig, InvalidConfig, dashboard_of, load_config
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.platforms.gcp.labels import CONFIG_KEY
@@ -50,7 +50,7 @@ class HostedOptions(Frozen):
     #: The directory on the machine's disk for the state that outlives this process.
     state_dir: Path
     #: The port of the Temporal server, which is open to the network. The server's Web UI has the
-    #: next port, which only this machine can reach.
+    #: next port and the dashboard the one after it, which only this machine can reach.
     port: int
     #: `host:port` at which hosts reach the Temporal server; None for the address that the metadata
     #: server gives.
@@ -156,6 +156,7 @@ def _control(
     command += ["--namespace", temporal.namespace if temporal is not None else "default"]
     command += ["--store", config.controller.bundle_prefix, "--config", str(file)]
     command += ["--advertise", advertise or address, *options.of_metrics]
+    command += ["--dashboard-port", str(dashboard_of(config, service=options.port).port)]
     return Child("controller", command, None)
 
 

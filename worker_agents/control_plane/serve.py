@@ -10,7 +10,7 @@ activities that observe the fleet and delete machines.
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,6 @@ from iris.activities.control.sealed_secrets import SealedSecrets
 from iris.activities.control.slices import Slices
 from iris.activities.control.usage_records import UsageRecords
 from iris.activities.control.webhooks import WebhookCalls
-from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import connect, make_runtime
 from iris.client.connect.deployment import deployment
@@ -43,7 +42,8 @@ from iris.client.connect.plugin import IrisPlugin
 from iris.client.fleet.configure import configure_planners, scaling_settings
 from iris.client.operate.platforms import secret_reader
 from iris.concurrency import beside, pause
-from iris.config import ClusterConfig, rules_of
+from iris.config import ClusterConfig, dashboard_of, rules_of
+from iris.dashboard.installed import is_installed
 from iris.messages.autoscaler import AutoscalerStart
 from iris.messages.scheduler import SchedulerStart
 from iris.metrics.kinds import Part
@@ -69,6 +69,7 @@ from iris.worker_agents.control_plane.config_watcher import (
     platform_of,
     ssh_hosts,
 )
+from iris.worker_agents.control_plane.dashboard import serving
 from iris.worker_agents.control_plane.job_tracing import JobTracing
 from iris.worker_agents.control_plane.lost_tasks import end_lost_tasks
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
@@ -129,8 +130,9 @@ class ControlPlaneOptions(Frozen):
     #: of the configuration counts.
     metrics_port: int | None = None
     metrics_address: str | None = None
-    #: The port of the dashboard on 127.0.0.1; 0 if the control plane serves none.
-    dashboard_port: int = 0
+    #: The port of the dashboard; 0 if the control plane serves none; None: the configuration
+    #: decides.
+    dashboard_port: int | None = None
 
 
 async def serve(options: ControlPlaneOptions) -> None:
@@ -195,10 +197,12 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
     # of the scheduler, for which this process would otherwise wait in vain.
     async with hosts, planner, patient, control, marking, secrets, merging:
         planners = Planners(client, options, platform)
+        config = file.config if file is not None else None
+        dashboard = dashboard_of(config, port=options.dashboard_port)
         await planners.check()
         logger.info("control plane of cluster %s serves", options.cluster)
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(_dashboard(client, options))
+            await stack.enter_async_context(serving(client, _record(options), dashboard))
             if platform is not None:
                 await stack.enter_async_context(
                     publishing_accounting(options.cluster, options.store, platform.renew)
@@ -216,24 +220,15 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
                     logger.warning("cannot check the scheduler and autoscaler workflows: %s", error)
 
 
-@contextlib.asynccontextmanager
-async def _dashboard(client: Client, options: ControlPlaneOptions) -> AsyncIterator[None]:
-    """Serves the dashboard, if it has a port."""
-    if not options.dashboard_port:
-        yield
-        return
-    from iris.dashboard.serve import DashboardAddress, serving_dashboard  # needs the extra
-
-    record = ClusterRecord(
+def _record(options: ControlPlaneOptions) -> ClusterRecord:
+    """Returns the record of the cluster for a client in this process."""
+    return ClusterRecord(
         name=options.cluster,
         address=options.address,
         namespace=options.namespace,
         store=options.store,
         ui=options.ui,
     )
-    reader = AsyncIrisClient(client, record)
-    async with serving_dashboard(reader, DashboardAddress(options.dashboard_port)):
-        yield
 
 
 async def _platform(
@@ -442,6 +437,9 @@ async def start_planners(
         memo={
             names.MEMO_STORE: options.store,
             names.MEMO_UI: options.ui,
+            names.MEMO_DASHBOARD: (
+                dashboard_of(config, port=options.dashboard_port).url if is_installed() else ""
+            ),
             names.MEMO_VERSION: LEDGER_VERSION,
         },
         search_attributes=keywords(

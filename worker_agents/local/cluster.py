@@ -31,7 +31,15 @@ from iris.client.connect.clusters import (
 from iris.client.connect.paths import state_dir
 from iris.client.connect.secret_keys import ensure_keys
 from iris.concurrency import pause
-from iris.config import ClusterConfig, dump_config, load_config, local_config, scale_groups_of
+from iris.config import (
+    ClusterConfig,
+    dashboard_of,
+    dump_config,
+    load_config,
+    local_config,
+    scale_groups_of,
+)
+from iris.dashboard.installed import is_installed
 from iris.model import names
 from iris.model.frozen import Frozen
 from iris.model.host.hosts import Host
@@ -151,15 +159,16 @@ class _LocalCluster:
         over_ssh = config.platform.manual is not None
         before = read_record(options.name)
         port, ui_port = _ports(before, _chosen_port(config))
-        earlier = _port_of(before.dashboard) if before is not None else 0
-        self._dashboard_port = free_port(earlier, (port, ui_port))
+        self._dashboard_port = _dashboard_port(config, before, (port, ui_port))
         self._hidden_ui = hidden_address()
         self._record = ClusterRecord(
             name=options.name,
             address=f"127.0.0.1:{port}",
             store=config.controller.bundle_prefix if over_ssh else (directory / STORE).as_uri(),
             ui=f"http://127.0.0.1:{ui_port}" if self._hidden_ui is not None else "",
-            dashboard=f"http://127.0.0.1:{self._dashboard_port}",
+            dashboard=(
+                dashboard_of(config, port=self._dashboard_port).url if is_installed() else ""
+            ),
             supervisor=ProcessRef.of(os.getpid()),
             ephemeral=options.ephemeral,
             owned=options.owner is not None,
@@ -328,6 +337,20 @@ def _chosen_port(config: ClusterConfig) -> int:
 def _port_of(address: str) -> int:
     """Returns the port of an address; 0 if it is empty."""
     return int(address.rpartition(":")[2]) if address else 0
+
+
+def _dashboard_port(
+    config: ClusterConfig, before: ClusterRecord | None, taken: tuple[int, ...]
+) -> int:
+    """Returns the port of the dashboard: that of the configuration, or else that of the last run if
+    it is free, or else a free one; 0 for none.
+
+    Args:
+        taken: the ports of the service and of the Web UI.
+    """
+    if config.dashboard.port is not None:
+        return config.dashboard.port
+    return free_port(_port_of(before.dashboard) if before is not None else 0, taken)
 
 
 def _ports(before: ClusterRecord | None, chosen: int = 0) -> tuple[int, int]:

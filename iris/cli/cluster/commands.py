@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from iris.cli.cluster.dashboard import without_dashboard
 from iris.cli.command import Command
 from iris.cli.parameters import (
     cluster_argument,
@@ -175,7 +176,7 @@ def _location(record: ClusterRecord) -> str:
     """Formats the location of the cluster: its addresses, store and machine."""
     lines = [
         f"Temporal  {record.address}, namespace {record.namespace}",
-        f"dashboard {record.dashboard or '-'}",
+        f"dashboard {record.dashboard or without_dashboard(record)}",
         f"Web UI    {record.ui or '-'}",
         f"store     {record.store}",
     ]
@@ -245,8 +246,11 @@ def show_tunnel(ctx: click.Context, cluster: ClusterRef, as_json: bool) -> None:
     if record.end is None:
         raise Rejected(f"cluster {record.name} is reached without a tunnel, at {record.address}")
     if as_json:
-        print_json({"cluster": record.name, "address": record.address, "ui": record.ui})
+        print_json(
+            record.model_dump(include={"address", "ui", "dashboard"}) | {"cluster": record.name}
+        )
     else:
         click.echo(
-            f"cluster {record.name} is reached at {record.address}\n  Web UI     {record.ui}"
+            f"cluster {record.name} is reached at {record.address}\n"
+            f"  dashboard  {record.dashboard or '-'}\n  Web UI     {record.ui}"
         )

@@ -6,6 +6,7 @@ from typing import Any, TextIO
 
 import click
 
+from iris.cli.cluster.dashboard import without_dashboard
 from iris.cli.cluster.lifecycle import check_size
 from iris.cli.command import Command
 from iris.cli.interrupts import interrupted_start
@@ -23,6 +24,7 @@ from iris.config import (
     local_config,
     make_local_config,
     risks,
+    with_actions,
     with_rules,
 )
 from iris.model.errors import IrisError
@@ -42,7 +44,7 @@ TPU = Parsed("variant", accelerators.tpu)
 _MACHINES = ("hosts", "tpu", "slices", "cpu", "memory", "disk", "device", "attribute")
 #: The options of `iris cluster start` that are valid only for a cluster on this machine.
 _LOCAL_ONLY = (
-    *("name", "hosts", "tpu", "slices", "ephemeral", "agents"),
+    *("name", "hosts", "tpu", "slices", "ephemeral", "agents", "allow_actions"),
     *("cpu", "memory", "disk", "device", "attribute"),
     *("preemption", "patience", "min_run_time"),
 )
@@ -122,6 +124,11 @@ _LOCAL_ONLY = (
     "--min-run-time",
     type=DURATION,
     help="How long a job runs before it can be evicted.  [default: 2m]",
+)
+@click.option(
+    "--allow-actions",
+    is_flag=True,
+    help="Let the dashboard change jobs, hosts and slices. It has no logins.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the requests to the cloud, and start nothing.")
 @click.option(
@@ -260,6 +267,7 @@ def _local_config(chosen: dict[str, Any]) -> ClusterConfig:
         for each in ("preemption", "patience", "min_run_time")
         if chosen[each] is not None
     }
+    wanted = with_actions(wanted) if chosen["allow_actions"] else wanted
     return with_rules(wanted, **rules) if rules else wanted
 
 
@@ -284,6 +292,7 @@ def _simple_config(name: str, chosen: dict[str, Any]) -> ClusterConfig:
 
 def _print_ready(record: ClusterRecord) -> None:
     click.echo(f"cluster {record.name} is ready: {record.address}")
+    click.echo(f"  dashboard  {record.dashboard or without_dashboard(record)}")
     click.echo(f"  Web UI     {record.ui or '-'}")
     click.echo(f"  try        iris submit {_no_files()}-- python3 -c 'print(\"hello\")'")
     click.echo(f"  stop it    iris cluster stop {record.name}")

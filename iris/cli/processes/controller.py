@@ -45,9 +45,7 @@ def controller() -> None:
 @click.option(
     "--dashboard-port",
     type=click.IntRange(0, 65535),
-    default=0,
-    show_default=True,
-    help="Port of the dashboard on 127.0.0.1; 0: none.",
+    help="Port of the dashboard; 0: none.  [default: from the configuration, or 10002]",
 )
 @click.option("--machines", type=click.Path(path_type=Path), hidden=True)
 def serve(
@@ -60,7 +58,7 @@ def serve(
     advertise: str,
     metrics_port: int | None,
     metrics_address: str | None,
-    dashboard_port: int,
+    dashboard_port: int | None,
     machines: Path | None,
 ) -> None:
     """Serve a cluster's workflows until SIGTERM. Run two processes to tolerate the failure of

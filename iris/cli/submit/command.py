@@ -271,8 +271,8 @@ def _announce(submitted: "Submitted", estimate: "Estimate | None", flags: Flags)
         click.echo(submitted.id)
     else:
         click.echo(f"submitted {submitted.id}", err=True)
-        if submitted.ui:
-            click.echo(f"  {submitted.ui}", err=True)
+        if page := submitted.dashboard or submitted.ui:
+            click.echo(f"  {page}", err=True)
         if estimate is not None:
             click.echo(f"  {estimate}", err=True)
 

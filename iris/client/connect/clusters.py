@@ -80,6 +80,8 @@ class ControllerVm(Frozen):
     machine: str
     #: The port of the Temporal service on the machine. The Web UI has the next port.
     port: int
+    #: The port of the dashboard on the machine; 0 if there is none.
+    dashboard_port: int = 0
     #: True if SSH goes through Identity-Aware Proxy, because the machine has no public address or a
     #: firewall blocks the address.
     iap: bool = False
@@ -100,6 +102,8 @@ class SshController(Frozen):
     port: int
     #: The port of the Web UI on the machine; 0 if there is no Web UI.
     ui_port: int = 0
+    #: The port of the dashboard on the machine; 0 if there is none.
+    dashboard_port: int = 0
 
 
 class ClusterRecord(Frozen):

@@ -3,7 +3,7 @@ request.
 """
 
 from iris.client.connect.clusters import ClusterRecord, ControllerVm
-from iris.config import ClusterConfig
+from iris.config import ClusterConfig, dashboard_of
 from iris.config.controller_settings import GcpControllerConfig
 from iris.model.errors import InvalidValue
 from iris.platforms.gcp.labels import controller_name
@@ -27,6 +27,7 @@ def controller_vm_of(config: ClusterConfig) -> ControllerVm:
         zone=gcp.zone,
         machine=controller_name(settings),
         port=gcp.port,
+        dashboard_port=dashboard_of(config, service=gcp.port).tunnel_port,
         iap=gcp.iap,
     )
 
@@ -47,6 +48,7 @@ def record_of(config: ClusterConfig, machine: str, zone: str) -> ClusterRecord:
         namespace="default" if temporal is None else temporal.namespace,
         store=config.controller.bundle_prefix,
         remote=True,
+        dashboard="" if vm.dashboard_port else dashboard_of(config, service=vm.port).url,
         project=vm.project,
         vm=vm if temporal is None else None,
     )

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from iris.model import names
@@ -19,10 +20,26 @@ if TYPE_CHECKING:
 UID_BYTES = 8
 
 
+#: The user of `acting_as`; empty outside of it.
+_acting: ContextVar[str] = ContextVar("_acting", default="")
+
+
+@contextlib.contextmanager
+def acting_as(user: str) -> Iterator[None]:
+    """Makes `current_user` return this user in the block, for a process that acts for others."""
+    token = _acting.set(names.check_name("user", user))
+    try:
+        yield
+    finally:
+        _acting.reset(token)
+
+
 def current_user() -> str:
     """Returns the user of new jobs: `IRIS_USER`, or else the login name, without the characters
     that an id cannot have.
     """
+    if acting := _acting.get():
+        return acting
     if explicit := os.environ.get(names.ENV_USER):
         return names.check_name(names.ENV_USER, explicit)
     try:

@@ -7,7 +7,9 @@ import logging
 import os
 from collections.abc import Mapping
 from datetime import timedelta
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
@@ -86,6 +88,26 @@ async def connect_remote(
     return await attempt()
 
 
+def _from_here(dashboard: str, address: str) -> str:
+    """Returns the address of the dashboard if this machine reaches it, else an empty text.
+
+    Args:
+        dashboard: the address that the control plane knows. A loopback address is one of its own
+            machine.
+        address: the address at which this machine reaches the Temporal service.
+    """
+    return dashboard if _is_here(address) or not _is_here(urlsplit(dashboard).netloc) else ""
+
+
+def _is_here(address: str) -> bool:
+    """Returns whether the address, `host:port`, is one of this machine."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 async def discover(client: Client, address: str, name: str | None) -> ClusterRecord:
     """Finds the cluster at this address. The memo of the cluster's scheduler has the store and the
     Web UI.
@@ -126,6 +148,7 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
                     namespace=client.namespace,
                     store=str(memo[names.MEMO_STORE]),
                     ui=str(memo.get(names.MEMO_UI, "")),
+                    dashboard=_from_here(str(memo.get(names.MEMO_DASHBOARD, "")), address),
                 )
     except RPCError as error:
         if (refusal := refused(error, address)) is not None:

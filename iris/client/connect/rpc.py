@@ -130,6 +130,13 @@ class Connection:
         workflow = f"workflows/{quote(workflow_id, safe='')}{run}"
         return f"{self.record.ui}/namespaces/{self.record.namespace}/{workflow}"
 
+    def dashboard_page(self, job: str) -> str:
+        """Returns the address of the job's page in the dashboard. Returns an empty text if the
+        cluster has no dashboard that this machine reaches.
+        """
+        address = self.record.dashboard
+        return f"{address}/jobs/{quote(job)}" if address else ""
+
     def workflow(self, workflow_id: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
         """Returns a handle of the workflow's latest run, or of the run with this id."""
         return self.client.get_workflow_handle(workflow_id, run_id=run_id)

@@ -19,6 +19,7 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from iris.client.connect.clusters import (
     ClusterRecord,
@@ -33,7 +34,7 @@ from iris.concurrency import pause
 from iris.model.errors import IrisError, Rejected, Unreachable
 from iris.model.units import format_duration
 from iris.processes.children import Child, Restarts
-from iris.processes.process import free_ports, locked, stop_event
+from iris.processes.process import free_port, free_ports, locked, stop_event
 from iris.retrying import poll
 from iris.storage.files import make_private, private_file
 
@@ -80,19 +81,22 @@ def ssh_login(vm: ControllerVm) -> list[str]:
     ]
 
 
-def tunnel_command(vm: ControllerVm, port: int, ui_port: int) -> list[str]:
+def tunnel_command(vm: ControllerVm, port: int, ui_port: int, dashboard_port: int = 0) -> list[str]:
     """Builds the command line of one connection.
 
     Args:
         port: the port of this machine that leads to the service.
         ui_port: the port of this machine that leads to the service's Web UI.
+        dashboard_port: the port of this machine that leads to the dashboard; 0: none does.
     """
+    dashboard = f"127.0.0.1:{dashboard_port}:localhost:{vm.dashboard_port}"
     return [
         *ssh_login(vm),
         "--",
         "-N",
         *("-L", _forwarding(vm, port)),
         *("-L", f"127.0.0.1:{ui_port}:localhost:{vm.port + 1}"),
+        *(("-L", dashboard) if dashboard_port else ()),
         *("-o", "ExitOnForwardFailure=yes"),
         *(part for option in SSH_OPTIONS for part in ("-o", option)),
     ]
@@ -221,11 +225,8 @@ async def serve_tunnel(name: str) -> None:
                 raise Unreachable(
                     f"cluster {name} is not known here, or is reached without a tunnel"
                 )
-            ports = free_ports(_ports(record))
-            address, ui = (f"127.0.0.1:{port}" for port in ports)
-            record = record.model_copy(
-                update={"address": address, "ui": f"http://{ui}", "tunnel": me}
-            )
+            ports = _free_ports(record, end)
+            record = record.model_copy(update={**_addresses(ports), "tunnel": me})
             write_record(record)
             began = time.monotonic()
             if await _connection(record, end, ports, stop):
@@ -241,7 +242,7 @@ async def serve_tunnel(name: str) -> None:
 async def _connection(
     record: ClusterRecord,
     end: ControllerVm | SshController,
-    ports: tuple[int, int],
+    ports: tuple[int, int, int],
     stop: asyncio.Event,
 ) -> bool:
     """Runs one connection until it breaks or is no longer needed. Returns whether it was ever open.
@@ -267,11 +268,7 @@ async def _connection(
                 logger.info("the cluster was stopped, or has another machine")
                 stop.set()
             elif (now.tunnel, now.address) != (record.tunnel, record.address):
-                write_record(
-                    now.model_copy(
-                        update={"address": record.address, "ui": record.ui, "tunnel": record.tunnel}
-                    )
-                )
+                write_record(now.model_copy(update=of_tunnel(record)))
     finally:
         if process is not None:
             await _end(process, ended)
@@ -283,7 +280,7 @@ async def _connection(
     return opened
 
 
-async def _forward(end: SshController, ports: tuple[int, int]) -> str:
+async def _forward(end: SshController, ports: tuple[int, int, int]) -> str:
     """Runs one connection without `gcloud`, and returns why it ended."""
     from iris.platforms.manual import forward, settings  # imports asyncssh, which is optional
 
@@ -294,7 +291,8 @@ async def _forward(end: SshController, ports: tuple[int, int]) -> str:
         key_file=end.key_file,
         jump_host=end.jump_host,
     )
-    there = dict(zip(ports, (end.port, end.ui_port) if end.ui_port else (end.port,), strict=False))
+    behind = zip(ports, (end.port, end.ui_port, end.dashboard_port), strict=True)
+    there = {port: target for port, target in behind if port and target}
     return await forward.forward(
         access, there, known_hosts=end.known_hosts, connect_timeout=end.connect_timeout
     )
@@ -317,7 +315,7 @@ def _end_orphans(record: ClusterRecord) -> None:
     """Ends the processes `gcloud` and `ssh` of a killed tunnel, because they keep the ports."""
     import psutil  # slow to import
 
-    port, _ = _ports(record)
+    port, *_ = _ports(record)
     if record.vm is None or not port:
         return
     left = []
@@ -341,13 +339,36 @@ async def _is_open(port: int) -> bool:
     return True
 
 
-def _ports(record: ClusterRecord) -> tuple[int, int]:
+def of_tunnel(record: ClusterRecord) -> dict[str, Any]:
+    """Returns the entries of the record that the tunnel's process has written."""
+    return record.model_dump(include={"address", "ui", "dashboard"}) | {"tunnel": record.tunnel}
+
+
+def _addresses(ports: tuple[int, int, int]) -> dict[str, str]:
+    """Returns the entries of a record for the ports of a tunnel."""
+    port, ui, dashboard = ports
+    addresses = {"address": f"127.0.0.1:{port}", "ui": f"http://127.0.0.1:{ui}"}
+    return addresses | ({"dashboard": f"http://127.0.0.1:{dashboard}"} if dashboard else {})
+
+
+def _free_ports(record: ClusterRecord, end: ControllerVm | SshController) -> tuple[int, int, int]:
+    """Returns ports of this machine for a new tunnel: those of the last one, if they are free."""
+    port, ui, dashboard = _ports(record)
+    port, ui = free_ports((port, ui))
+    return port, ui, free_port(dashboard, (port, ui)) if end.dashboard_port else 0
+
+
+def _ports(record: ClusterRecord) -> tuple[int, int, int]:
     """Returns the ports of the last tunnel, so that the next tunnel gets the same ports. Returns
     zeros if there was no tunnel.
     """
     if record.end is None or not record.address.startswith("127.0.0.1:"):
-        return 0, 0
-    return int(record.address.rpartition(":")[2]), int(record.ui.rpartition(":")[2])
+        return 0, 0, 0
+    port, ui, dashboard = (
+        int(address.rpartition(":")[2]) if address else 0
+        for address in (record.address, record.ui, record.dashboard)
+    )
+    return port, ui, dashboard
 
 
 def main(name: str) -> int:

@@ -328,6 +328,12 @@ class JobsClient:
         """
         return self._connection.page(names.job_workflow(self._cluster.name, job), run_id)
 
+    def dashboard_page(self, job: str) -> str:
+        """Returns the address of the job's page in the dashboard. Returns an empty text if the
+        cluster has no dashboard that this machine reaches.
+        """
+        return self._connection.dashboard_page(job)
+
     async def log_source(self, job: str, run_id: str | None = None) -> LogSource:
         """Returns what a reader of the job's logs needs to know. Asks only the service, so it works
         while no control plane answers.

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from iris.config.checks.accounting import accounting_problems
 from iris.config.checks.bootstrap import bootstrap_problems
 from iris.config.checks.controller import controller_problems
+from iris.config.checks.dashboard import dashboard_problems
 from iris.config.checks.groups import group_problems, longest_delay_problems
 from iris.config.checks.mixed import ssh_file_problems
 from iris.config.checks.values import gcp_zone, raised_by, repeated
@@ -51,6 +52,7 @@ def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]
     yield from raised_by(names.check_name, "name", config.name)
     yield from _platform(config)
     yield from controller_problems(config)
+    yield from dashboard_problems(config)
     if config.scheduler.lease < SHORTEST_LEASE:
         problem = f"is less than {write_duration(SHORTEST_LEASE)}"
         remedy = "use more: a program must survive a call that fails"

@@ -64,6 +64,8 @@ function show(html) {
 
 function connect() {
   disconnect();
+  // A question or a problem does not change.
+  if (!("started" in document.body.dataset)) return;
   stream = new EventSource(location.pathname + location.search);
   stream.addEventListener("started", (event) => {
     if (event.data !== document.body.dataset.started) location.reload();

@@ -59,7 +59,11 @@ def far(project: str = "my-project", store: str = "gs://mine", port: int = 10000
     configuration says.
     """
     vm = ControllerVm(
-        project=project, zone="europe-west4-a", machine="iris-euw4-controller", port=port
+        project=project,
+        zone="europe-west4-a",
+        machine="iris-euw4-controller",
+        port=port,
+        dashboard_port=port + 2,
     )
     record = ClusterRecord(
         name="euw4", address="127.0.0.1:1", store=store, remote=True, project=project, vm=vm

@@ -257,3 +257,11 @@ def test_what_is_kept_of_a_cluster_elsewhere_goes_and_a_local_ones_state_stays(h
     write_record(record.model_copy(update={"tunnel": ProcessRef(pid=1, created=0.0)}))
     forget("far")
     assert [path.name for path in state.parent.iterdir()] == ["temporal.sqlite"]
+
+
+def test_the_tunnel_leads_to_the_dashboard_where_there_is_one() -> None:
+    """`iris cluster dashboard` opens it at a port of the user's machine."""
+    vm = ControllerVm(project="p", zone="z", machine="m", port=10000, dashboard_port=10002)
+
+    assert "127.0.0.1:7002:localhost:10002" in tunnel_command(vm, 7000, 7001, 7002)
+    assert not any("10002" in word for word in tunnel_command(vm, 7000, 7001, 0))

@@ -68,7 +68,7 @@ def test_a_control_plane_on_another_machine_serves_two_clients_and_leaves_nothin
         assert found == listed("so has yours with `controller.local`:")
         assert tunnels_of(lab[1]) == listed("through which its agent reaches the control plane:")
         reached = named(sockets_of(cluster.processes()))
-        assert reached == listed("whose commands reach the control plane over SSH has two:")
+        assert reached == listed("whose commands reach the control plane over SSH has three:")
 
         lab[0].power_off()
         lab[0].start()

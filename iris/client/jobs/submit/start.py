@@ -34,6 +34,8 @@ class Submitted(Frozen):
     run_id: str
     #: The address of the job's page in Temporal's Web UI. Empty if the cluster has no Web UI.
     ui: str
+    #: The address of the job's page in the dashboard. Empty if this machine reaches no dashboard.
+    dashboard: str = ""
 
 
 class BatchResult(NamedTuple):
@@ -201,7 +203,13 @@ async def _start_sealed(
 def _submitted(connection: Connection, spec: JobSpec, run_id: str) -> Submitted:
     workflow_id = names.job_workflow(connection.record.name, spec.id)
     page = connection.page(workflow_id, run_id)
-    return Submitted(id=spec.id, workflow_id=workflow_id, run_id=run_id, ui=page)
+    return Submitted(
+        id=spec.id,
+        workflow_id=workflow_id,
+        run_id=run_id,
+        ui=page,
+        dashboard=connection.dashboard_page(spec.id),
+    )
 
 
 def _exists(spec: JobSpec, found: Parent | None = None) -> NameTaken:

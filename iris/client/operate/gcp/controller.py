@@ -22,7 +22,7 @@ from iris.client.connect.clusters import (
 from iris.client.connect.controller_vm import record_of
 from iris.client.connect.encryption import check_both_sides
 from iris.client.connect.identity import cluster_uid, known_uid
-from iris.client.connect.tunnel import check_gcloud, close_tunnel, open_tunnel
+from iris.client.connect.tunnel import check_gcloud, close_tunnel, of_tunnel, open_tunnel
 from iris.client.fleet.slices import SliceRow
 from iris.client.operate.controller import (
     REMOTE_ANSWER_TIMEOUT,
@@ -460,9 +460,7 @@ class GcpController:
         self._check_name()
         record, before = record_of(self.config, seen.name, seen.zone), read_record(self.name)
         if before is not None and before.vm == record.vm and before.vm is not None:
-            record = record.model_copy(
-                update={"address": before.address, "ui": before.ui, "tunnel": before.tunnel}
-            )
+            record = record.model_copy(update=of_tunnel(before))
         if record != before:
             write_record(record)
         if seen.config:

@@ -27,7 +27,7 @@ from iris.client.connect.clusters import (
 )
 from iris.client.connect.encryption import payload_keys
 from iris.client.connect.identity import cluster_uid, find_uid, known_uid
-from iris.client.connect.tunnel import close_tunnel, last_output, open_tunnel
+from iris.client.connect.tunnel import close_tunnel, last_output, of_tunnel, open_tunnel
 from iris.client.operate.controller import (
     REMOTE_ANSWER_TIMEOUT,
     ControllerStatus,
@@ -42,7 +42,7 @@ from iris.client.operate.controller import (
 )
 from iris.client.operate.manual.start import wait_for_hosts
 from iris.client.operate.manual.stop import without_machines
-from iris.config import ClusterConfig, dump_config
+from iris.config import ClusterConfig, dashboard_of, dump_config
 from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable
 from iris.model.names import ENV_PAYLOAD_KEYS
 from iris.platforms.manual.controller_ops import MANAGERS, ControllerHost, SeenController
@@ -386,6 +386,8 @@ class ManualController:
         self._check_name()
         there, before = ClusterRecord.model_validate_json(seen.record), read_record(self.name)
         ssh = self.config.defaults.ssh
+        own_port = _port(there.dashboard) if there.dashboard else 0
+        dashboard = dashboard_of(self.config, port=own_port)
         end = SshController(
             machine=self._access.address,
             user=self._access.user,
@@ -396,14 +398,19 @@ class ManualController:
             connect_timeout=ssh.connect_timeout,
             port=_port(there.address),
             ui_port=_port(there.ui) if there.ui else 0,
+            dashboard_port=dashboard.tunnel_port,
         )
         record = ClusterRecord(
-            name=self.name, address="", store=there.store, remote=True, machine=end.machine, ssh=end
+            name=self.name,
+            address="",
+            store=there.store,
+            dashboard="" if dashboard.tunnel_port else there.dashboard,
+            remote=True,
+            machine=end.machine,
+            ssh=end,
         )
         if before is not None and before.ssh == end:
-            record = record.model_copy(
-                update={"address": before.address, "ui": before.ui, "tunnel": before.tunnel}
-            )
+            record = record.model_copy(update=of_tunnel(before))
         if record != before:
             write_record(record)
         write_config(self.name, seen.config or self._text)

@@ -1,0 +1,60 @@
+"""Where the dashboard of a configuration is."""
+
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from iris.config.schema import ClusterConfig
+
+#: The port of the Temporal service that the default port of the dashboard follows.
+SERVICE_PORT = 10000
+
+
+class DashboardAddress(NamedTuple):
+    """Where a process serves the dashboard, and for what."""
+
+    #: The port; 0 to serve none.
+    port: int = 0
+    #: The IP address. Other machines reach the pages only if it is not a loopback address.
+    address: str = "127.0.0.1"
+    #: The host names with which browsers may ask, besides localhost and IP addresses.
+    names: tuple[str, ...] = ()
+    #: Whether the pages can change something.
+    allow_actions: bool = False
+
+    @property
+    def url(self) -> str:
+        """The address for browsers; empty if no dashboard is served."""
+        if not self.port:
+            return ""
+        host = self.address
+        if self.names and not ip_address(host).is_loopback:
+            host = self.names[0]
+        elif ip_address(host).is_unspecified:
+            host = "127.0.0.1"
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def tunnel_port(self) -> int:
+        """The port at 127.0.0.1 of the machine, to which a tunnel leads; 0 if there is none."""
+        address = ip_address(self.address)
+        return self.port if address.is_loopback or address.is_unspecified else 0
+
+
+def dashboard_of(
+    config: ClusterConfig | None, *, service: int = SERVICE_PORT, port: int | None = None
+) -> DashboardAddress:
+    """Returns where a control plane serves the dashboard.
+
+    Args:
+        config: the configuration of the cluster; None if there is none.
+        service: the port of the Temporal service on the control plane's machine. The Web UI has the
+            next port, and the dashboard the one after it, if the configuration has no other.
+        port: the port that an option sets; None for that of the configuration.
+    """
+    after = service + 2 if service + 2 < 1 << 16 else service - 1
+    if config is None:
+        return DashboardAddress(after if port is None else port)
+    section = config.dashboard
+    if port is None:
+        port = after if section.port is None else section.port
+    return DashboardAddress(port, section.address, section.names, section.allow_actions)
