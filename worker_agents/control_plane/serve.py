@@ -10,7 +10,7 @@ activities that observe the fleet and delete machines.
 import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -190,12 +190,9 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
     # Done before the workers start: their messages to the planners would also wait for the dead
     # worker.
     await _take_over(client, options.cluster)
-    marking = marking_store(client, options.cluster, options.store)
-    secrets = keeping_secrets(client, options.cluster, options.store)
-    merging = merging_uses(options.cluster, options.store)
     # They end in the opposite order: a job's workflow task that is under way still gets the answer
     # of the scheduler, for which this process would otherwise wait in vain.
-    async with hosts, planner, patient, control, marking, secrets, merging:
+    async with hosts, planner, patient, control, _store_upkeep(client, options):
         planners = Planners(client, options, platform)
         config = file.config if file is not None else None
         dashboard = dashboard_of(config, port=options.dashboard_port)
@@ -218,6 +215,18 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
                     await planners.check()
                 except RPCError as error:
                     logger.warning("cannot check the scheduler and autoscaler workflows: %s", error)
+
+
+@contextlib.asynccontextmanager
+async def _store_upkeep(client: Client, options: ControlPlaneOptions) -> AsyncIterator[None]:
+    """Keeps the cluster's part of the store in order for as long as the block lasts."""
+    cluster, store = options.cluster, options.store
+    async with (
+        marking_store(client, cluster, store),
+        keeping_secrets(client, cluster, store),
+        merging_uses(cluster, store),
+    ):
+        yield
 
 
 def _record(options: ControlPlaneOptions) -> ClusterRecord:
