@@ -7,6 +7,7 @@ Most of the jobs wait for a host that is busy, as in `behind`.
 import asyncio
 import http.client
 import re
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -30,14 +31,19 @@ SOON, SMALL, QUIET = 300.0, 150.0, 5.0
 
 
 def measure(*, quick: bool) -> list[Row]:
-    many = 1_000 if quick else 10_000
+    if quick:
+        return _measure(1_000, loads=3, seconds=20)
+    return _measure(10_000, loads=7, seconds=60)
+
+
+def _measure(many: int, loads: int, seconds: float) -> list[Row]:
     with cluster(make_local_config(load_config(HOSTS), NAME)) as ground:
         asyncio.run(_block(ground))
         objects = asyncio.run(_fill(ground, 10))
-        few = list(_pages(ground, objects, "10", loads=3 if quick else 7))
+        few = list(_pages(ground, objects, "10", loads=loads))
         asyncio.run(_fill(ground, many - 10))
-        lots = list(_pages(ground, objects, f"{many:,}", loads=3 if quick else 7))
-        return [*few, *lots, _open(ground, seconds=20 if quick else 60)]
+        lots = list(_pages(ground, objects, f"{many:,}", loads=loads))
+        return [*few, *lots, _open(ground, seconds=seconds)]
 
 
 async def _block(ground: Ground) -> None:
@@ -108,9 +114,10 @@ def _open(ground: Ground, seconds: float) -> Row:
     with ExitStack() as stack:
         for number in range(OPEN):
             connection = _connection(ground)
-            stack.callback(connection.close)
             path = f"{('/', '/jobs')[number % 2]}?page={number // 2 + 1}"
             connection.request("GET", path, headers={"Accept": "text/event-stream"})
+            # A close would wait for the thread that reads.
+            stack.callback(connection.sock.shutdown, socket.SHUT_RDWR)
             reader = threading.Thread(target=_read, args=(connection,), daemon=True)
             reader.start()
         time.sleep(5)

@@ -1,7 +1,7 @@
 """Serves the dashboard beside the work of a control plane.
 
 Its libraries are imported in a thread, after the control plane has begun to serve: they take a
-quarter of a second, and no job waits for them.
+tenth of a second of CPU, and no job waits for them.
 """
 
 import asyncio
