@@ -19,8 +19,11 @@ def busy() -> Iterator[Busy]:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """A browser for one file: while it is open, its event loop runs in this thread, so no test that
+    is a coroutine could.
+    """
     with chromium() as running:
         yield running
 
