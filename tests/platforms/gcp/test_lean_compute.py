@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import sys
 
@@ -22,6 +24,7 @@ print(compute_v1.DisksClient.__name__, hasattr(compute_v1, "Nothing"))
 """
 
 
+@pytest.mark.long
 def test_iris_imports_two_services_of_compute_and_a_users_program_gets_all_of_them() -> None:
     """The others take most of a second of CPU in each command about Google. A program that uses
     Iris as a library finds the package whole, with the same classes.
