@@ -85,4 +85,7 @@ def test_the_list_of_packages_has_those_of_every_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     requirement = release.with_all_extras(project, "file:///iris.whl")
 
-    assert requirement == "iris-temporal[docker,gcp,local,secrets,ssh,tracing] @ file:///iris.whl"
+    assert (
+        requirement
+        == "iris-temporal[dashboard,docker,gcp,local,secrets,ssh,tracing] @ file:///iris.whl"
+    )

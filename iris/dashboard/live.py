@@ -1,11 +1,12 @@
 """Sends the changed part of an open page to the browser, as server-sent events.
 
 The browser opens the page's own address a second time, and asks for an event stream. The page is
-rendered again every two seconds, once for all who look at the same address, and sent if it has
-changed.
+rendered again every two to eight seconds, once for all who look at the same address, and sent if it
+has changed.
 """
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -17,6 +18,10 @@ from iris.dashboard.content import Address, Page
 EVENT_STREAM = "text/event-stream"
 #: The pause between two renderings of an open page, in seconds.
 INTERVAL = 2.0
+#: The longest pause, in seconds. The pause becomes longer while a page does not change, so that
+#: pages that stay open cost little, and is short again after a change.
+LONGEST = 8.0
+GROWTH = 1.5
 #: The time after which a page without changes gets a comment, in seconds: proxies close idle
 #: connections, and the server notices only by a write that a browser is gone.
 KEEP_ALIVE = 20.0
@@ -61,20 +66,20 @@ class Live:
         self._streams += 1
         try:
             yield event("started", self.started)
-            sent, silent = "", 0.0
+            sent, silent, pause = "", 0.0, INTERVAL
             while not self.closed.is_set():
                 html = await self._rendered(page, address, url)
                 if html != sent:
                     yield event("main", html)
-                    sent, silent = html, 0.0
-                elif silent >= KEEP_ALIVE:
+                    sent, silent, pause = html, 0.0, INTERVAL
+                else:
+                    pause = min(pause * GROWTH, LONGEST)
+                if silent >= KEEP_ALIVE:
                     yield ":\n\n"
                     silent = 0.0
-                silent += INTERVAL
-                try:
-                    await asyncio.wait_for(self.closed.wait(), INTERVAL)
-                except TimeoutError:
-                    continue
+                silent += pause
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.closed.wait(), pause)
         finally:
             self._streams -= 1
 

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 from urllib.parse import unquote, urlencode
 
@@ -223,7 +224,9 @@ async def test_a_dashboard_without_the_right_changes_nothing(action: str) -> Non
 def test_a_page_shows_actions_only_with_the_right(allowed: bool) -> None:
     template = make_environment(allow_actions=allowed).get_template("slice_actions.html")
 
-    assert ("/actions/delete-slice?target=x" in template.render(slice_id="x")) is allowed
+    assert (
+        "/actions/delete-slice?target=x" in template.render(status=SimpleNamespace(id="x"))
+    ) is allowed
 
 
 # -- requests that no browser sends

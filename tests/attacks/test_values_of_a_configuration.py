@@ -65,12 +65,31 @@ def load(tree: dict[str, Any]) -> ClusterConfig:
 
 def changed(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
     """The configuration with another value."""
-    tree = copy.deepcopy(tree)
-    here = tree
-    for key in path[:-1]:
-        here = here.setdefault(key, {})
-    here[path[-1]] = value
-    return tree
+    for key in reversed(path):
+        value = [value] if key == FIRST else {key: value}
+    return merged(tree, value)
+
+
+def merged(tree: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with the values of the change."""
+    both = {
+        key: merged(tree[key], change[key])
+        for key in tree.keys() & change.keys()
+        if isinstance(tree[key], dict) and isinstance(change[key], dict)
+    }
+    return {**copy.deepcopy(tree), **change, **both}
+
+
+#: The path of the first element of a list.
+FIRST = "0"
+#: A key of each dictionary of a configuration.
+KEYS = {
+    "scale_groups": "g",
+    "attributes": "rack",
+    "env_vars": "A",
+    "teams": "research",
+    "budgets": "monthly",
+}
 
 
 def text_fields(
@@ -89,13 +108,14 @@ def text_fields(
             None,
         )
         if get_origin(kind) is dict:
-            key = {"scale_groups": "g", "attributes": "rack", "env_vars": "A"}[name]
+            key = KEYS[name]
             if inner is not None:
                 yield from text_fields(inner, (*here, key))
             else:
-                yield (*here, key), False
+                yield (*here, key), get_origin(parts[1]) is tuple
         elif inner is not None:
-            yield from text_fields(inner, here)
+            of_a_list = (FIRST,) if get_origin(kind) is tuple else ()
+            yield from text_fields(inner, (*here, *of_a_list))
         elif kind is str or (get_origin(kind) is tuple and str in [parts[0], *get_args(parts[0])]):
             yield here, kind is not str
 
@@ -129,7 +149,9 @@ def test_no_text_of_a_configuration_is_another_line_or_an_option(path: tuple[str
     for value in (LINE, "x\rHost *", "x\x1b[2J", "x\0", "x\u2028y", "-oProxyCommand=touch x"):
         with pytest.raises(InvalidConfig) as refused:
             load(changed(tree, path, [value] if TEXTS[path] else value))
-        assert any(each.startswith(".".join(path)) for each in refused.value.problems), (
+        # The texts of a list in a dictionary are checked together.
+        field = (".".join(path), f"{path[0]}: ")
+        assert any(each.startswith(field) for each in refused.value.problems), (
             value,
             refused.value.problems,
         )

@@ -23,7 +23,7 @@ def test_a_submitted_command_runs_and_its_output_and_end_come_back(cluster: Clus
 def test_submit_as_json_names_the_job_and_its_workflow(cluster: Cluster) -> None:
     """The contract of `submit --json`; the ids are those that Temporal knows."""
     submitted = cluster.submit("contract-submit", "--", "true")
-    assert set(submitted) == {"id", "workflow_id", "run_id", "ui"}
+    assert set(submitted) == {"id", "workflow_id", "run_id", "ui", "dashboard", "estimate"}
     assert submitted["id"] == f"{USER}/contract-submit"
     described = cluster.temporal(
         "workflow", "describe", "-w", submitted["workflow_id"], "-r", submitted["run_id"]
@@ -119,7 +119,8 @@ def test_a_batch_that_was_interrupted_is_submitted_whole_by_the_same_command(
     assert "--batch-key" in whole
     again = cluster.iris(*command, "--json")
     assert [(job["line"], job["before"]) for job in again.json] == [(2, True), (3, True), (5, True)]
-    assert set(again.json[0]) == {"line", "before", "id", "workflow_id", "run_id", "ui"}
+    expected = {"line", "before", "id", "workflow_id", "run_id", "ui", "dashboard"}
+    assert set(again.json[0]) == expected
     for job in again.json:
         cluster.iris("wait", job["id"])
     cluster.file("other.txt").write_text("-n first -- echo other")
