@@ -10,7 +10,7 @@ PYTEST ?= $(BIN)/pytest
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
 
-.PHONY: demo demo-recording docs blocking files tour test test-long test-docker test-production chaos env lint types check bench build lock clean
+.PHONY: demo demo-recording dashboard-pictures docs blocking files tour test test-long test-docker test-production chaos env lint types check bench build lock clean
 
 demo: env ## run a job of two tasks on an ephemeral local cluster, and show its logs
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo
@@ -50,6 +50,9 @@ docs: env ## build the documentation with the Python reference in build/site; a 
 
 tour: env ## run examples/tour.ipynb and store its outputs
 	$(BIN)/python scripts/run-tour.py
+
+dashboard-pictures: env ## make the pictures of docs/dashboard.md
+	$(BIN)/python -m tests.dashboard.pictures
 
 demo-recording: env ## record the terminal that README shows, docs/pictures/demo.svg
 	$(BIN)/python scripts/record-demo.py
