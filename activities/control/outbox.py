@@ -179,9 +179,11 @@ class Outbox:
         Raises:
             RPCError: the service does not answer.
         """
-        if not isinstance(message, Ask) or (hold := self._hold_of(message.request)) is None:
+        if not isinstance(message, Ask) or names.attempt_of_key(message.request.key) > 1:
             return []
         request = message.request
+        if (hold := self._hold_of(request)) is None:
+            return []
         await self._notifier.hold(self._cluster, request.task, hold)
         amend = Amend(
             key=request.key, band=request.band, held=True, changed_at=request.submitted_at

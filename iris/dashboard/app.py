@@ -79,19 +79,18 @@ class Dashboard:
         self._files = {each.relative_to(STATIC).as_posix() for each in STATIC.rglob("*.*")}
         self._live = Live(self._render)
         self._forms = Forms(reader, self._show, self._live, allowed=allow_actions)
-        self.app = Starlette(
+        pages = Starlette(
             routes=[
                 Route("/static/{digest}/{name:path}", self._static),
                 *LogRoutes(reader, self._live.closed).routes,
                 Route("/actions/{action}", self._act, methods=["GET", "POST"]),
                 *(Route(page.path, self._answer(page)) for page in PAGES),
             ],
-            middleware=[
-                Middleware(Guard, names=names),
-                Middleware(GZipMiddleware, minimum_size=1_000),
-            ],
+            middleware=[Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=1)],
             exception_handlers={HTTPException: self._http_error, Exception: self._failed},
         )
+        # Around all of it: Starlette answers an unexpected error outside of its middleware.
+        self.app = Guard(pages, names)
 
     def close(self) -> None:
         """Ends the live updates, so that open pages do not delay the end of the process."""

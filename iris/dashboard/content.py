@@ -51,4 +51,4 @@ class Page(NamedTuple):
 
 def page_number(text: str) -> int:
     """Returns the number of a page of a list, from 1 on."""
-    return int(text) if text.isdecimal() and 0 < int(text) < 10_000 else 1
+    return int(text) if text.isdecimal() and len(text) < 5 and int(text) else 1

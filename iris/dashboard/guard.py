@@ -73,10 +73,13 @@ class Guard:
                 " dashboard at 127.0.0.1, at localhost, or at a name in dashboard.names of the"
                 " configuration"
             )
-        if method in ("GET", "HEAD"):
-            return ""
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
-        if site != "same-origin" or (origin is not None and urlsplit(origin).netloc != host):
+        if method in ("GET", "HEAD"):
+            # A link on another site may open a page, but no picture or script there may read one.
+            if site in ("same-origin", "none") or headers.get("sec-fetch-mode") == "navigate":
+                return ""
+            return "the request comes from a page of another site"
+        if site != "same-origin" or (origin is not None and _netloc(origin) != host):
             return "the request comes from a page of another site; nothing was changed"
         return ""
 
@@ -86,6 +89,14 @@ class Guard:
             return False
         name = (found["v6"] or found["name"]).lower()
         return name in self._names or _is_address(name)
+
+
+def _netloc(origin: str) -> str:
+    """Returns the host and port of an origin; empty if it is malformed."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _is_address(name: str) -> bool:

@@ -7,6 +7,7 @@ has changed.
 
 import asyncio
 import contextlib
+import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -14,6 +15,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from iris.dashboard.content import Address, Page
+
+logger = logging.getLogger(__name__)
 
 EVENT_STREAM = "text/event-stream"
 #: The pause between two renderings of an open page, in seconds.
@@ -68,7 +71,11 @@ class Live:
             yield event("started", self.started)
             sent, silent, pause = "", 0.0, INTERVAL
             while not self.closed.is_set():
-                html = await self._rendered(page, address, url)
+                try:
+                    html = await self._rendered(page, address, url)
+                except Exception:
+                    logger.exception("the page %s could not be rendered", url)
+                    html, pause = sent, LONGEST
                 if html != sent:
                     yield event("main", html)
                     sent, silent, pause = html, 0.0, INTERVAL
@@ -90,8 +97,12 @@ class Live:
     async def _rendered(self, page: Page, address: Address, url: str) -> str:
         now = asyncio.get_running_loop().time()
         at, rendering = self._shared.get(url, (0.0, None))
-        if rendering is None or now - at > INTERVAL / 2:
-            for old in [each for each, (then, _) in self._shared.items() if now - then > INTERVAL]:
+        if rendering is None or (rendering.done() and now - at > INTERVAL / 2):
+            for old in [
+                each
+                for each, (then, asked) in self._shared.items()
+                if now - then > INTERVAL and asked.done()
+            ]:
                 del self._shared[old]
             rendering = asyncio.ensure_future(self._render(page, address))
             self._shared[url] = (now, rendering)

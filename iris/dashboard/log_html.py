@@ -13,6 +13,8 @@ from iris.model.host.faults import is_error_line
 
 #: The most characters of a line that a page shows. The download has all of them.
 MOST_CHARACTERS = 8_000
+#: The most changes of colour in a line. The text after them has the last colour.
+MOST_COLOURS = 200
 _COLOUR = re.compile(r"\x1b\[([0-9;:]{0,64})m")
 #: Matches the other control sequences of terminals (ECMA-48), and titles and links (OSC).
 _SEQUENCE = re.compile(
@@ -70,7 +72,8 @@ def text_html(text: str) -> Markup:
 
 def _styled(text: str) -> Iterator[Markup]:
     colour, styles = "", set[str]()
-    for number, part in enumerate(_COLOUR.split(text)):
+    *parts, rest = _COLOUR.split(text, MOST_COLOURS)
+    for number, part in enumerate([*parts, _COLOUR.sub("", rest)]):
         if number % 2:
             colour, styles = _after(part, colour, styles)
         elif part:

@@ -18,6 +18,9 @@ from iris.storage.object_store import Store
 
 #: The most lines of a page, and the most of their characters.
 MOST_LINES, MOST_CHARACTERS = 1_000, 400_000
+#: The most characters of the new lines of one event. More than a person can read in a second, and
+#: little enough that the control plane's other work does not wait.
+MOST_AT_ONCE = 100_000
 #: The most lines in which one request looks for a text.
 MOST_SEARCHED = 20_000
 #: The most bytes of all logs together that one request reads. At least one chunk of each log is
@@ -169,6 +172,24 @@ def _last_entries(
     return [each for _, each in shown], 0
 
 
+class _Newest:
+    """The newest of the lines that are added, up to the limits of one event."""
+
+    def __init__(self) -> None:
+        self.entries: deque[LogEntry] = deque()
+        self.left_out = 0
+        self._characters = 0
+
+    def add(self, entry: LogEntry) -> None:
+        self.entries.append(entry)
+        self._characters += min(len(entry.text), _COUNTED)
+        while len(self.entries) > 1 and (
+            len(self.entries) > MOST_LINES or self._characters > MOST_AT_ONCE
+        ):
+            self._characters -= min(len(self.entries.popleft().text), _COUNTED)
+            self.left_out += 1
+
+
 class News(NamedTuple):
     """New lines of a log."""
 
@@ -192,16 +213,14 @@ async def news(
     joined = Entries()
     while True:
         last = ended.done()
-        kept: deque[LogEntry] = deque(maxlen=MOST_LINES)
-        taken = 0
+        kept = _Newest()
         with reading_from(reader.store, f"the log of {wanted.job}"):
             async for lines in reader.new_lines(quick=not last):
                 for entry in joined.add(lines):
                     if wanted.takes(entry):
-                        kept.append(entry)
-                        taken += 1
+                        kept.add(entry)
         begun = [entry for entry in joined.begun if wanted.takes(entry)]
-        yield News(list(kept), begun, taken - len(kept), reader.position)
+        yield News(list(kept.entries), begun, kept.left_out, reader.position)
         if last:
             return
         await asyncio.wait({ended}, timeout=interval)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from temporalio.service import RPCError
 
 from iris.client.logs.entries import LogEntry
 from iris.client.logs.follow import reading_from
@@ -97,13 +98,16 @@ class LogRoutes:
                     silent = 0.0
                     yield ":\n\n"
                 silent += INTERVAL
+            await ended
             yield event("end", "the job has ended")
         except IrisError as error:
             yield event("problem", str(error))
+        except RPCError as error:
+            yield event("problem", f"the service does not answer: {error.message}")
         finally:
             self._streams -= 1
             ended.cancel()
-            with suppress(asyncio.CancelledError, IrisError):
+            with suppress(asyncio.CancelledError, IrisError, RPCError):
                 await ended
 
     async def _text(self, request: Request, wanted: Selection) -> Response:

@@ -3,6 +3,7 @@ many open pages cost little more than one.
 """
 
 import asyncio
+import functools
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import replace
@@ -61,15 +62,24 @@ async def part(asked: Awaitable[T]) -> Part[T]:
 
 
 class Reader:
-    """Reads from one cluster for all viewers."""
+    """Reads from one cluster for all viewers.
 
-    def __init__(self, client: AsyncIrisClient) -> None:
+    Args:
+        clock: returns the time in seconds.
+    """
+
+    def __init__(
+        self, client: AsyncIrisClient, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.client = client
+        self._clock = clock
         #: The answers by their question, each with the time until which it is shared.
         self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
         #: The service keeps few queries of a workflow that has not answered yet, so the scheduler
         #: gets one at a time.
         self._scheduler = asyncio.Lock()
+        #: The records of use are many.
+        self._usage = asyncio.Lock()
 
     async def shared(
         self, question: Hashable, ask: Callable[[], Awaitable[T]], fresh: float = SHARED_FOR
@@ -80,7 +90,7 @@ class Reader:
         Args:
             fresh: how long the answer is shared, in seconds.
         """
-        now = time.monotonic()
+        now = self._clock()
         until, answer = self._answers.get(question, (0.0, None))
         if answer is None or (now > until and answer.done()):
             for old in [
@@ -90,12 +100,19 @@ class Reader:
             while len(self._answers) >= MOST_KEPT:
                 del self._answers[next(iter(self._answers))]
             answer = asyncio.ensure_future(ask())
-            # The viewers who wait get an error. If none waits any more, asyncio must not log it.
-            answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+            answer.add_done_callback(functools.partial(self._answered, question, fresh))
             self._answers[question] = (now + fresh, answer)
         # The viewer that asked first may go away while others wait.
         result: T = await asyncio.shield(answer)
         return result
+
+    def _answered(self, question: Hashable, fresh: float, answer: asyncio.Future[Any]) -> None:
+        """Shares an answer from now on, and an error only for a moment."""
+        # The viewers who wait get an error. If none waits any more, asyncio must not log it.
+        failed = answer.cancelled() or answer.exception() is not None
+        if self._answers.get(question, (0.0, None))[1] is answer:
+            until = self._clock() + (min(fresh, SHARED_FOR) if failed else fresh)
+            self._answers[question] = (until, answer)
 
     def forget(self) -> None:
         """Forgets all answers, because an action has changed something."""
@@ -187,19 +204,16 @@ class Reader:
         )
 
     async def usage(self, by: tuple[str, ...], since: timedelta, user: str = "") -> UsageReport:
-        """Returns who used the cluster since then, and what it cost. The answer is a minute old at
-        most: it is read from the store.
+        """Returns who used the cluster since then, and what it cost. The records in the store are
+        read anew, for one viewer at a time. Pages share what they show of it (`USAGE_SHARED_FOR`).
 
         Raises:
             InvalidValue: a key is unknown.
             Rejected: the cluster has no store.
             Unreachable, IrisError: the store does not answer.
         """
-        return await self.shared(
-            ("usage", by, since, user),
-            lambda: self.client.cluster.usage(by, since=since, user=user),
-            USAGE_SHARED_FOR,
-        )
+        async with self._usage:
+            return await self.client.cluster.usage(by, since=since, user=user)
 
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRow]:
         """Returns the newest jobs that the filter takes.

@@ -90,6 +90,12 @@ def attempt_key(attempt: str, run_id: str) -> str:
     return f"{attempt}/{short_run(run_id)}"
 
 
+def attempt_of_key(key: str) -> int:
+    """Returns the number of the attempt in the result of `attempt_key`."""
+    number = key.rpartition("/")[0].rpartition("@")[2]
+    return int(number) if number.isdecimal() else 1
+
+
 def slice_id(prefix: str, group: str, token: str) -> str:
     """Returns a slice's id, which is also the name of its machines. Cloud providers allow only
     lower-case letters, digits and dashes.

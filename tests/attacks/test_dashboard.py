@@ -23,6 +23,7 @@ from iris.dashboard import connections, live
 from iris.dashboard.actions.browser import Tokens, remember, said, say
 from iris.dashboard.actions.forms import MOST_BYTES, _own_address
 from iris.dashboard.actions.table import ACTIONS
+from iris.dashboard.content import page_number
 from iris.dashboard.rendering import make_environment, static
 from iris.dashboard.serve import serving_dashboard
 from iris.processes.process import free_ports
@@ -103,6 +104,31 @@ async def test_a_page_whose_name_becomes_this_machine_reads_nothing(path: str, p
 
     assert (plain.status, stream.status) == (403, 403)
     assert b"this machine is not evil.example" in plain.body
+
+
+async def test_another_site_reads_nothing_by_pictures_and_scripts_but_may_have_links(
+    port: int,
+) -> None:
+    """Each reading costs the control plane something, even if the other site does not see it."""
+    site = "Sec-Fetch-Site: cross-site"
+    picture = await ask(port, "GET", FILE, site, "Sec-Fetch-Mode: no-cors")
+    link = await ask(port, "GET", FILE, site, "Sec-Fetch-Mode: navigate")
+
+    assert (picture.status, link.status) == (403, 200)
+
+
+async def test_a_malformed_origin_is_refused(port: int) -> None:
+    """It is no error of the dashboard: a program could fill the control plane's log with them."""
+    answer = await ask(port, "POST", "/actions/pause-cluster", "Origin: http://[")
+    assert answer.status == 403
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("9" * 5_000, 1), ("", 1), ("-1", 1), ("0", 1), ("12", 12)]
+)
+def test_the_number_of_a_page_is_small(text: str, number: int) -> None:
+    """Python refuses numbers of more than 4,300 digits with an error of its own."""
+    assert page_number(text) == number
 
 
 @pytest.mark.parametrize(

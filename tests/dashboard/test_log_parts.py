@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.dashboard.log_parts import (
+    MOST_AT_ONCE,
     MOST_CHARACTERS,
     MOST_LINES,
     News,
@@ -142,6 +143,19 @@ async def test_a_flood_of_new_lines_is_cut_and_says_so(tmp_path: Path) -> None:
 
     assert only.left_out == 500
     assert only.entries[-1].text == str(MOST_LINES + 499)
+
+
+async def test_long_lines_of_one_event_are_few(tmp_path: Path) -> None:
+    """A job that writes megabytes a second must not make the control plane render them all."""
+    store = Store(f"file://{tmp_path}", create=True)
+    ended = asyncio.get_running_loop().create_future()
+    ended.set_result(None)
+    await write(store, 0, 0, *((n, "x" * 8_000) for n in range(60)))
+
+    (only,) = await collected(store, ALL, "0.1.0", ended, 10**6)
+
+    assert sum(len(each.text) for each in only.entries) <= MOST_AT_ONCE
+    assert only.left_out == 60 - len(only.entries) > 0
 
 
 async def test_a_line_without_its_end_is_shown_before_it_ends(tmp_path: Path) -> None:

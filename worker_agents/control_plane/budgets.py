@@ -122,8 +122,8 @@ class Budgets:
         else:
             self._uses = ()
             await self._store.delete([names.budget_uses(self._cluster)])
-        await self._release(now)
-        self._may_hold = bool(accounting.budgets)
+        is_holding = await self._release(now)
+        self._may_hold = bool(accounting.budgets) or is_holding
 
     async def _days(self, accounting: Accounting, now: datetime) -> list[DayUse]:
         """Returns the use of each user and day since the first of the periods began. Sums up days
@@ -146,8 +146,9 @@ class Budgets:
         asked = Question(since, until, ("user", "day"))
         return [*_days_in(await report_of(self._store, self._cluster, asked, present, accounting))]
 
-    async def _release(self, now: datetime) -> None:
-        """Releases the jobs that budgets held and hold no longer.
+    async def _release(self, now: datetime) -> bool:
+        """Releases the jobs that budgets held and hold no longer. Returns whether there may be
+        others, or the release of one is not known to have succeeded.
 
         Raises:
             Unreachable: the service does not answer.
@@ -157,14 +158,18 @@ class Budgets:
         with self._connection.rpc_errors():
             listed = self._connection.client.list_workflows(query)
             jobs = [names.job_of_workflow(each.id) async for each in listed]
+        is_holding = False
         for job in jobs:
             try:
                 status = await self._jobs.status(job)
                 user = job.partition("/")[0]
                 if status.held and is_released(status.reason, user, self._uses, now):
+                    is_holding = True
                     await self._jobs.release(job)
             except IrisError as error:  # it has just ended, for instance; it must not delay others
                 logger.info("cannot release %s: %s", job, error)
+                is_holding = True
+        return is_holding
 
 
 def _days_in(report: UsageReport) -> Iterable[DayUse]:

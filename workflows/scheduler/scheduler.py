@@ -288,6 +288,8 @@ class SchedulerWorkflow:
 
     @workflow.query(description="A page of the uses that are not in the store yet")
     def uses(self, page: UsesPage) -> Uses:
+        if self._recovery is not None:
+            raise RuntimeError("the scheduler is recovering its ledger")
         return uses_of(self._ledger, page)
 
     @workflow.query(description="A page of the queue in the order of service, with the reasons")

@@ -12,6 +12,10 @@ from iris.model import names
 from iris.usage.records import AttemptUse, Use
 from iris.usage.slices import slice_use
 
+#: How often the scheduler is asked for all uses. Some may be missing if others end between two
+#: pages, each time again.
+TRIES = 5
+
 
 async def uses_not_stored(connection: Connection) -> list[Use]:
     """Returns the uses that are not in the store, each once. Uses that have not ended are counted
@@ -24,14 +28,9 @@ async def uses_not_stored(connection: Connection) -> list[Use]:
         Unreachable: no control plane answers.
     """
     now = datetime.now(UTC)
-    uses: dict[str, Use] = {}
-    read = 0
-    while True:
-        asked = UsesPage(offset=read, at=now)
-        page = await connection.query(connection.scheduler, "uses", Uses, asked)
-        uses.update((use.id, use) for use in page.uses)
-        read += len(page.uses)
-        if not page.uses or read >= page.total:
+    for _ in range(TRIES):
+        uses, is_whole = await _of_scheduler(connection, now)
+        if is_whole:
             break
     status = await AutoscalerClient(connection).status()
     groups = {group.name: group for group in status.settings.groups} if status.settings else {}
@@ -43,6 +42,24 @@ async def uses_not_stored(connection: Connection) -> list[Use]:
     for attempt in running:
         uses[attempt.id] = attempt.model_copy(update={"tags": tags.get(attempt.job, {})})
     return list(uses.values())
+
+
+async def _of_scheduler(connection: Connection, now: datetime) -> tuple[dict[str, Use], bool]:
+    """Returns the uses that the scheduler knows, by id, and whether they are all: none may have
+    begun or ended between two pages.
+    """
+    uses: dict[str, Use] = {}
+    read, total = 0, -1
+    while read != total:
+        asked = UsesPage(offset=read, at=now)
+        page = await connection.query(connection.scheduler, "uses", Uses, asked)
+        if total not in (-1, page.total):
+            return uses, False
+        uses.update((use.id, use) for use in page.uses)
+        read, total = read + len(page.uses), page.total
+        if not page.uses:
+            break
+    return uses, True
 
 
 async def _tags(connection: Connection) -> dict[str, dict[str, str]]:

@@ -45,13 +45,22 @@ def question(
     for key in keys:
         if keys.count(key) > 1:
             raise InvalidValue("by", key, "is given twice", "give each key once")
-    end = (until or datetime.now(UTC)).astimezone(UTC)
+    end = _in_utc(until or datetime.now(UTC))
     length = DEFAULT_TIME if since is None else since
-    begin = end - length if isinstance(length, timedelta) else length.astimezone(UTC)
+    try:
+        begin = end - length if isinstance(length, timedelta) else _in_utc(length)
+    except OverflowError:
+        remedy = "ask for a shorter time"
+        raise InvalidValue("since", length, "is longer than the calendar", remedy) from None
     if begin >= end:
         remedy = "ask for a time that begins before it ends"
         raise InvalidValue("since", begin.isoformat(), f"is not before {end.isoformat()}", remedy)
     return Question(begin, end, keys, user, group)
+
+
+def _in_utc(time: datetime) -> datetime:
+    """Returns the time by UTC. A time without a zone is one by UTC."""
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 async def usage_report(connection: Connection, asked: Question) -> UsageReport:

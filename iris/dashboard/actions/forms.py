@@ -149,7 +149,10 @@ def _page_before(request: Request) -> str:
     """Returns the page of this dashboard from which the browser comes, as the path with the query;
     the first page if it comes from elsewhere.
     """
-    before = urlsplit(request.headers.get("referer", ""))
+    try:
+        before = urlsplit(request.headers.get("referer", ""))
+    except ValueError:
+        return "/"
     if before.netloc != request.headers.get("host", "") or before.path.startswith("/actions/"):
         return "/"
     return _own_address(f"{before.path}?{before.query}" if before.query else before.path)

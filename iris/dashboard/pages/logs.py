@@ -123,13 +123,15 @@ async def log_of(
         else await last_part(Store(reader.client.record.store), wanted, place, most)
     )
     page = f"/logs/{wanted.job}"
+    # An open page begins anew when the job runs again: the address has the run, too.
+    stream = address_to(f"/log-stream/{wanted.job}", selects, of=wanted.run_id)
     return {
         "lines": lines_html(part.entries, several=wanted.tasks > 1),
         "live": live,
         "note": "" if live or part.entries else _note(wanted, status, part, before),
         "earlier": address_to(page, selects, before=part.earlier) if part.earlier else "",
         "since": part.since if wanted.find else None,
-        "stream": "" if before else address_to(f"/log-stream/{wanted.job}", selects),
+        "stream": "" if before else stream,
         "text": address_to(f"/log-text/{wanted.job}", {**selects, "find": ""}),
         "latest": address_to(page, selects) if before else "",
         "position": position_text(part.position),

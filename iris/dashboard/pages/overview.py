@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from markupsafe import Markup
+
 from iris.client.jobs.lists import JobFilter
 from iris.client.operate.worker_reports import AgentReport
 from iris.dashboard import capacity, problems, scaling
 from iris.dashboard.content import Address, Content
-from iris.dashboard.pages.usage import by_key, measure_of
+from iris.dashboard.pages.usage import Shown, by_key, measure_of
 from iris.dashboard.problems import Problem
-from iris.dashboard.reader import Part, Reader, part
+from iris.dashboard.reader import USAGE_SHARED_FOR, Part, Reader, part
 from iris.dashboard.words import words_of
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import HostView, Snapshot, Totals, WaitingGangs
@@ -52,7 +54,7 @@ async def load(reader: Reader, address: Address) -> Content:
             part(reader.autoscaler()),
             part(reader.jobs(JobFilter(states=FAILED), MOST_FAILURES)),
             part(reader.reports()),
-            part(reader.usage(("day", "user"), WEEK)),
+            part(reader.shared("week", lambda: last_week(reader), USAGE_SHARED_FOR)),
         ),
     )
     found = find_problems(snapshot, totals, scaler, now)
@@ -75,12 +77,19 @@ async def load(reader: Reader, address: Address) -> Content:
             "coming": scaling.coming(status) if status else [],
             "returns": scaling.returns(status, held.idle) if status and held else [],
             "failures": failures,
-            "week": week,
-            "week_by_user": (
-                by_key(week.value, "user", measure_of(week.value)) if week.value else []
-            ),
+            "week": Part(week.value.report, "") if week.value else Part(None, week.problem),
+            "week_by_user": week.value.uses if week.value else [],
         },
     )
+
+
+async def last_week(reader: Reader) -> Shown:
+    """Returns who used the cluster in the last week, and what it cost."""
+    report = await reader.usage(("user",), WEEK)
+    measure = measure_of(report)
+    uses = by_key(report, "user", measure)[:MOST_USERS]
+    left_out = max(0, len(report.rows) - MOST_USERS)
+    return Shown(report.model_copy(update={"rows": ()}), measure, uses, left_out, Markup(""))
 
 
 def find_problems(

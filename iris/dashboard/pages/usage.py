@@ -1,22 +1,27 @@
 """Who used the cluster, what it cost, and what was not used."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
 
+from markupsafe import Markup
+
 from iris.dashboard.bars import Bar, bar_chart
 from iris.dashboard.content import Address, Content
-from iris.dashboard.reader import Reader
+from iris.dashboard.reader import USAGE_SHARED_FOR, Reader
+from iris.model.errors import InvalidValue
 from iris.model.units import parse_duration
 from iris.usage.amounts import Amounts
-from iris.usage.report import TAG, UsageReport, UsageRow, WasteKind, parse_key
+from iris.usage.report import TAG, UsageReport, WasteKind, parse_key
 
 #: The times that the page offers.
-TIMES = (("1d", "a day"), ("7d", "a week"), ("30d", "30 days"), ("90d", "90 days"))
+TIMES = {"1d": "a day", "7d": "a week", "30d": "30 days", "90d": "90 days"}
 #: The keys that the page offers. The address may also have `tag:KEY`.
 OFFERED = ("user", "team", "job", "group", "band")
 #: The most rows that the page shows.
 MOST_ROWS = 100
+#: The least host-hours of a kind of waste that is shown.
+LEAST_HOURS = 0.05
 #: What each kind of waste is.
 MEANINGS: Mapping[WasteKind, str] = {
     WasteKind.IDLE: "hosts that were ready and that no job held",
@@ -38,32 +43,55 @@ class Use(NamedTuple):
     share: float
 
 
+class Shown(NamedTuple):
+    """What the page shows of a time."""
+
+    #: The sums, without rows.
+    report: UsageReport
+    measure: "Measure"
+    uses: Sequence[Use]
+    #: The number of rows that `uses` leaves out.
+    left_out: int
+    chart: Markup
+
+
 async def load(reader: Reader, address: Address) -> Content:
     """Loads the page. The query has `by`, `since` and `user`."""
     query = address.query
     by = parse_key(query.get("by") or "user")
     since = query.get("since") or "7d"
+    if since not in TIMES:
+        raise InvalidValue("since", since, "is not offered", f"use one of {', '.join(TIMES)}")
     user = query.get("user", "")
-    report = await reader.usage(("day", by) if by != "day" else ("day",), _time(since), user)
-    measure = measure_of(report)
-    uses = by_key(report, by, measure)
+    shown = await reader.shared(
+        ("usage", by, since, user), lambda: read(reader, by, since, user), USAGE_SHARED_FOR
+    )
+    report = shown.report
     return Content(
         "Usage",
         {
-            "report": report,
-            "uses": uses[:MOST_ROWS],
-            "left_out": len(uses) - len(uses[:MOST_ROWS]),
-            "chart": bar_chart(by_day(report, measure), f"{measure.name} by day"),
-            "measure": measure,
-            "waste": [each for each in report.waste if each.host_hours >= 0.05],
+            **shown._asdict(),
+            "waste": [each for each in report.waste if each.host_hours >= LEAST_HOURS],
             "meanings": MEANINGS,
             "by": by,
             "since": since,
             "user": user,
-            "times": TIMES,
+            "times": TIMES.items(),
             "keys": (*OFFERED, *([by] if by.startswith(TAG) else [])),
         },
     )
+
+
+async def read(reader: Reader, by: str, since: str, user: str) -> Shown:
+    """Reads the records of a time, and returns what the page shows of them."""
+    time = parse_duration(since, "since")
+    days = await reader.usage(("day",), time, user)
+    report = await reader.usage((by,), time, user) if by != "day" else days
+    measure = measure_of(report)
+    uses = by_key(report, by, measure)
+    chart = bar_chart(by_day(days, measure), f"{measure.name} by day")
+    whole = report.model_copy(update={"rows": ()})
+    return Shown(whole, measure, uses[:MOST_ROWS], len(uses[MOST_ROWS:]), chart)
 
 
 class Measure(NamedTuple):
@@ -91,26 +119,10 @@ def measure_of(report: UsageReport) -> Measure:
 
 
 def by_key(report: UsageReport, key: str, measure: Measure) -> list[Use]:
-    """Returns the sums over all days, the largest first."""
-    rows: dict[str, list[UsageRow]] = {}
-    for row in report.rows:
-        rows.setdefault(row.by[key], []).append(row)
+    """Returns the rows of a report by this key, the largest first."""
     whole = measure.of(report.total) or 1.0
-    sums = [(name, together(of_key)) for name, of_key in rows.items()]
-    uses = [Use(name or "none", sum_, measure.of(sum_) / whole) for name, sum_ in sums]
+    uses = [Use(row.by[key] or "none", row, measure.of(row) / whole) for row in report.rows]
     return sorted(uses, key=lambda use: (-use.share, -use.amounts.core_hours, use.name))
-
-
-def together(rows: Iterable[Amounts]) -> Amounts:
-    """Returns the sum of the amounts. An attempt over midnight counts for each of its days."""
-    rows = list(rows)
-    costs = [row.cost for row in rows if row.cost is not None]
-    hours = ("host_hours", "tpu_chip_hours", "gpu_hours", "core_hours", "unpriced_host_hours")
-    return Amounts(
-        attempts=sum(row.attempts for row in rows),
-        cost=sum(costs) if costs else None,
-        **{name: sum(getattr(row, name) for row in rows) for name in hours},
-    )
 
 
 def by_day(report: UsageReport, measure: Measure) -> list[Bar]:
@@ -129,7 +141,3 @@ def by_day(report: UsageReport, measure: Measure) -> list[Bar]:
 
 def _label(day: date) -> str:
     return f"{day.day} {day:%b}"
-
-
-def _time(text: str) -> timedelta:
-    return parse_duration(text, "since")

@@ -3,6 +3,7 @@
 
 const connection = document.getElementById("connection");
 let stream = null;
+let retry = 0;
 
 function showConnection(state, text) {
   connection.dataset.state = state;
@@ -64,6 +65,7 @@ function show(html) {
 
 function connect() {
   disconnect();
+  if (document.hidden) return;
   // A question or a problem does not change.
   if (!("started" in document.body.dataset)) return;
   stream = new EventSource(location.pathname + location.search);
@@ -75,11 +77,12 @@ function connect() {
   stream.onerror = () => {
     showConnection("lost", "connection lost, trying again");
     // A browser gives up when a proxy answers with an error; a restart takes some seconds.
-    if (stream && stream.readyState === EventSource.CLOSED) setTimeout(connect, 2000);
+    if (stream && stream.readyState === EventSource.CLOSED) retry = setTimeout(connect, 2000);
   };
 }
 
 function disconnect() {
+  clearTimeout(retry);
   if (stream) stream.close();
   stream = null;
 }

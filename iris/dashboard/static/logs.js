@@ -69,6 +69,7 @@ document.addEventListener("iris:shown", () => {
   const wanted = part ? part.dataset.stream : "";
   if (wanted === log.address) return;
   log.address = wanted;
+  document.getElementById("log").dataset.position = "";
   followLog("");
 });
 document.addEventListener("visibilitychange", () => {

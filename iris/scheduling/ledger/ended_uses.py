@@ -47,6 +47,8 @@ class Held(Frozen):
     group: str
     slices: tuple[str, ...]
     hosts: int
+    #: The number of seats. The placement has fewer when the agents free the hosts one by one.
+    seats: int
     host_share: float
 
 
@@ -256,6 +258,7 @@ def held_by(placement: Placement, hosts: Mapping[str, Host]) -> Held:
         group=next((group for group in groups if group), ""),
         slices=tuple(dict.fromkeys(seat.slice_id for seat in placement.seats)),
         hosts=len({seat.host_id for seat in placement.seats}),
+        seats=len(placement.seats),
         host_share=round(sum(_share(placement, seat, hosts) for seat in placement.seats), 6),
     )
 
@@ -271,7 +274,7 @@ def use_of(placement: Placement, held: Held, end: AttemptEnd, ended_at: datetime
 
     Its times are in order, although several clocks tell them.
     """
-    devices, cpu, memory, _ = (len(placement.seats) * each for each in placement.resources.vector)
+    devices, cpu, memory, _ = (held.seats * each for each in placement.resources.vector)
     device = placement.resources.device
     placed_at = placement.placed_at or ended_at
     ended_at = max(placed_at, ended_at)

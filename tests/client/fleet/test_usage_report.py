@@ -127,3 +127,11 @@ async def test_prices_that_cannot_be_read_are_an_error(store: Store) -> None:
     await store.put(names.accounting("c"), b"{")
     with pytest.raises(Rejected, match="cannot be read"):
         await report(store)
+
+
+def test_a_time_without_a_zone_is_by_utc_and_an_absurd_length_is_refused() -> None:
+    """A script in another zone gets the same answer as the command line."""
+    asked = question(("user",), datetime(2026, 11, 1), datetime(2026, 11, 2))  # noqa: DTZ001
+    assert asked.since == datetime(2026, 11, 1, tzinfo=UTC)
+    with pytest.raises(InvalidValue, match="since"):
+        question(("user",), timedelta(days=999_999), None)

@@ -159,6 +159,7 @@ def test_hosts_that_a_terminated_gang_left_one_by_one_make_one_record() -> None:
     ledger.hosts_up(a_slice("pod", hosts=2))
     ledger.ask(a_gang("g", tasks=2))
     ledger.settle(at(0))
+    chips = ledger.ended_uses.open(ledger.live["g"], ledger.hosts, at(1)).tpu_chips
     ledger.vacate("g", "pod-0", "first", at(10))
     ledger.vacate("g", "pod-0", "first", at(11))
     assert records(ledger.ended_uses) == []
@@ -168,6 +169,7 @@ def test_hosts_that_a_terminated_gang_left_one_by_one_make_one_record() -> None:
     ledger.settle(at(90))
     record = the_record(ledger)
     assert (record.end, record.hosts, record.ended_at) == (UseEnd.UNKNOWN, 2, at(20))
+    assert record.tpu_chips == chips > 0
 
 
 def test_a_gang_that_does_not_release_its_lost_hosts_has_a_record_when_it_is_forgotten() -> None:
