@@ -69,7 +69,8 @@ document.addEventListener("iris:shown", () => {
   const wanted = part ? part.dataset.stream : "";
   if (wanted === log.address) return;
   log.address = wanted;
-  document.getElementById("log").dataset.position = "";
+  const box = document.getElementById("log");
+  if (box) box.dataset.position = "";
   followLog("");
 });
 document.addEventListener("visibilitychange", () => {
