@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from iris.dashboard.answers import Answers
 from iris.dashboard.content import Address, Page
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class Live:
         self.closed = asyncio.Event()
         self._streams = 0
         #: The renderings by address. Each is shared by all who look at it.
-        self._shared: dict[str, tuple[float, asyncio.Future[str]]] = {}
+        self._renderings = Answers()
 
     def close(self) -> None:
         """Ends all streams."""
@@ -92,21 +93,10 @@ class Live:
 
     def forget(self) -> None:
         """Renders all open pages again, because an action has changed something."""
-        self._shared.clear()
+        self._renderings.forget()
 
     async def _rendered(self, page: Page, address: Address, url: str) -> str:
-        now = asyncio.get_running_loop().time()
-        at, rendering = self._shared.get(url, (0.0, None))
-        if rendering is None or (rendering.done() and now - at > INTERVAL / 2):
-            for old in [
-                each
-                for each, (then, asked) in self._shared.items()
-                if now - then > INTERVAL and asked.done()
-            ]:
-                del self._shared[old]
-            rendering = asyncio.ensure_future(self._render(page, address))
-            self._shared[url] = (now, rendering)
-        return await asyncio.shield(rendering)
+        return await self._renderings.shared(url, lambda: self._render(page, address), INTERVAL / 2)
 
 
 def event(name: str, data: str) -> str:

@@ -3,17 +3,17 @@ many open pages cost little more than one.
 """
 
 import asyncio
-import functools
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from iris.client.client import AsyncIrisClient
 from iris.client.jobs.lists import JobFilter, JobPage
 from iris.client.jobs.rows import JobRow
 from iris.client.operate.worker_reports import AgentReport, agent_reports
+from iris.dashboard.answers import Answers
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.fleet_views import Holdings, QueueView
 from iris.messages.scheduler import HostView, Snapshot, Totals
@@ -34,8 +34,6 @@ SHARED_LONGER = 5.0
 USAGE_SHARED_FOR = 60.0
 #: How long a part of a page waits for its source, in seconds. The page shows the other parts then.
 PATIENCE = 3.0
-#: The most answers that are kept.
-MOST_KEPT = 500
 T = TypeVar("T")
 
 
@@ -72,9 +70,7 @@ class Reader:
         self, client: AsyncIrisClient, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.client = client
-        self._clock = clock
-        #: The answers by their question, each with the time until which it is shared.
-        self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
+        self._answers = Answers(clock)
         #: The service keeps few queries of a workflow that has not answered yet, so the scheduler
         #: gets one at a time.
         self._scheduler = asyncio.Lock()
@@ -90,33 +86,11 @@ class Reader:
         Args:
             fresh: how long the answer is shared, in seconds.
         """
-        now = self._clock()
-        until, answer = self._answers.get(question, (0.0, None))
-        if answer is None or (now > until and answer.done()):
-            for old in [
-                each for each, (end, asked) in self._answers.items() if now > end and asked.done()
-            ]:
-                del self._answers[old]
-            while len(self._answers) >= MOST_KEPT:
-                del self._answers[next(iter(self._answers))]
-            answer = asyncio.ensure_future(ask())
-            answer.add_done_callback(functools.partial(self._answered, question, fresh))
-            self._answers[question] = (now + fresh, answer)
-        # The viewer that asked first may go away while others wait.
-        result: T = await asyncio.shield(answer)
-        return result
-
-    def _answered(self, question: Hashable, fresh: float, answer: asyncio.Future[Any]) -> None:
-        """Shares an answer from now on, and an error only for a moment."""
-        # The viewers who wait get an error. If none waits any more, asyncio must not log it.
-        failed = answer.cancelled() or answer.exception() is not None
-        if self._answers.get(question, (0.0, None))[1] is answer:
-            until = self._clock() + (min(fresh, SHARED_FOR) if failed else fresh)
-            self._answers[question] = (until, answer)
+        return await self._answers.shared(question, ask, fresh)
 
     def forget(self) -> None:
         """Forgets all answers, because an action has changed something."""
-        self._answers.clear()
+        self._answers.forget()
 
     async def _of_scheduler(
         self, question: Hashable, ask: Callable[[], Awaitable[T]], fresh: float = SHARED_FOR

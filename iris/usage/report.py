@@ -49,6 +49,22 @@ class WasteKind(StrEnum):
     PREEMPTED = "preempted"  # the run time of attempts whose machines were lost or taken
 
 
+#: The kinds of waste that are parts of slices, not of attempts.
+OF_SLICES = (WasteKind.IDLE, WasteKind.BOOT, WasteKind.NEVER_READY)
+#: What the count of each kind of waste counts, and its meaning.
+_MEANINGS = {
+    WasteKind.IDLE: ("slice", "ready, and held by no job"),
+    WasteKind.BOOT: ("slice", "from the request until ready"),
+    WasteKind.NEVER_READY: ("slice", "gone before they were ready"),
+    WasteKind.SET_UP: ("attempt", "from the placement until the program started"),
+    WasteKind.FAILED_SET_UP: ("attempt", "the environment could not be set up"),
+    WasteKind.FAILED: ("attempt", "run time of attempts that failed"),
+    WasteKind.PREEMPTED: ("attempt", "run time of attempts that lost their machines"),
+}
+#: The lowest number of hours that is shown.
+LEAST_HOURS = 0.05
+
+
 class Waste(Frozen):
     """Host-hours that were paid for without result, or may have been: a preempted attempt may have
     saved a checkpoint.
@@ -59,6 +75,12 @@ class Waste(Frozen):
     count: int = 0
     host_hours: float = 0.0
     cost: float | None = None
+
+    @property
+    def meaning(self) -> str:
+        """Returns what was wasted: `3 slices: ready, and held by no job`."""
+        what, meaning = _MEANINGS[self.kind]
+        return f"{self.count:,} {what}{'s' if self.count != 1 else ''}: {meaning}"
 
 
 class UsageReport(Frozen):
@@ -86,3 +108,8 @@ class UsageReport(Frozen):
     budgets: tuple[BudgetUse, ...] = ()
     #: What is missing in the answer, as sentences.
     gaps: tuple[str, ...] = ()
+
+    @property
+    def wasted(self) -> list[Waste]:
+        """The kinds of waste of which there is enough to show."""
+        return [each for each in self.waste if each.host_hours >= LEAST_HOURS]

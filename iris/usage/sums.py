@@ -15,14 +15,12 @@ from typing import Any, NamedTuple
 from iris.usage.amounts import Amounts
 from iris.usage.prices import Machines, PriceTable
 from iris.usage.records import AttemptUse, SliceUse, UseEnd
-from iris.usage.report import TAG, UsageReport, UsageRow, Waste, WasteKind
+from iris.usage.report import OF_SLICES, TAG, UsageReport, UsageRow, Waste, WasteKind
 
 _HOUR = 3600.0
 _DAY = 86_400.0
 #: The ends of attempts whose run time may be lost.
 _LOST = {UseEnd.FAILED: WasteKind.FAILED, UseEnd.PREEMPTED: WasteKind.PREEMPTED}
-#: The kinds of waste that are parts of slices, not of attempts.
-_OF_SLICES = (WasteKind.IDLE, WasteKind.BOOT, WasteKind.NEVER_READY)
 #: The machines of attempts whose slices have no record.
 _UNKNOWN = Machines("", "machines that joined by themselves, or without a record", "", False, 0, 0)
 
@@ -303,7 +301,7 @@ class UsageSums:
         idle.unpriced = self._ready.unpriced - self._held.unpriced
         idle.count, idle.has_price = self._ready.count, self._ready.has_price
         for kind, each in self._waste.items():
-            if not self._question.user or kind not in _OF_SLICES:
+            if not self._question.user or kind not in OF_SLICES:
                 hours = each.hosts / _HOUR
                 yield Waste(kind=kind, count=each.count, host_hours=hours, cost=each.money)
 

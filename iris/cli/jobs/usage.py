@@ -14,8 +14,8 @@ from iris.cli.show.messages import print_json
 from iris.cli.show.resources import resources_json
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import job_and_run
-from iris.model.host.resources import Resources
-from iris.model.units import format_bytes, format_duration
+from iris.model.units import format_duration
+from iris.usage.measures import GPU_MEMORY, MEASURES
 from iris.usage.series import Measures, Point, Series, Stat
 from iris.usage.summary import JobUse, TaskUse, most_used
 
@@ -24,41 +24,6 @@ MAX_TASKS = 20
 #: The width of the line that shows a measure over time, in characters.
 WIDTH = 40
 _BARS = "▁▂▃▄▅▆▇█"
-
-
-class _Measure(NamedTuple):
-    """How one measure is shown."""
-
-    name: str
-    #: The field of `Measures`.
-    field: str
-    text: Callable[[float], str]
-    #: Returns the requested amount; None if the measure has none.
-    requested: Callable[[Resources], float | None] = lambda _: None
-
-
-def _cores(percent: float) -> str:
-    return f"{percent / 100:.2f}".rstrip("0").rstrip(".")
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0f}%" if value >= 1 or not value else f"{value:.1f}%"
-
-
-_MEASURES = (
-    _Measure("cores", "cpu_percent", _cores, lambda asked: asked.cpu_millis / 10 or None),
-    _Measure(
-        "memory",
-        "memory_bytes",
-        lambda size: format_bytes(round(size)),
-        lambda asked: asked.memory_bytes or None,
-    ),
-    _Measure("gpu", "gpu_percent", _percent),
-    _Measure("gpu memory", "gpu_memory_bytes", lambda size: format_bytes(round(size))),
-    _Measure(
-        "gpus in use", "gpus_in_use", lambda n: f"{n:.3g}", lambda asked: asked.device_count or None
-    ),
-)
 
 
 class _Row(NamedTuple):
@@ -96,7 +61,7 @@ _TASKS: Listing[TaskUse] = Listing(
         Column(
             f"{each.name.upper()} PEAK (MEAN)", value=_peak(each.field, each.text), optional=True
         )
-        for each in _MEASURES
+        for each in MEASURES
     ),
 )
 
@@ -192,12 +157,12 @@ def _headline(found: JobUse, only: TaskUse | None) -> str:
 
 def _rows(found: JobUse, only: TaskUse | None) -> list[_Row]:
     rows = []
-    for each in _MEASURES:
+    for each in MEASURES:
         stat: Stat | None = getattr(found.whole, each.field)
         if stat is None:
             continue
         asked = each.requested(found.requested)
-        if each.field == "gpu_memory_bytes" and only is not None:
+        if each is GPU_MEMORY and only is not None:
             asked = only.series.gpu_memory_total
         line = "" if only is None else sparkline(only.series, each.field)
         requested = "" if asked is None else each.text(asked)

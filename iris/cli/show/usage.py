@@ -12,7 +12,7 @@ from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
 from iris.config.accounting import BudgetAction
 from iris.usage.amounts import Amounts
-from iris.usage.report import TAG, UsageReport, Waste, WasteKind
+from iris.usage.report import LEAST_HOURS, OF_SLICES, TAG, UsageReport, Waste
 
 #: What the table shows for an empty value of a key.
 _NO_VALUE = "-"
@@ -28,20 +28,8 @@ _CSV = (
     *("attempts", "host_hours", "tpu_chip_hours", "gpu_hours", "core_hours"),
     *("cost", "currency", "unpriced_host_hours"),
 )
-#: What the count of each kind of waste counts, and its meaning.
-_WASTE = {
-    WasteKind.IDLE: ("slice", "ready, and held by no job"),
-    WasteKind.BOOT: ("slice", "from the request until ready"),
-    WasteKind.NEVER_READY: ("slice", "gone before they were ready"),
-    WasteKind.SET_UP: ("attempt", "from the placement until the program started"),
-    WasteKind.FAILED_SET_UP: ("attempt", "the environment could not be set up"),
-    WasteKind.FAILED: ("attempt", "run time of attempts that failed"),
-    WasteKind.PREEMPTED: ("attempt", "run time of attempts that lost their machines"),
-}
 #: Characters with which a spreadsheet begins a formula, or which it skips before one.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-#: The lowest number of hours that is shown.
-_LEAST = 0.05
 
 
 def usage_text(report: UsageReport, limit: int) -> str:
@@ -123,30 +111,21 @@ def _machines(report: UsageReport) -> Iterator[str]:
     """Yields what all machines cost and what was not used, without the kinds of which there is
     nothing.
     """
-    wasted = [each for each in report.waste if each.host_hours >= _LEAST]
-    if report.slices is not None and report.slices.host_hours >= _LEAST:
+    wasted = report.wasted
+    if report.slices is not None and report.slices.host_hours >= LEAST_HOURS:
         held = (
             1
-            - sum(
-                each.host_hours
-                for each in wasted
-                if each.kind in (WasteKind.IDLE, WasteKind.BOOT, WasteKind.NEVER_READY)
-            )
+            - sum(each.host_hours for each in wasted if each.kind in OF_SLICES)
             / report.slices.host_hours
         )
         yield (
             f"all machines: {_paid(report, report.slices)}; jobs held {max(0.0, held):.0%} of the"
             " time"
         )
-    lines = [(each.kind.value, _paid(report, each), _meaning(each)) for each in wasted]
+    lines = [(each.kind.value, _paid(report, each), each.meaning) for each in wasted]
     widths = [max((len(line[at]) for line in lines), default=0) for at in (0, 1)]
     for kind, amount, meaning in lines:
         yield f"  {kind.ljust(widths[0])}  {amount.rjust(widths[1])}  {meaning}"
-
-
-def _meaning(waste: Waste) -> str:
-    what, meaning = _WASTE[waste.kind]
-    return f"{waste.count:,} {what}{'s' if waste.count != 1 else ''}: {meaning}"
 
 
 def _paid(report: UsageReport, what: Amounts | Waste) -> str:
@@ -172,7 +151,7 @@ def _cost(what: Amounts | Waste) -> str:
 
 
 def _hours(hours: float) -> str:
-    return f"{hours:,.1f}" if hours >= _LEAST or hours == 0 else "<0.1"
+    return f"{hours:,.1f}" if hours >= LEAST_HOURS or hours == 0 else "<0.1"
 
 
 def _time(at: datetime) -> str:

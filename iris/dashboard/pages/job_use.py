@@ -1,6 +1,6 @@
 """What a job used over time, as charts beside what it requested."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from iris.dashboard.charts import Level, Point, Series, line_chart
 from iris.dashboard.reader import Part, Reader, part
 from iris.model.host.resources import Resources
 from iris.model.job.status import JobStatus
-from iris.model.units import format_bytes
+from iris.usage.measures import CORES, GPU, GPU_MEMORY, MEMORY, Measure
 from iris.usage.series import Measures, Stat
 from iris.usage.series import Series as UseSeries
 from iris.usage.summary import JobUse, TaskUse, most_used
@@ -19,43 +19,8 @@ from iris.usage.summary import JobUse, TaskUse, most_used
 USE_SHARED_FOR = 30.0
 #: The most tasks in the table of a job with several tasks.
 MOST_TASKS = 20
-
-
-class Measure(NamedTuple):
-    """How one measure is shown."""
-
-    name: str
-    #: The field of `Measures`.
-    field: str
-    #: Converts a stored value to the unit of the chart.
-    scale: float
-    text: Callable[[float], str]
-
-    def of(self, measures: Measures) -> Stat | None:
-        """Returns the values of the measure, in the unit of the chart; None if there are none."""
-        stat: Stat | None = getattr(measures, self.field)
-        if stat is None:
-            return None
-        return Stat(stat.seconds, stat.mean * self.scale, stat.peak * self.scale)
-
-
-def _bytes(value: float) -> str:
-    return format_bytes(round(value))
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0f}%"
-
-
-def _cores(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")
-
-
-CORES = Measure("Cores", "cpu_percent", 0.01, _cores)
-MEMORY = Measure("Memory", "memory_bytes", 1.0, _bytes)
-GPU = Measure("GPU use", "gpu_percent", 1.0, _percent)
-GPU_MEMORY = Measure("GPU memory", "gpu_memory_bytes", 1.0, _bytes)
-MEASURES = (CORES, MEMORY, GPU, GPU_MEMORY)
+#: The measures that the page shows.
+SHOWN = (CORES, MEMORY, GPU, GPU_MEMORY)
 
 
 class Summary(NamedTuple):
@@ -111,11 +76,11 @@ def shown(use: JobUse) -> UseShown | None:
 def charts_of(series: UseSeries, requested: Resources) -> list[Markup]:
     """Returns a chart for each measure, with its mean and its peak in each interval."""
     charts = []
-    for measure in MEASURES:
+    for measure in SHOWN:
         points = [
             (datetime.fromtimestamp((point.start + point.end) / 2, UTC), stat)
             for point in series.points
-            if (stat := measure.of(point.measures)) is not None
+            if (stat := value_of(measure, point.measures)) is not None
         ]
         if not points:
             continue
@@ -125,33 +90,34 @@ def charts_of(series: UseSeries, requested: Resources) -> list[Markup]:
         ]
         asked = limit_of(measure, requested, series)
         levels = [] if asked is None else [Level("requested", asked)]
-        charts.append(line_chart(measure.name, lines, levels, form=measure.text))
+        charts.append(line_chart(measure.title, lines, levels, form=measure.text))
     return charts
 
 
 def summaries_of(whole: Measures, requested: Resources) -> list[Summary]:
     """Returns the peak and the mean of each measure beside what each task requested."""
     rows = []
-    for measure in MEASURES:
-        stat = measure.of(whole)
+    for measure in SHOWN:
+        stat = value_of(measure, whole)
         if stat is not None:
             asked = limit_of(measure, requested)
             text = "" if asked is None else measure.text(asked)
             rows.append(
-                Summary(measure.name, text, measure.text(stat.peak), measure.text(stat.mean))
+                Summary(measure.title, text, measure.text(stat.peak), measure.text(stat.mean))
             )
     return rows
+
+
+def value_of(measure: Measure, measures: Measures) -> Stat | None:
+    """Returns the values of the measure; None if it was not measured."""
+    stat: Stat | None = getattr(measures, measure.field)
+    return stat
 
 
 def limit_of(
     measure: Measure, requested: Resources, series: UseSeries | None = None
 ) -> float | None:
     """Returns the amount that a task requested or had; None if the measure has none."""
-    match measure.field:
-        case "cpu_percent":
-            return requested.cpu_millis / 1000 or None
-        case "memory_bytes":
-            return float(requested.memory_bytes) or None
-        case "gpu_memory_bytes" if series is not None and series.gpu_memory_total:
-            return float(series.gpu_memory_total)
-    return None
+    if measure is GPU_MEMORY and series is not None:
+        return series.gpu_memory_total or None
+    return measure.requested(requested)

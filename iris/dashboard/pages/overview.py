@@ -2,17 +2,15 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
-
-from markupsafe import Markup
 
 from iris.client.jobs.lists import JobFilter
 from iris.client.operate.worker_reports import AgentReport
 from iris.dashboard import capacity, problems, scaling
 from iris.dashboard.content import Address, Content
-from iris.dashboard.pages.usage import Shown, by_key, measure_of
+from iris.dashboard.pages.usage import Use, by_key, measure_of
 from iris.dashboard.problems import Problem
 from iris.dashboard.reader import USAGE_SHARED_FOR, Part, Reader, part
 from iris.dashboard.words import words_of
@@ -20,6 +18,7 @@ from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.scheduler import HostView, Snapshot, Totals, WaitingGangs
 from iris.model.job.spec import Band
 from iris.model.states import JobState
+from iris.usage.report import UsageReport
 
 #: The states of jobs that ended badly.
 FAILED = (JobState.FAILED, JobState.WORKER_FAILED, JobState.UNSCHEDULABLE)
@@ -77,19 +76,26 @@ async def load(reader: Reader, address: Address) -> Content:
             "coming": scaling.coming(status) if status else [],
             "returns": scaling.returns(status, held.idle) if status and held else [],
             "failures": failures,
-            "week": Part(week.value.report, "") if week.value else Part(None, week.problem),
-            "week_by_user": week.value.uses if week.value else [],
+            "week": week,
         },
     )
 
 
-async def last_week(reader: Reader) -> Shown:
+class Week(NamedTuple):
+    """The use of the cluster in the last week."""
+
+    #: The sums, without rows.
+    report: UsageReport
+    #: The users who used most.
+    uses: Sequence[Use]
+
+
+async def last_week(reader: Reader) -> Week:
     """Returns who used the cluster in the last week, and what it cost."""
     report = await reader.usage(("user",), WEEK)
     measure = measure_of(report)
     uses = by_key(report, "user", measure)[:MOST_USERS]
-    left_out = max(0, len(report.rows) - MOST_USERS)
-    return Shown(report.model_copy(update={"rows": ()}), measure, uses, left_out, Markup(""))
+    return Week(report.model_copy(update={"rows": ()}), uses)
 
 
 def find_problems(

@@ -1,6 +1,6 @@
 """Who used the cluster, what it cost, and what was not used."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from iris.dashboard.reader import USAGE_SHARED_FOR, Reader
 from iris.model.errors import InvalidValue
 from iris.model.units import parse_duration
 from iris.usage.amounts import Amounts
-from iris.usage.report import TAG, UsageReport, WasteKind, parse_key
+from iris.usage.report import TAG, UsageReport, parse_key
 
 #: The times that the page offers.
 TIMES = {"1d": "a day", "7d": "a week", "30d": "30 days", "90d": "90 days"}
@@ -20,18 +20,6 @@ TIMES = {"1d": "a day", "7d": "a week", "30d": "30 days", "90d": "90 days"}
 OFFERED = ("user", "team", "job", "group", "band")
 #: The most rows that the page shows.
 MOST_ROWS = 100
-#: The least host-hours of a kind of waste that is shown.
-LEAST_HOURS = 0.05
-#: What each kind of waste is.
-MEANINGS: Mapping[WasteKind, str] = {
-    WasteKind.IDLE: "hosts that were ready and that no job held",
-    WasteKind.BOOT: "slices from their request until they were ready",
-    WasteKind.NEVER_READY: "slices that were gone before they were ready",
-    WasteKind.SET_UP: "attempts until their programs started",
-    WasteKind.FAILED_SET_UP: "attempts whose environment could not be set up",
-    WasteKind.FAILED: "the run time of attempts that failed",
-    WasteKind.PREEMPTED: "the run time of attempts that lost their machines",
-}
 
 
 class Use(NamedTuple):
@@ -66,13 +54,10 @@ async def load(reader: Reader, address: Address) -> Content:
     shown = await reader.shared(
         ("usage", by, since, user), lambda: read(reader, by, since, user), USAGE_SHARED_FOR
     )
-    report = shown.report
     return Content(
         "Usage",
         {
             **shown._asdict(),
-            "waste": [each for each in report.waste if each.host_hours >= LEAST_HOURS],
-            "meanings": MEANINGS,
             "by": by,
             "since": since,
             "user": user,

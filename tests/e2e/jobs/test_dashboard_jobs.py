@@ -6,32 +6,18 @@ import http.client
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
 
-import iris
 from iris.client.client import AsyncIrisClient
 from iris.client.jobs.lists import JobFilter
 from iris.model.states import JobState
+from tests.e2e.client import COUNTS, connected
 from tests.e2e.cluster import USER, Cluster, a_cluster, eventually
 
 pytestmark = pytest.mark.long
-
-#: Prints numbered lines until the file `go` exists.
-COUNTS = "n=0; while [ ! -e go ]; do echo line $n; n=$((n + 1)); sleep 0.1; done; echo end $n"
-
-
-@contextmanager
-def connected(cluster: Cluster) -> Iterator[iris.IrisClient]:
-    """A client in this process, as the user of the cluster."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("IRIS_STATE_DIR", str(cluster.home))
-        patch.setenv("IRIS_USER", USER)
-        with iris.IrisClient(cluster.name) as client:
-            yield client
 
 
 class Event(NamedTuple):
