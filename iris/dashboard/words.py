@@ -12,7 +12,7 @@ WORDS = {
     RefusalCode.SCALING: "waits for a new slice",
     RefusalCode.CLOSED: "the suitable hosts are closed",
     RefusalCode.PAUSED: "the cluster is paused",
-    RefusalCode.HELD: "held by its user",
+    RefusalCode.HELD: "its job is held",
     RefusalCode.EVICTING: "lower-priority work makes room",
     RefusalCode.BUSY: "the suitable hosts are in use",
     RefusalCode.KEPT: "free hosts are kept for gangs ahead",
