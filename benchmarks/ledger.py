@@ -20,9 +20,9 @@ from benchmarks.table import Row
 from iris.client.connect.plugin import IrisPlugin
 from iris.messages.scheduler import SchedulerStart
 from iris.model.units import MIB
+from iris.planners.ledger_messages import MAX_PLACEMENTS
 from iris.scheduling.ledger.bounded_memory import REMEMBERED
 from iris.scheduling.ledger.ledger import Ledger
-from iris.workflows.scheduler.ledger_messages import MAX_PLACEMENTS
 
 TIMES = 3
 #: The seconds that a workflow task may take without yielding.

@@ -15,10 +15,10 @@ from benchmarks.table import Row
 from iris.messages.scheduler import Ask, Release
 from iris.model.job.requests import Request
 from iris.model.job.spec import Band
+from iris.planners.ledger_messages import MAX_PLACEMENTS, serve
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.size import LedgerSize
-from iris.workflows.scheduler.ledger_messages import MAX_PLACEMENTS, serve
 from iris.workflows.scheduler.scheduler import MAX_REPLAY
 
 #: A time after all requests were submitted.

@@ -48,10 +48,10 @@ from iris.messages.scheduler import Answers, Ask, Batch, Release, SchedulerStart
 from iris.messages.wire import Keys, RepeatedCheck
 from iris.model import names
 from iris.model.job.requests import Request
+from iris.planners.ledger_messages import MAX_PLACEMENTS
 from iris.processes.process import rest_memory
 from iris.worker_agents.control_plane import serve as control_plane
 from iris.workflows import policies
-from iris.workflows.scheduler.ledger_messages import MAX_PLACEMENTS
 from iris.workflows.scheduler.scheduler import SchedulerWorkflow
 from tests.temporal_cluster import a_temporal_cluster
 

@@ -34,7 +34,16 @@ PROCESS = {"os", "socket", "subprocess"}
 CALLS_OF_THE_CLOCK = {"datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
 
 #: The pure packages, in their order: each may import those to its left.
-PURE = ("model", "config", "usage", "scheduling", "autoscaling", "messages")
+PURE = (
+    "model",
+    "config",
+    "usage",
+    "scheduling",
+    "autoscaling",
+    "messages",
+    "planners",
+    "simulation",
+)
 #: The package that a file of a pure package may import besides pydantic: it reads a text or
 #: computes, and nothing else.
 OUTSIDE_OF_A_FILE = {

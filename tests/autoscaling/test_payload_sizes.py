@@ -15,8 +15,8 @@ from iris.messages.autoscaler import AutoscalerStart, AutoscalerStatus, FleetRep
 from iris.model.slice.provisioning import MachineState, SliceObservation
 from iris.model.slice.status import SliceFacts, SliceState
 from iris.model.units import MIB
+from iris.planners.demand import wanted_of
 from iris.scheduling.ledger.ledger import Ledger
-from iris.workflows.scheduler.scheduler_views import wanted_of
 from tests.builders import a_host, at, some
 
 pytestmark = pytest.mark.long

@@ -45,6 +45,14 @@ from iris.model import names
 from iris.model.job.demand_limits import MESSAGE_BYTES, size_of
 from iris.model.job.requests import Placement, Request, Shape
 from iris.model.slice.scaling import Wanted
+from iris.planners.demand import WAKE_AGAIN, WAKE_EVERY, DemandWatch, unplaced, wanted_of
+from iris.planners.ledger_messages import (
+    MAX_PLACEMENTS,
+    RECOVERING,
+    Entered,
+    enter,
+    serve,
+)
 from iris.scheduling.ledger.ledger import Ledger, Settled
 from iris.scheduling.ledger.reason_changes import MAX_SHAPES, reason_changes
 from iris.scheduling.ledger.recovery import LedgerRecovery, RecoveryCursor, RecoveryPage
@@ -57,22 +65,7 @@ from iris.workflows.jobs.job_checks import JobChecks
 from iris.workflows.scheduler import unsent_signals
 from iris.workflows.scheduler.fleet_views import holdings_of, queue_of
 from iris.workflows.scheduler.handed_over import HandedOver
-from iris.workflows.scheduler.ledger_messages import (
-    MAX_PLACEMENTS,
-    RECOVERING,
-    Entered,
-    enter,
-    serve,
-)
-from iris.workflows.scheduler.scheduler_views import (
-    DemandWatch,
-    owners_of,
-    snapshot_of,
-    totals_of,
-    unplaced,
-    uses_of,
-    wanted_of,
-)
+from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of, totals_of, uses_of
 from iris.workflows.scheduler.use_records import store_uses
 from iris.workflows.signals import send_signal
 
@@ -82,11 +75,6 @@ from iris.workflows.signals import send_signal
 #: events is no measure: a pass over a large cluster costs a thousand times as much as one over a
 #: small cluster, and each adds five events.
 MAX_REPLAY = 10_000_000
-#: The pause between two `demand` signals to the autoscaler.
-WAKE_EVERY = timedelta(seconds=1)
-#: The further pause if only as many gangs wait again as at an earlier signal. In a busy cluster,
-#: gangs come and go all the time, and each signal costs some twenty events.
-WAKE_AGAIN = timedelta(seconds=4)
 #: The pause after a pass that stopped at its limit. The pause ends the workflow task.
 START_PAUSE = timedelta(milliseconds=1)
 News = TypeVar("News", Notices, EvictionNotices)

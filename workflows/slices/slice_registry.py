@@ -14,59 +14,37 @@ from iris.model import names
 from iris.model.slice.provisioning import ANYWHERE, SliceObservation, SliceRequest
 from iris.model.slice.scaling import Create, Drain
 from iris.model.slice.status import SliceFacts, SliceState
+from iris.planners.known_slices import KnownSlices, slice_input
 from iris.workflows import policies
 from iris.workflows.search_attributes import keywords
 from iris.workflows.signals import send_signal
 from iris.workflows.slices.slice import SliceWorkflow
 
 
-class SliceRegistry:
-    """The slices that were created and whose machines are not known to be deleted."""
+class SliceRegistry(KnownSlices):
+    """The known slices, with their workflows."""
 
     def __init__(
         self, cluster: str, facts: Iterable[SliceFacts], strays: Mapping[str, int]
     ) -> None:
+        super().__init__(facts)
         self._cluster = cluster
-        self.known: dict[str, SliceFacts] = {each.id: each for each in facts}
         #: The slices whose workflow was terminated, with the number of observations in a row that
         #: did not find their machines. Such a slice counts as existing until its machines are known
         #: to be deleted.
         self.strays = dict(strays)
-        #: The slices that were signalled to drain and have not reported since.
-        self.draining: set[str] = set()
         #: The slices that `close_down` has returned so far.
         self._closed: set[str] = set()
-
-    @property
-    def facts(self) -> tuple[SliceFacts, ...]:
-        return tuple(self.known.values())
 
     def latest(self, reported: Iterable[SliceFacts]) -> tuple[SliceFacts, ...]:
         """Returns the facts of all slices, together with reports that `update` has not recorded."""
         latest = {**self.known, **{each.id: each for each in reported}}
         return tuple(each for each in latest.values() if each.state is not SliceState.DELETED)
 
-    @property
-    def expected(self) -> tuple[SliceFacts, ...]:
-        """The facts of all slices. A READY slice that was signalled to drain counts as DRAINING,
-        although it has not reported that yet.
-        """
-        going = {"state": SliceState.DRAINING}
-        return tuple(
-            each.model_copy(update=going)
-            if each.state is SliceState.READY and each.id in self.draining
-            else each
-            for each in self.known.values()
-        )
-
     def update(self, facts: SliceFacts) -> None:
         """Records the facts that a slice reports."""
-        self.draining.discard(facts.id)
+        super().update(facts)
         self.strays.pop(facts.id, None)
-        if facts.state is SliceState.DELETED:
-            self.known.pop(facts.id, None)
-        else:
-            self.known[facts.id] = facts
 
     def add_queried(self, found: Iterable[SliceFacts]) -> None:
         """Records the results of queries. Facts that slices have already reported are newer."""
@@ -102,29 +80,11 @@ class SliceRegistry:
         """
         slice_id = request.slice_id
         before = self.known.get(slice_id)
-        # Machines that are found were requested earlier.
-        requested_at = (adopted.created_at if adopted is not None else None) or now
-        facts = SliceFacts(
-            id=slice_id,
-            group=request.group.name,
-            zone=request.zone,
-            state=SliceState.REQUESTED,
-            requested_at=before.requested_at if before is not None else requested_at,
-            changed_at=now,
-            reason=reason,
-        )
-        start = SliceInput(
-            cluster=self._cluster,
-            id=slice_id,
-            size=request.group.hosts,
-            request=request,
-            facts=facts,
-            adopted=adopted is not None,
-            public_key=adopted.public_key if adopted is not None else "",
-        )
-        self.known[slice_id] = facts
+        start = slice_input(request, reason, now, before, adopted)
+        assert start.facts is not None
+        self.known[slice_id] = start.facts
         try:
-            await self._start_workflow(start, facts)
+            await self._start_workflow(start, start.facts)
         except WorkflowAlreadyStartedError:
             self.known.pop(slice_id)
             if before is not None:

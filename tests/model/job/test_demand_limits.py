@@ -20,18 +20,14 @@ from iris.model.job.demand_limits import (
 )
 from iris.model.job.spec import Band, Coscheduling
 from iris.model.slice.scaling import MOST_OUTLOOKS, Outlook
+from iris.planners.demand import DEMANDS_BYTES, wanted_of
+from iris.planners.ledger_messages import OUTLOOKS_BYTES, enter
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.reason_changes import reason_changes
 from iris.scheduling.ledger.size import LedgerSize
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.reasons.forecast import MOST_FITS
-from iris.workflows.scheduler.ledger_messages import OUTLOOKS_BYTES, enter
-from iris.workflows.scheduler.scheduler_views import (
-    DEMANDS_BYTES,
-    owners_of,
-    snapshot_of,
-    wanted_of,
-)
+from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of
 from iris.workflows.scheduler.unsent_signals import pack, unpack
 from tests.builders import NOON, a_host, a_placement, a_request, a_spec, at, some
 from tests.strategies import CHEAP

@@ -5,10 +5,10 @@ a page replaces it.
 from iris.messages.scheduler import SliceDown
 from iris.model.job.requests import Placement, Request
 from iris.model.job.spec import Band
+from iris.planners.ledger_messages import enter
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.recovery import GangReport, LedgerRecovery, RecoveryPage
 from iris.scheduling.ledger.size import LedgerSize
-from iris.workflows.scheduler.ledger_messages import enter
 from tests.builders import a_host, a_placement, a_request, at, some
 
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from iris.client.connect import connection
 from iris.messages.scheduler import Ask, Release, SchedulerStart, SliceUp
+from iris.planners.ledger_messages import Served, enter, serve
 from iris.scheduling.ledger import size as ledger_size
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.size import FULL, NEAR, STEP, LedgerSize
 from iris.scheduling.placement.refusals import RefusalCode
-from iris.workflows.scheduler.ledger_messages import Served, enter, serve
 from tests.builders import NOON, a_host, a_request, at, some
 from tests.strategies import CHEAP
 
@@ -69,7 +69,7 @@ def test_a_refusal_of_a_full_ledger_is_never_replaced_by_another_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A gang that does not learn that it was refused would wait for a signal for ever."""
-    monkeypatch.setattr("iris.workflows.scheduler.ledger_messages.BATCH_BYTES", 1)
+    monkeypatch.setattr("iris.planners.ledger_messages.BATCH_BYTES", 1)
     served = send(Ledger(), LedgerSize(FULL), *(ask(f"j{number}") for number in range(5)))
 
     assert [answer.refusal.code for answer in served.answers if answer.refusal] == [

@@ -10,10 +10,10 @@ from iris.autoscaling.plan import plan
 from iris.model.job.requests import Shape
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import MOST_OUTLOOKS, Memory, Wanted
+from iris.planners.demand import MOST_SHAPES, unplaced, wanted_of
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.placement import place
 from iris.scheduling.placement.catalog import Catalog
-from iris.workflows.scheduler.scheduler_views import MOST_SHAPES, unplaced, wanted_of
 from tests.builders import NOON, a_gang, a_host, a_placement, a_request, at, some
 from tests.scaling_world import a_cpu_group, a_group
 

@@ -15,10 +15,10 @@ from iris.messages.wire import HostLost
 from iris.model.host.hosts import ClosedBy, Closure
 from iris.model.job.spec import Band
 from iris.model.rules import Rules
+from iris.planners.ledger_messages import serve
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.size import LedgerSize
-from iris.workflows.scheduler.ledger_messages import serve
 from tests.builders import a_gang, a_host, a_request, a_slice, at, demands, some
 from tests.strategies import examples
 

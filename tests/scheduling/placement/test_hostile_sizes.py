@@ -35,6 +35,8 @@ from iris.model.job.requests import Placement
 from iris.model.job.spec import Band
 from iris.model.rules import Rules
 from iris.model.units import GIB
+from iris.planners.demand import wanted_of
+from iris.planners.ledger_messages import MAX_PLACEMENTS, Served, enter, serve
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.reason_changes import reason_changes
@@ -44,8 +46,7 @@ from iris.scheduling.placement.host_index import covers
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import RefusalCode
 from iris.workflows.scheduler import unsent_signals
-from iris.workflows.scheduler.ledger_messages import MAX_PLACEMENTS, Served, enter, serve
-from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of, wanted_of
+from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of
 from tests.builders import NOON, a_host, a_request, a_slice, at, demands, some
 from tests.hostile_sizes import PAYLOAD, a_hostile_spec, a_name, a_request_for, travels
 from tests.scaling_world import a_cpu_group, a_group
@@ -381,8 +382,8 @@ def test_the_number_of_kinds_of_requests_is_limited_in_all_and_for_each_user(
     """Others still get in when one user has as many as possible, and so do further requests of a
     kind that waits.
     """
-    monkeypatch.setattr("iris.workflows.scheduler.ledger_messages.MOST_KINDS", 30)
-    monkeypatch.setattr("iris.workflows.scheduler.ledger_messages.MOST_OF_ONE_USER", 20)
+    monkeypatch.setattr("iris.planners.ledger_messages.MOST_KINDS", 30)
+    monkeypatch.setattr("iris.planners.ledger_messages.MOST_OF_ONE_USER", 20)
     assert MOST_OF_ONE_USER < MOST_KINDS
     ledger, size = Ledger(), LedgerSize()
 

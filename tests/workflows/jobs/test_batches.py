@@ -7,10 +7,10 @@ from itertools import combinations, permutations
 import pytest
 
 from iris.messages.scheduler import Amend, Answer, Ask, Message, Release, SliceDown
+from iris.planners.ledger_messages import serve
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.size import LedgerSize
 from iris.scheduling.placement.refusals import RefusalCode
-from iris.workflows.scheduler.ledger_messages import serve
 from tests.builders import NOON, a_host, a_request, at, some
 
 #: `k` is the gang under test; `other` holds the second host and gives it back.

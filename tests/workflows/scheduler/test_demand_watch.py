@@ -1,7 +1,7 @@
 """When the scheduler signals the autoscaler that the demand has changed."""
 
+from iris.planners.demand import DemandWatch
 from iris.scheduling.ledger.ledger import Ledger
-from iris.workflows.scheduler.scheduler_views import DemandWatch
 from tests.builders import a_request, some
 
 SMALL, LARGE = a_request().shape, a_request(wants=some(cpu=8)).shape

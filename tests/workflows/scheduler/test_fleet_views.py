@@ -5,10 +5,10 @@ from iris.model.host.constraints import SCALE_GROUP
 from iris.model.host.hosts import ClosedBy, Closure
 from iris.model.job.demand_limits import BATCH_BYTES, size_of
 from iris.model.job.spec import Band
+from iris.planners.ledger_messages import RECOVERING
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.placement.refusals import RefusalCode
 from iris.workflows.scheduler.fleet_views import MOST_USERS, holdings_of, queue_of
-from iris.workflows.scheduler.ledger_messages import RECOVERING
 from tests.builders import (
     CHIPS,
     a_gang_placement,

@@ -1,0 +1,169 @@
+"""A workload: the gangs that asked for hosts, and the slices of the same time.
+
+It is stored as JSON lines: one `Heading`, then one line for each gang and each slice. It has no
+names of jobs, no commands and no environments.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from iris.model.errors import InvalidValue
+from iris.model.frozen import Frozen
+from iris.model.host.resources import Resources
+from iris.model.job.spec import Band
+from iris.model.slice.provisioning import SliceFault
+from iris.usage.records import UseEnd
+
+#: The version of the format.
+VERSION = 1
+
+
+class Run(Frozen):
+    """An attempt that ends by itself, as the program decides. Times are in seconds."""
+
+    #: From the placement until the program starts.
+    set_up: float = Field(default=0.0, ge=0)
+    #: From the start of the program until its hosts are free.
+    seconds: float = Field(ge=0)
+    #: SUCCEEDED, FAILED, CANCELLED or SET_UP_FAILED.
+    end: UseEnd = UseEnd.SUCCEEDED
+
+
+class Heading(Frozen):
+    """The first line of a trace."""
+
+    kind: Literal["trace"] = "trace"
+    version: Literal[1] = VERSION
+    #: The time from which the other lines count seconds.
+    begins: datetime
+    #: The end of the recorded time. What ran then is cut off.
+    ends: datetime
+    #: Where the trace comes from, for display.
+    source: str = ""
+
+
+class GangTrace(Frozen):
+    """A gang, or a task that is placed by itself."""
+
+    kind: Literal["gang"] = "gang"
+    #: Identifies the gang in this trace.
+    id: str
+    #: Identifies the job of the gang; empty if the gang is the whole job.
+    job: str = ""
+    user: str
+    band: Band = Band.INTERACTIVE
+    #: When the gang first asked for hosts, in seconds after the begin.
+    at: float = Field(ge=0)
+    #: When it began to wait, for the scheduler's order: the job's submission. None means `at`.
+    queued_at: float | None = None
+    #: What each host needs to have free, and how many there are; as in
+    #: `iris.model.job.requests.Request`.
+    resources: Resources = Resources()
+    #: The constraints as texts; a question mark in front of each that is only preferred.
+    constraints: tuple[str, ...] = ()
+    tasks: int = Field(default=1, ge=1)
+    tasks_per_host: int = Field(default=1, ge=1)
+    group_by: str | None = None
+    groups: int = Field(default=1, ge=1)
+    #: The attempts that end by themselves, in their order. After one that failed, the next one
+    #: follows; after the last one, the gang has ended.
+    runs: tuple[Run, ...] = Field(min_length=1)
+    #: The scheduling timeout in seconds; None means that the gang waits without a limit.
+    patience: float | None = None
+    #: How long the gang waited for its first hosts in the recorded past, in seconds; None if that
+    #: is not known.
+    waited: float | None = None
+
+
+class SliceTrace(Frozen):
+    """A slice of the recorded past. Times are in seconds after the begin."""
+
+    kind: Literal["slice"] = "slice"
+    #: Identifies the slice in this trace.
+    id: str
+    group: str
+    zone: str = ""
+    requested: float
+    #: When it first accepted work; None if it never did.
+    ready: float | None = None
+    gone: float
+    #: Why it could not be created or was lost; None if it was neither.
+    fault: SliceFault | None = None
+    #: True if it still existed at the end of the trace.
+    open: bool = False
+
+
+class Trace(NamedTuple):
+    """A workload in the order of arrival, and the slices of the same time."""
+
+    heading: Heading
+    gangs: tuple[GangTrace, ...]
+    slices: tuple[SliceTrace, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """The length of the recorded time."""
+        return (self.heading.ends - self.heading.begins).total_seconds()
+
+    @classmethod
+    def of(
+        cls, heading: Heading, gangs: Iterable[GangTrace], slices: Iterable[SliceTrace] = ()
+    ) -> "Trace":
+        """Returns the trace with its lines in order."""
+        return cls(
+            heading,
+            tuple(sorted(gangs, key=lambda each: (each.at, each.id))),
+            tuple(sorted(slices, key=lambda each: (each.requested, each.id))),
+        )
+
+
+_Line = Heading | GangTrace | SliceTrace
+_LINE = TypeAdapter[_Line](Annotated[_Line, Field(discriminator="kind")])
+
+
+def to_lines(trace: Trace) -> Iterator[str]:
+    """Yields the lines of a trace, each with its line break."""
+    for each in (trace.heading, *trace.gangs, *trace.slices):
+        yield each.model_dump_json(exclude_defaults=True, include=None) + "\n"
+
+
+def from_lines(lines: Iterable[str], name: str) -> Trace:
+    """Reads a trace.
+
+    Args:
+        name: the name of the file, for messages.
+
+    Raises:
+        InvalidValue: a line is not one of a trace, or the heading is missing or not alone.
+    """
+    heading: Heading | None = None
+    gangs: list[GangTrace] = []
+    slices: list[SliceTrace] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            each = _LINE.validate_json(line)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            problem = f"is not a line of a trace: {where}: {first['msg']}"
+            remedy = "export one with: iris usage --trace FILE"
+            raise InvalidValue("workload", f"{name}, line {number}", problem, remedy) from None
+        match each:
+            case Heading():
+                if heading is not None:
+                    problem, remedy = "has a second heading", "give one trace"
+                    raise InvalidValue("workload", f"{name}, line {number}", problem, remedy)
+                heading = each
+            case GangTrace():
+                gangs.append(each)
+            case SliceTrace():
+                slices.append(each)
+    if heading is None:
+        remedy = "begin it with a line of kind trace, with begins and ends"
+        raise InvalidValue("workload", name, "has no heading", remedy)
+    return Trace.of(heading, gangs, slices)

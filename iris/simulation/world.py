@@ -1,0 +1,95 @@
+"""What a simulation assumes of the machines and of the people: how long machines take to boot, how
+often they are preempted or out of stock, and who submits again.
+"""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from iris.config.values import Section, read_duration
+from iris.model.errors import InvalidValue
+
+#: The value that stands for every scale group and zone without an entry of its own.
+ANY = "*"
+
+
+def _read_seconds(value: object) -> float:
+    return read_duration(value).total_seconds()
+
+
+def _read_quantiles(value: object) -> object:
+    """Returns a distribution as seconds. One duration is a constant."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if not values:
+        raise InvalidValue("distribution", value, "is empty", "give a duration, or a list of them")
+    return tuple(sorted(map(_read_seconds, values)))
+
+
+def _read_shares(value: object) -> object:
+    """Returns a part of the time for each hour of the day by UTC. One number is for all hours."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if len(values) not in (1, 24):
+        remedy = "give one number, or one for each of the 24 hours of a day"
+        raise InvalidValue("stock_out", f"{len(values)} numbers", "are not a day", remedy)
+    for each in values:
+        if isinstance(each, bool) or not isinstance(each, int | float) or not 0 <= each <= 1:
+            raise InvalidValue("stock_out", each, "is not a part of the time", "give 0 to 1")
+    return tuple(map(float, values))
+
+
+#: A distribution of times in seconds, as evenly spaced quantiles: the smallest first.
+Times = Annotated[tuple[float, ...], BeforeValidator(_read_quantiles)]
+Shares = Annotated[tuple[float, ...], BeforeValidator(_read_shares)]
+Seconds = Annotated[float, BeforeValidator(_read_seconds)]
+
+
+class Machines(Section):
+    """The machines of a scale group in a zone."""
+
+    #: From the request of a slice until it accepts work.
+    boot: Times = (120.0,)
+    #: From the order to delete a slice until its last machine is gone.
+    delete: Times = (30.0,)
+    #: How often the platform preempts a slice, for each hour in which the slice is ready.
+    preemptions_per_hour: float = Field(default=0.0, ge=0)
+    #: How often a slice is lost for another reason, for each hour in which it is ready.
+    failures_per_hour: float = Field(default=0.0, ge=0)
+    #: The part of the time in which the zone has no such machines, by the hour of the day (UTC).
+    stock_out: Shares = (0.0,)
+
+
+class Resubmission(Section):
+    """People who submit a job again that failed or waited too long."""
+
+    #: The part of such jobs that is submitted again.
+    share: float = Field(default=1.0, ge=0, le=1)
+    #: From the end of the job until it is submitted again.
+    after: Times = (600.0,)
+    #: How often the same job is submitted again at most.
+    times: int = Field(default=1, ge=1)
+
+
+class World(Section):
+    """The assumptions of a simulation. The defaults are for a trace without a past: machines boot in
+    two minutes, and nothing fails.
+    """
+
+    #: By scale group and zone: `GROUP@ZONE`, `GROUP`, or `*`. The most exact entry counts as a
+    #: whole.
+    machines: dict[str, Machines] = Field(default_factory=dict)
+    #: How long a stock-out lasts at least; it begins and ends at a multiple of this.
+    stock_out_lasts: Seconds = 600.0
+    #: How long a program takes to end when its gang is evicted.
+    stop: Seconds = 5.0
+    #: How often programs save a checkpoint from which the next attempt continues; 0 if an attempt
+    #: that is preempted loses everything.
+    checkpoint_every: Seconds = 0.0
+    #: Whether people submit again; None if they do not.
+    resubmit: Resubmission | None = None
+
+    def of(self, group: str, zone: str) -> Machines:
+        """Returns the machines of a scale group in a zone."""
+        for key in (f"{group}@{zone}", group, ANY):
+            if key in self.machines:
+                return self.machines[key]
+        return Machines()
