@@ -8,14 +8,14 @@ from iris.client.fleet.usage_trace import made_trace
 from iris.simulation.trace import Run
 from iris.storage.object_store import Store
 from iris.usage.lines import to_objects
-from iris.usage.records import DroppedUses, UseEnd
+from iris.usage.records import DroppedUses, Record, Use, UseEnd
 from tests.usage.made_uses import T, at, attempt, slice_use
 
 
 async def test_the_trace_has_what_is_stored_and_what_is_present_each_once(tmp_path: Path) -> None:
     """A record that was stored meanwhile counts, because it says how the use ended."""
     store = Store(tmp_path.as_uri())
-    stored = [
+    stored: list[Record] = [
         attempt(1, 3, id="ada/a@1/r", end=UseEnd.FAILED),
         slice_use(0, 1, 5),
         attempt(-9, -8, id="ada/old@1/r"),
@@ -23,7 +23,7 @@ async def test_the_trace_has_what_is_stored_and_what_is_present_each_once(tmp_pa
     ]
     for path, content in to_objects("c", stored).items():
         await store.put(path, content)
-    present = [
+    present: list[Use] = [
         attempt(1, 4, id="ada/a@1/r", end=UseEnd.OPEN),
         attempt(2, 4, id="ada/b@1/r", end=UseEnd.OPEN),
         slice_use(0, 1, 4, open=True),
