@@ -22,7 +22,7 @@ def read_workload(name: str, text: str, gpu: str = "") -> Trace:
     if found is None:
         remedy = (
             "give a file of iris usage --trace, or a public trace"
-            f" ({', '.join(PublicFormat)}; docs/public-traces.md)"
+            f" ({', '.join(PublicFormat)}; docs/workloads.md)"
         )
         raise InvalidValue("workload", name, "is no trace", remedy)
     return read_public(text, found, name, gpu)

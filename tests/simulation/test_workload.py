@@ -146,6 +146,7 @@ def test_alibaba_tasks_of_2020_have_instances(heading: str) -> None:
     assert running.resources.device == gpus(2)
     assert failed.runs == (Run(seconds=280, end=E.FAILED),)
     assert failed.resources.device is None
+    assert {gang.waited for gang in (worker, running, failed)} == {None}
 
 
 def test_alibaba_pods_of_2023_have_bands_and_variants() -> None:

@@ -77,7 +77,7 @@ def _instances(row: Row, last: float) -> Iterator[PublicJob]:
     job = PublicJob(
         user="",
         submitted=started,
-        placed=started,
+        placed=None,
         ended=max(started, ended),
         runs=(run(ended - started, end),),
         resources=Resources(

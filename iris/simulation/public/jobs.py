@@ -25,8 +25,8 @@ class PublicJob(NamedTuple):
 
     user: str
     submitted: float
-    #: When it first had hosts.
-    placed: float
+    #: When it first had hosts; None if the trace does not tell it.
+    placed: float | None
     #: When its last attempt ended.
     ended: float
     runs: tuple[Run, ...]
@@ -82,7 +82,7 @@ def workload_of(found: PublicJobs, name: str, source: str, gpu: str) -> Trace:
                 tasks=job.hosts,
                 group_by=SCALE_GROUP if job.hosts > 1 else None,
                 runs=job.runs,
-                waited=max(0.0, job.placed - job.submitted),
+                waited=None if job.placed is None else max(0.0, job.placed - job.submitted),
             )
         )
     source += f"; left out, without a run: {found.left_out:,}" if found.left_out else ""
