@@ -25,6 +25,8 @@ class KnownSlices:
         """The facts of all slices. A READY slice that was told to drain counts as DRAINING,
         although it has not reported that yet.
         """
+        if not self.draining:
+            return self.facts
         going = {"state": SliceState.DRAINING}
         return tuple(
             each.model_copy(update=going)

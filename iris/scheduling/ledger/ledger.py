@@ -20,7 +20,6 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from iris.model.host.constraints import SCALE_GROUP
 from iris.model.host.hosts import Closure, Host
 from iris.model.job.requests import Placement, Request, Shape
 from iris.model.job.spec import Band
@@ -65,6 +64,7 @@ class Ledger:
         self.hosts: dict[str, Host] = {host.id: host for host in hosts}
         self.live: dict[str, Placement] = {}
         self._recent_use = RecentUse(state.recent_use)
+        self._uses = SliceIdle(state.used_at)
         #: What the placements leave free on the hosts of `_host_index`; None if a pass has to
         #: derive it.
         self._occupied: Occupancy | None = None
@@ -108,7 +108,6 @@ class Ledger:
         #: The time of the last pass. The recent use of users is computed for this time, unless a
         #: caller gives another time.
         self._passed_at: datetime | None = None
-        self._uses = SliceIdle(state.used_at)
         #: The scale groups.
         self.catalog = Catalog(state.groups)
         #: The autoscaler's outlooks for waiting shapes.
@@ -264,7 +263,7 @@ class Ledger:
         for host in (each for each in hosts if (each.id, each.incarnation) not in ended):
             before = self.hosts.get(host.id)
             if before is None:
-                self._uses.left(host.slice_id)
+                self._uses.joined(host.slice_id)
             elif before.incarnation != host.incarnation:
                 remember(self._ended, (before.id, before.incarnation), None)
                 self._hold_uses(before.id)
@@ -346,9 +345,7 @@ class Ledger:
         """Returns the idle slices of scale groups. The value is the time since which a slice is
         idle; None if that time is not known yet.
         """
-        busy = {seat.slice_id for placement in self.live.values() for seat in placement.seats}
-        made = {host.slice_id for host in self.hosts.values() if SCALE_GROUP in host.attributes}
-        return {slice_id: self._uses.at.get(slice_id) for slice_id in sorted(made - busy)}
+        return self._uses.idle(self.host_index.slices_of_groups)
 
     # Messages from operators.
 
@@ -558,6 +555,7 @@ class Ledger:
             self._occupied.add(placement)
         for seat in placement.seats:
             self._seated.setdefault(seat.host_id, set()).add(placement.key)
+            self._uses.taken(seat.slice_id)
 
     def _unseat(self, key: str) -> Placement | None:
         placement = self.live.pop(key, None)
@@ -569,8 +567,8 @@ class Ledger:
         for seat in placement.seats if placement is not None else ():
             self._seated.get(seat.host_id, set()).discard(key)
             host = self.hosts.get(seat.host_id)
-            if host is not None and host.slice_id == seat.slice_id:  # the slice still exists
-                self._uses.left(seat.slice_id)
+            exists = host is not None and host.slice_id == seat.slice_id
+            self._uses.freed(seat.slice_id, exists=exists)
         return placement
 
     def _drop_orphans(self, host_ids: Iterable[str]) -> None:

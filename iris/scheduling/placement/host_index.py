@@ -68,6 +68,11 @@ class HostIndex:
         return None
 
     @cached_property
+    def slices_of_groups(self) -> list[str]:
+        """The slices with hosts that belong to scale groups, in order."""
+        return sorted({host.slice_id for host in self.hosts if SCALE_GROUP in host.attributes})
+
+    @cached_property
     def faults(self) -> dict[str, Closure]:
         """The hosts with a fault, by id, each with its quarantine."""
         found = ((host.id, fault_of(host)) for host in self.hosts if host.fault)
