@@ -1,0 +1,41 @@
+"""Formats what a simulation says as text. The keys of the JSON are the fields of `Answers`."""
+
+from collections.abc import Iterator
+
+from iris.cli.show.columns import Column
+from iris.cli.show.listing import Listing
+from iris.simulation.report.tables import Shown, Table
+
+
+def simulation_text(shown: Shown, notes: tuple[str, ...] = ()) -> str:
+    """Returns all tables for people.
+
+    Args:
+        notes: further lines about what was simulated.
+    """
+    head = "\n".join((*shown.facts, *notes))
+    return "\n\n".join([head, *("\n".join(_lines(table)) for table in shown.tables())])
+
+
+def _lines(table: Table) -> Iterator[str]:
+    yield f"{table.title}:"
+    columns = [_column(table, at) for at in range(len(table.head))]
+    yield Listing(*columns).table(range(len(table.rows)), cut=True)
+    if table.note:
+        yield table.note
+
+
+def _column(table: Table, at: int) -> Column[int]:
+    cells = [row[at] for row in table.rows]
+    if at < table.texts:
+        is_last = at == len(table.head) - 1
+        return Column(
+            table.head[at], value=lambda row: cells[row], wraps=is_last, shortens=not is_last
+        )
+    width = max(map(len, (table.head[at], *cells)))
+    return Column(
+        table.head[at].rjust(width),
+        value=lambda row: cells[row].rjust(width),
+        optional=at > table.texts,
+        importance=-at,
+    )
