@@ -1,0 +1,343 @@
+"""The gangs of a simulation: the real lifecycle and rules of retries, and programs that take the
+times of the trace.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from iris.messages.scheduler import Ask, Release
+from iris.model.host.constraints import SCALE_GROUP, Constraint, parse_constraint
+from iris.model.host.faults import SETUP_TIMEOUT
+from iris.model.host.resources import Device, Resources
+from iris.model.job.attempts import TaskOutcome
+from iris.model.job.gangs import Gang, GangState
+from iris.model.job.requests import Placement, request_for
+from iris.model.job.spec import Coscheduling, JobSpec
+from iris.model.job.status import TaskStatus
+from iris.model.states import TaskState
+from iris.planners.ledger_messages import Entered
+from iris.scheduling.jobs import retries
+from iris.scheduling.jobs.gang_lifecycle import GangLifecycle
+from iris.scheduling.placement.preemption import Eviction
+from iris.scheduling.placement.refusals import RefusalCode
+from iris.simulation.event_queue import Event, EventQueue
+from iris.simulation.history import GangHistory, Placed
+from iris.simulation.scheduler import SimulatedScheduler
+from iris.simulation.trace import GangTrace, Run
+from iris.simulation.world import World
+from iris.usage.records import UseEnd
+
+#: The pause before a gang asks again when the ledger is full, as `policies.LEDGER_FULL` and
+#: `policies.MAX_LEDGER_FULL` of the workflow. It doubles each time.
+LEDGER_FULL = timedelta(seconds=30)
+MAX_LEDGER_FULL = timedelta(minutes=16)
+_CLUSTER = "simulation"
+_CANCELLED = "cancelled"
+
+
+@dataclass(slots=True)
+class _Program:
+    """What runs of an attempt."""
+
+    #: When the program starts, and when it ends by itself.
+    starts_at: datetime
+    end: Event
+    #: Whether its machines have stopped working.
+    is_dead: bool = False
+
+
+class SimulatedGang:
+    """One gang, from its arrival to its end.
+
+    Args:
+        ended: called once, at the end.
+    """
+
+    def __init__(
+        self,
+        events: EventQueue,
+        history: GangHistory,
+        scheduler: SimulatedScheduler,
+        world: World,
+        number: int,
+        ended: Callable[[], None],
+    ) -> None:
+        self.history = history
+        self._trace = history.trace
+        self._events = events
+        self._scheduler = scheduler
+        self._world = world
+        self._ended = ended
+        self._run_id = f"{number:08x}-0000"
+        self._lifecycle = GangLifecycle(_gang_of(history, number))
+        self._program: _Program | None = None
+        #: The number of attempts that ended by themselves, and the seconds of the present one that
+        #: a checkpoint has saved.
+        self._runs, self._saved = 0, 0.0
+        self._timer: Event | None = None
+        self._full_pause = LEDGER_FULL
+
+    # Before the hosts.
+
+    def begin(self) -> None:
+        """Begins an attempt: asks for hosts."""
+        gang = self._lifecycle.gang
+        request = request_for(
+            gang.spec,
+            index=0,
+            attempt=gang.first.attempt + 1,
+            run_id=self._run_id,
+            owner=gang.spec.id,
+            submitted_at=gang.queued_at,
+            band=gang.band,
+            avoid=gang.avoided,
+        )
+        self._lifecycle = self._lifecycle.begin(request.key)
+        self._ask(Ask(request=request))
+
+    def _ask(self, ask: Ask) -> None:
+        self._lifecycle = self._lifecycle.requested(ask.request)
+        self._scheduler.own(ask.request.key, self)
+        self._scheduler.send(ask, lambda entered: self._asked(ask, entered))
+
+    def _asked(self, ask: Ask, entered: Entered) -> None:
+        """Sets the timer for the scheduling timeout, or asks again later if the ledger is full."""
+        if self._lifecycle.state is not GangState.WAITING:
+            return
+        left = self._lifecycle.time_left(self._events.now)
+        refusal = entered.refusal
+        if refusal is not None and refusal.code is RefusalCode.LEDGER_FULL:
+            self._lifecycle = self._lifecycle.turned_away()
+            pause = self._full_pause
+            self._full_pause = min(2 * pause, MAX_LEDGER_FULL)
+            if left is None or pause < left:
+                self._set_timer(pause, lambda: self._ask(ask))
+                return
+        if left is not None:
+            self._set_timer(left, self._time_out)
+
+    def _time_out(self) -> None:
+        self._lifecycle = self._lifecycle.timed_out()
+        self._release()
+
+    def _set_timer(self, pause: timedelta, deed: Callable[[], None]) -> None:
+        self._cancel_timer()
+        self._timer = self._events.at(self._events.now + pause, deed)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # On hosts.
+
+    def placed(self, placement: Placement) -> None:
+        """Takes hosts, and starts the program there."""
+        if self._lifecycle.state is not GangState.WAITING:
+            return
+        self._cancel_timer()
+        now = self._events.now
+        self._lifecycle = self._lifecycle.placed(placement, now)
+        host = self._scheduler.ledger.hosts[placement.seats[0].host_id]
+        slices = tuple(dict.fromkeys(seat.slice_id for seat in placement.seats))
+        group = str(host.attributes.get(SCALE_GROUP, ""))
+        self.history.attempts.append(Placed(now, group, slices))
+        run = self._run
+        starts_at = now + timedelta(seconds=run.set_up)
+        ends_at = starts_at + timedelta(seconds=run.seconds - self._saved)
+        self._program = _Program(starts_at, self._events.at(ends_at, self._end_by_itself))
+
+    @property
+    def _run(self) -> Run:
+        return self._trace.runs[min(self._runs, len(self._trace.runs) - 1)]
+
+    def _end_by_itself(self) -> None:
+        end = self._run.end
+        self._runs, self._saved = self._runs + 1, 0.0
+        match end:
+            case UseEnd.SUCCEEDED:
+                self._finish(self._outcomes(TaskState.SUCCEEDED))
+            case UseEnd.FAILED:
+                self._finish(self._outcomes(TaskState.FAILED))
+            case UseEnd.SET_UP_FAILED:
+                self._finish(self._outcomes(TaskState.WORKER_FAILED, fault=SETUP_TIMEOUT))
+            case _:
+                self._finish(self._outcomes(TaskState.KILLED), cancelled=_CANCELLED)
+
+    def died(self) -> None:
+        """Stops the program, because its machines have stopped working. Nobody knows that yet."""
+        if self._program is not None and not self._program.is_dead:
+            self._program.is_dead = True
+            self._program.end.cancel()
+            self._save()
+
+    def evicted(self, eviction: Eviction) -> None:
+        """Ends the program, because its hosts are gone or another gang needs them."""
+        lifecycle = self._lifecycle
+        if self._program is None or lifecycle.state is not GangState.RUNNING:
+            return
+        if eviction.gone:
+            lifecycle = lifecycle.hosts_gone(eviction.key, eviction.gone, eviction.why_gone)
+        self._lifecycle = (
+            lifecycle.evicted(eviction.key, eviction.reason) if eviction.reason else lifecycle
+        )
+        if self._lifecycle.gone:
+            self.died()
+            self.history.losses += 1
+            self._finish(self._outcomes_of_loss())
+        elif eviction.reason and not self._program.is_dead:
+            self.history.evictions += 1
+            self._save()
+            self._program.end.cancel()
+            self._program.is_dead = True
+            self._set_timer(timedelta(seconds=self._world.stop), self._stop)
+
+    def _stop(self) -> None:
+        self._finish(self._outcomes(TaskState.KILLED))
+
+    def _save(self) -> None:
+        """Keeps the work up to the last checkpoint for the next attempt."""
+        assert self._program is not None
+        every = self._world.checkpoint_every
+        ran = (self._events.now - self._program.starts_at).total_seconds()
+        if every > 0 and ran > 0:
+            self._saved = min(self._saved + ran // every * every, self._run.seconds)
+
+    # The end of an attempt.
+
+    def _outcomes(self, state: TaskState, fault: str = "") -> list[TaskOutcome]:
+        """Returns the outcomes of all tasks. A failure is that of the first task, and ends the
+        others.
+        """
+        assert self._program is not None
+        now, starts_at = self._events.now, self._program.starts_at
+        started_at = starts_at if starts_at <= now and not fault else None
+        first = TaskOutcome(
+            state=state,
+            reason=state.value.lower(),
+            exit_code={TaskState.SUCCEEDED: 0, TaskState.FAILED: 1}.get(state),
+            started_at=started_at,
+            finished_at=now,
+            fault=fault,
+        )
+        other = first if state is not TaskState.FAILED else _killed(first)
+        return [first, *[other] * (len(self._lifecycle.gang.tasks) - 1)]
+
+    def _outcomes_of_loss(self) -> list[TaskOutcome]:
+        placement, program = self._lifecycle.placement, self._program
+        assert placement is not None
+        assert program is not None
+        now = self._events.now
+        lost = TaskOutcome(
+            state=TaskState.WORKER_FAILED,
+            reason="its machine is gone",
+            started_at=program.starts_at if program.starts_at <= now else None,
+            finished_at=now,
+            host_leaves=True,
+        )
+        gone, left = self._lifecycle.gone, _killed(lost)
+        return [
+            lost if (seat.host_id, seat.incarnation) in gone else left
+            for seat in placement.seat_of_each_task
+        ]
+
+    def _finish(self, outcomes: list[TaskOutcome], cancelled: str | None = None) -> None:
+        self._cancel_timer()
+        if self._program is not None:
+            self._program.end.cancel()
+        self._program = None
+        self._lifecycle = self._lifecycle.finished(outcomes, self._lifecycle.eviction)
+        self._release(cancelled)
+
+    def _release(self, cancelled: str | None = None) -> None:
+        now = self._lifecycle
+        hosts = retries.hosts_after(now.placement, now.outcomes)
+        ended = retries.attempt_end(
+            now.gang.spec, now.outcomes, now.eviction, cancelled=cancelled is not None
+        )
+        key = now.gang.first.key
+        assert key is not None
+        release = Release(key=key, **hosts._asdict(), ended=ended)
+        self._scheduler.send(release, lambda _: self._released(cancelled))
+
+    def _released(self, cancelled: str | None) -> None:
+        now = self._events.now
+        self._lifecycle = self._lifecycle.released(None, cancelled, now)
+        if self._lifecycle.state is GangState.ENDED:
+            self.history.state = self._lifecycle.gang.first.state
+            self.history.ended_at = now
+            self._ended()
+        else:
+            self._events.at(now + self._lifecycle.delay, self.begin)
+
+    @property
+    def holds(self) -> Placement | None:
+        """The hosts of the present attempt."""
+        return self._lifecycle.placement
+
+    @property
+    def key(self) -> str:
+        """The key of the request or the placement."""
+        return self._lifecycle.gang.first.key or ""
+
+
+def _killed(other: TaskOutcome) -> TaskOutcome:
+    return other.model_copy(
+        update={"state": TaskState.KILLED, "exit_code": None, "host_leaves": False}
+    )
+
+
+def _gang_of(history: GangHistory, number: int) -> Gang:
+    """Returns the gang as it is when its workflow begins."""
+    trace, at = history.trace, history.asked_at
+    queued = trace.queued_at
+    later = queued is not None and not history.resubmitted and queued != trace.at
+    queued_at = at - timedelta(seconds=trace.at - (queued or 0.0)) if later else at
+    tasks = trace.tasks * trace.tasks_per_host
+    failures = sum(run.end is UseEnd.FAILED for run in trace.runs[:-1])
+    spec = JobSpec(
+        user=trace.user,
+        name=f"gang-{number}",
+        command=("true",),
+        resources=_of_one_task(trace),
+        replicas=tasks,
+        coscheduling=Coscheduling(
+            group_by=trace.group_by, groups=trace.groups, tasks_per_host=trace.tasks_per_host
+        )
+        if trace.group_by is not None
+        else None,
+        constraints=tuple(map(_constraint, trace.constraints)),
+        band=trace.band,
+        scheduling_timeout=(
+            timedelta(seconds=trace.patience) if trace.patience is not None else None
+        ),
+        max_retries_failure=failures,
+    )
+    return Gang(
+        cluster=_CLUSTER,
+        spec=spec,
+        run_id=f"{number}",
+        submitted_at=queued_at,
+        admitted_at=at if later else None,
+        tasks=tuple(TaskStatus(index=index) for index in range(tasks)),
+    )
+
+
+def _constraint(text: str) -> Constraint:
+    return parse_constraint(text.removeprefix("?"), preferred=text.startswith("?"))
+
+
+def _of_one_task(trace: GangTrace) -> Resources:
+    """Returns the resources of one of the tasks that share a host."""
+    each, whole = trace.tasks_per_host, trace.resources
+    if each == 1:
+        return whole
+    device = whole.device and Device(
+        kind=whole.device.kind, variant=whole.device.variant, count=whole.device.count // each
+    )
+    return Resources(
+        cpu_millis=whole.cpu_millis // each,
+        memory_bytes=whole.memory_bytes // each,
+        disk_bytes=whole.disk_bytes // each,
+        device=device,
+    )

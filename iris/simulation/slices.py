@@ -1,0 +1,330 @@
+"""The slices of a simulation: the real lifecycle, and machines that boot, are preempted and are
+deleted after the times of the world.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from iris.autoscaling.liveness import AWAY, REPORT_INTERVAL
+from iris.messages.scheduler import Retire, SliceDown, SliceEnded, SliceUp
+from iris.model.host.hosts import ClosedBy, Closure
+from iris.model.slice import keys, lifecycle
+from iris.model.slice.events import (
+    ConsoleRead,
+    DeadlineReached,
+    DescribeMachines,
+    Effect,
+    Event,
+    HostGone,
+    HostReported,
+    HostsOffered,
+    HostsRemoved,
+    MachinesDeleted,
+    MachinesDescribed,
+    MachinesListed,
+    OfferHosts,
+    ReadConsole,
+    ReportFacts,
+    RequestAbandoned,
+    RequestAnswered,
+    RequestMachines,
+    RetireAnswered,
+    RetireHosts,
+    WorkflowStarted,
+)
+from iris.model.slice.provisioning import (
+    CreateOutcome,
+    MachineState,
+    SliceFault,
+    SliceObservation,
+)
+from iris.model.slice.record import SliceRecord
+from iris.model.slice.scaling import Drain
+from iris.model.slice.status import LIVE, SliceFacts, SliceState
+from iris.planners.ledger_messages import Entered
+from iris.simulation import event_queue
+from iris.simulation.chance import sample, uniform, waiting_time
+from iris.simulation.event_queue import EventQueue
+from iris.simulation.scheduler import SimulatedScheduler
+from iris.simulation.world import Machines, World
+from iris.usage.records import SliceUse
+from iris.usage.slices import slice_use
+
+#: The part of the time to boot after which the platform shows the machines.
+MACHINES_EXIST = 0.5
+#: The longest time that the platform takes to answer a request, and to forget one that it refused.
+ANSWER = timedelta(seconds=1)
+#: The time from the death of a host until its slice counts as lost.
+NOTICED_AFTER = AWAY + REPORT_INTERVAL / 2
+#: The states before the decision to delete the slice.
+_PRESENT = (SliceState.REQUESTED, *LIVE)
+_SECRET = b"simulation"
+
+
+class SimulatedSlice:
+    """One slice, from its request until its machines are gone.
+
+    Args:
+        report: sends the slice's facts to the autoscaler.
+        died: called when the machines stop working, before anybody knows it.
+    """
+
+    def __init__(
+        self,
+        events: EventQueue,
+        record: SliceRecord,
+        scheduler: SimulatedScheduler,
+        world: World,
+        seed: int,
+        report: Callable[[SliceFacts], None],
+        died: Callable[[str], None],
+    ) -> None:
+        self.record = record
+        self._events = events
+        self._scheduler = scheduler
+        self._world = world
+        self._seed = seed
+        self._report = report
+        self._died = died
+        self._inbox: deque[Event] = deque()
+        #: True while an effect waits for its result. Other events wait until then.
+        self._is_busy = False
+        self._deadline: event_queue.Event | None = None
+        #: The loss that comes, if the slice is ready for long enough.
+        self._loss: event_queue.Event | None = None
+        #: The state of the machines, as the platform would describe it.
+        self._machines: MachineState | None = None
+        self._key = keys.derived_key(_SECRET, record.facts.id, record.created.token)
+
+    def begin(self) -> None:
+        self._receive(WorkflowStarted())
+
+    def drain(self, drain: Drain) -> None:
+        """Orders to delete the slice. A request that is not answered yet is given up."""
+        self._receive(RequestAbandoned() if self.record.state is SliceState.REQUESTED else drain)
+
+    @property
+    def id(self) -> str:
+        return self.record.facts.id
+
+    @property
+    def _here(self) -> Machines:
+        return self._world.of(self.record.facts.group, self.record.facts.zone)
+
+    # Events and their effects.
+
+    def _receive(self, event: Event) -> None:
+        """Handles an event, or lets it wait while an effect waits for its result."""
+        given_up = isinstance(event, RequestAbandoned)
+        if self._is_busy and not given_up:
+            self._inbox.append(event)
+            return
+        self._is_busy = False
+        self._handle(event)
+
+    def _result(self, event: Event) -> None:
+        """Handles the result of an effect, and then the events that waited for it."""
+        self._is_busy = False
+        self._handle(event)
+
+    def _handle(self, event: Event) -> None:
+        before = self.record.state
+        self.record, effects = lifecycle.step(self.record, event, self._events.now)
+        for effect in effects:
+            self._perform(effect)
+        if self.record.state is SliceState.READY and before is not SliceState.READY:
+            self._await_loss()
+        elif before in _PRESENT and self.record.state not in _PRESENT:
+            self._leave()
+        self._set_deadline()
+        while self._inbox and not self._is_busy:
+            self._handle(self._inbox.popleft())
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case ReportFacts(facts=facts):
+                self._report(facts)
+            case RequestMachines():
+                self._is_busy = True
+                self._request()
+            case DescribeMachines(overdue=overdue):
+                seen = self._observation(self._machines or MachineState.CREATING)
+                self._inbox.appendleft(MachinesDescribed(seen, self._events.now, overdue))
+            case ReadConsole():
+                self._inbox.appendleft(ConsoleRead(""))
+            case OfferHosts(hosts=hosts):
+                self._is_busy = True
+                self._scheduler.send(
+                    SliceUp(hosts=hosts),
+                    lambda entered: self._result(HostsOffered(entered.ended)),
+                )
+            case RetireHosts():
+                self._retire(effect)
+
+    def _retire(self, retire: RetireHosts) -> None:
+        self._is_busy, drain = True, retire.drain
+        closure = (
+            Closure(by=ClosedBy.DRAIN, reason=drain.reason) if drain.idle_since is None else None
+        )
+        message = Retire(
+            incarnations=self.record.incarnations,
+            idle_since=drain.idle_since,
+            closure=closure,
+            evict=retire.evicts,
+        )
+
+        def answered(entered: Entered) -> None:
+            self._result(RetireAnswered(retire, self._events.now, entered.problem))
+
+        self._scheduler.send(message, answered)
+
+    def _set_deadline(self) -> None:
+        due = lifecycle.deadline(self.record) if self.record.state in LIVE else None
+        if self._deadline is not None:
+            if self._deadline.deed is not None and self._deadline.at == due:
+                return
+            self._deadline.cancel()
+            self._deadline = None
+        if due is not None:
+            self._deadline = self._events.at(due, lambda: self._receive(DeadlineReached(due)))
+
+    # The platform.
+
+    def _request(self) -> None:
+        """Answers the request for machines: they boot, or there are none."""
+        now = self._events.now
+        pool = self.record.created.group.machines > 0
+        if not pool and self._is_out_of_stock(now):
+            outcome = CreateOutcome(
+                fault=SliceFault.STOCK_OUT, reason=f"no capacity in {self.record.facts.zone}"
+            )
+            self._events.at(now + ANSWER, lambda: self._answer(outcome))
+            return
+        boot = sample(self._here.boot, self._luck("boot"))
+        accepted = CreateOutcome(observation=self._observation(MachineState.CREATING))
+        answer = min(ANSWER, timedelta(seconds=boot * MACHINES_EXIST))
+        self._events.at(now + answer, lambda: self._answer(accepted))
+        self._events.at(now + timedelta(seconds=boot * MACHINES_EXIST), self._exist)
+        self._events.at(now + timedelta(seconds=boot), self._boot)
+
+    def _is_out_of_stock(self, now: datetime) -> bool:
+        """Returns whether the zone has no such machines. Groups of one kind share the luck."""
+        shares, facts = self._here.stock_out, self.record.facts
+        share = shares[now.hour % len(shares)]
+        if share <= 0:
+            return False
+        group = self.record.created.group
+        kind = (group.type, group.accelerator_variant, group.machine_type, group.preemptible)
+        period = int(now.timestamp() // self._world.stock_out_lasts)
+        return uniform(self._seed, "stock-out", facts.zone, *kind, period) < share
+
+    def _answer(self, outcome: CreateOutcome) -> None:
+        if self.record.state is SliceState.REQUESTED:
+            self._result(RequestAnswered(outcome))
+
+    def _exist(self) -> None:
+        self._machines = MachineState.ACTIVE
+        self._see(MachineState.ACTIVE)
+
+    def _boot(self) -> None:
+        if self.record.state not in LIVE:
+            return
+        facts, group = self.record.facts, self.record.created.group
+        for host in group.slice_hosts(facts.id, facts.zone, "1", facts.id):
+            self._receive(HostReported(host, keys.sign(self._key, host)))
+
+    def _see(self, state: MachineState, *, stopped: bool = False) -> None:
+        if self.record.state in LIVE:
+            seen = self._observation(state, stopped=stopped)
+            self._receive(MachinesListed(seen, self._events.now))
+
+    def _observation(self, state: MachineState, *, stopped: bool = False) -> SliceObservation:
+        facts, request = self.record.facts, self.record.created
+        return SliceObservation(
+            slice_id=facts.id,
+            group=facts.group,
+            zone=facts.zone,
+            state=state,
+            stopped=stopped,
+            hosts=request.group.hosts,
+            token=request.token,
+            public_key=keys.public_key(self._key),
+        )
+
+    # Losses.
+
+    def _await_loss(self) -> None:
+        """Decides when the slice would be lost, and how."""
+        here = self._here
+        rate = here.preemptions_per_hour if self.record.created.group.preemptible else 0.0
+        preempted = waiting_time(rate, self._luck("preempted"))
+        failed = waiting_time(here.failures_per_hour, self._luck("failed"))
+        first = min(preempted, failed)
+        if first < math.inf:
+            deed = self._preempt if preempted <= failed else self._fail
+            self._loss = self._events.at(self._events.now + timedelta(seconds=first), deed)
+
+    def _preempt(self) -> None:
+        self._machines = MachineState.PREEMPTED
+        self._died(self.id)
+        self._see(MachineState.PREEMPTED, stopped=True)
+
+    def _fail(self) -> None:
+        """Lets a host die. Its slice counts as lost some time later."""
+        self._died(self.id)
+        host_id, incarnation = self.record.incarnations[0]
+        gone = HostGone(host_id, incarnation, f"host {host_id} does not report any more")
+        self._loss = self._events.at(
+            self._events.now + NOTICED_AFTER,
+            lambda: self._receive(gone) if self.record.state in LIVE else None,
+        )
+
+    def _luck(self, what: str) -> float:
+        return uniform(self._seed, self.id, what)
+
+    # Deletion.
+
+    def _leave(self) -> None:
+        """Removes the hosts from the scheduler, as the slice's workflow does before it deletes the
+        machines.
+        """
+        if self._loss is not None:
+            self._loss.cancel()
+        self._is_busy = True
+        if not self.record.incarnations:
+            self._delete_machines()
+            return
+        self._scheduler.send(
+            self._down(gone=self.record.stopped), lambda _: self._delete_machines()
+        )
+
+    def _delete_machines(self) -> None:
+        self._result(HostsRemoved())
+        self._is_busy = True
+        exist = self._machines is not None
+        seconds = sample(self._here.delete, self._luck("delete"))
+        pause = timedelta(seconds=seconds) if exist else ANSWER
+        self._events.at(self._events.now + pause, self._end)
+
+    def _end(self) -> None:
+        if self.record.incarnations:
+            self._scheduler.send(self._down(gone=True))
+        self._result(MachinesDeleted())
+        self._scheduler.send(SliceEnded(use=self._use()))
+
+    def _down(self, *, gone: bool) -> SliceDown:
+        return SliceDown(
+            incarnations=self.record.incarnations, gone=gone, reason=self.record.facts.reason
+        )
+
+    def _use(self) -> SliceUse:
+        return slice_use(
+            self.record.facts, self._events.now, self.record.created.group, self.record.hosts
+        )
+
+    def open_use(self) -> SliceUse:
+        """Returns the record of a slice that still exists at the end of the simulation."""
+        facts, group = self.record.facts, self.record.created.group
+        return slice_use(facts, self._events.now, group, self.record.hosts, open=True)
