@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from iris.config.load import dump_section, load_section
 from iris.config.values import Section, read_duration
 from iris.model.errors import InvalidValue
 
@@ -70,8 +71,8 @@ class Resubmission(Section):
 
 
 class World(Section):
-    """The assumptions of a simulation. The defaults are for a trace without a past: machines boot in
-    two minutes, and nothing fails.
+    """The assumptions of a simulation. By default, machines boot in two minutes, and nothing
+    fails.
     """
 
     #: By scale group and zone: `GROUP@ZONE`, `GROUP`, or `*`. The most exact entry counts as a
@@ -93,3 +94,20 @@ class World(Section):
             if key in self.machines:
                 return self.machines[key]
         return Machines()
+
+
+def read_world(text: str, name: str) -> World:
+    """Returns the world in a YAML file.
+
+    Args:
+        name: the name of the file, for messages.
+
+    Raises:
+        InvalidConfig: the file has errors; `problems` lists them with their lines.
+    """
+    return load_section(World, text, name, 'machines: {"*": {boot: 2m}}')
+
+
+def write_world(world: World) -> str:
+    """Returns the world as YAML, which `read_world` reads."""
+    return dump_section(world)
