@@ -127,7 +127,8 @@ _LINE = TypeAdapter[_Line](Annotated[_Line, Field(discriminator="kind")])
 def to_lines(trace: Trace) -> Iterator[str]:
     """Yields the lines of a trace, each with its line break."""
     for each in (trace.heading, *trace.gangs, *trace.slices):
-        yield each.model_dump_json(exclude_defaults=True, include=None) + "\n"
+        fields = each.model_dump_json(exclude_defaults=True)[1:]
+        yield f'{{"kind":"{each.kind}",{fields}\n'
 
 
 def from_lines(lines: Iterable[str], name: str) -> Trace:

@@ -58,6 +58,17 @@ class Machines(Section):
     #: The part of the time in which the zone has no such machines, by the hour of the day (UTC).
     stock_out: Shares = (0.0,)
 
+    @property
+    def varies(self) -> bool:
+        """Whether anything about the machines happens by chance."""
+        often = self.preemptions_per_hour or self.failures_per_hour
+        return (
+            len({*self.boot}) > 1
+            or len({*self.delete}) > 1
+            or often > 0
+            or any(0 < part < 1 for part in self.stock_out)
+        )
+
 
 class Resubmission(Section):
     """People who submit a job again that failed or waited too long."""
@@ -68,6 +79,11 @@ class Resubmission(Section):
     after: Times = (600.0,)
     #: How often the same job is submitted again at most.
     times: int = Field(default=1, ge=1)
+
+    @property
+    def varies(self) -> bool:
+        """Whether it is by chance who submits again, or when."""
+        return 0 < self.share < 1 or len({*self.after}) > 1
 
 
 class World(Section):
@@ -87,6 +103,12 @@ class World(Section):
     checkpoint_every: Seconds = 0.0
     #: Whether people submit again; None if they do not.
     resubmit: Resubmission | None = None
+
+    @property
+    def varies(self) -> bool:
+        """Whether anything happens by chance. If nothing does, all seeds have the same result."""
+        parts = (*self.machines.values(), *filter(None, [self.resubmit]))
+        return any(each.varies for each in parts)
 
     def of(self, group: str, zone: str) -> Machines:
         """Returns the machines of a scale group in a zone."""

@@ -57,3 +57,21 @@ def test_a_problem_has_the_file_the_line_the_value_and_a_remedy(text: str, probl
         read_world(text, "world.yaml")
     assert "world.yaml has 1 problem" in str(refused.value)
     assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "varies"),
+    [
+        ("machines: {tpu: {boot: 3m}}", False),
+        ("machines: {tpu: {stock_out: [%s]}}" % ", ".join(["0"] * 12 + ["1"] * 12), False),
+        ("resubmit: {share: 1}", False),
+        ("machines: {tpu: {boot: [3m, 4m]}}", True),
+        ("machines: {tpu: {failures_per_hour: 0.1}}", True),
+        ("machines: {tpu: {stock_out: 0.1}}", True),
+        ("resubmit: {share: 0.5}", True),
+        ("resubmit: {after: [1m, 1h]}", True),
+    ],
+)
+def test_a_world_without_chance_needs_one_seed(text: str, varies: bool) -> None:
+    """More of them would have the same results."""
+    assert read_world(text, "world.yaml").varies is varies

@@ -106,11 +106,15 @@ class Shown:
 
     Args:
         before: the configuration to compare with; None if there is none.
+        by_chance: whether other seeds could have other results.
         limit: the most rows of a table of users, teams or shapes.
     """
 
-    def __init__(self, before: Results | None, after: Results, limit: int = 8) -> None:
+    def __init__(
+        self, before: Results | None, after: Results, *, by_chance: bool = True, limit: int = 8
+    ) -> None:
         self._before, self._after, self._limit = before, after, limit
+        self._by_chance = by_chance
         self._new = after.spreads
         self._old = before.spreads if before is not None else {}
         self._changes = changes(before, after) if before is not None else {}
@@ -123,9 +127,11 @@ class Shown:
         first = self._after.answers[0]
         length = seconds((first.ends - first.begins).total_seconds())
         seeds = (
-            f"seed {self._after.seeds[0]}"
-            if self._seeds == 1
-            else f"{self._seeds} seeds; numbers are means over them"
+            f"{self._seeds} seeds; numbers are means over them"
+            if self._seeds > 1
+            else f"seed {self._after.seeds[0]}"
+            if self._by_chance
+            else "nothing is left to chance"
         )
         told = f"{length} from {moment(first.begins)} UTC, {first.all.gangs:,} gangs, {seeds}"
         lines = [told]
@@ -154,7 +160,7 @@ class Shown:
             cells = [self._difference(each) for each in measures]
         rows = tuple((name, *row) for name, row in zip(names, cells, strict=True))
         note = ""
-        if self._before is not None:
+        if self._before is not None and self._by_chance:
             note = (
                 "one seed cannot tell a difference from luck; simulate more with --seeds 5"
                 if self._seeds == 1

@@ -52,6 +52,8 @@ def test_one_seed_says_that_it_cannot_tell_luck() -> None:
     summary = Shown(results("old", 4), results("new", 3)).summary()
     assert summary.head[-1] == "DIFFERENCE"
     assert "--seeds" in summary.note
+    certain = Shown(results("old", 4), results("new", 3), by_chance=False)
+    assert certain.summary().note == ""
 
 
 def test_cells_of_a_comparison_have_both_numbers_if_they_differ() -> None:

@@ -1,0 +1,59 @@
+"""Reads what a simulation needs from files."""
+
+from pathlib import Path
+
+from iris.cli.simulate.runs import Configuration
+from iris.config import load_config
+from iris.model.errors import InvalidValue
+from iris.simulation.engine import cluster_of
+from iris.simulation.trace import Trace, from_lines
+from iris.simulation.world import ANY, World, read_world
+from iris.usage.accounting import accounting_of
+
+
+def read_configuration(file: Path) -> Configuration:
+    """Returns the configuration in a file.
+
+    Raises:
+        InvalidConfig: the file has errors.
+        InvalidValue: it has no scale groups.
+    """
+    config = load_config(file)
+    cluster = cluster_of(config)
+    if not cluster.groups:
+        remedy = "add scale_groups; machines that join by themselves are not simulated"
+        raise InvalidValue("config", file, "has no scale groups", remedy)
+    return Configuration(str(file), cluster, accounting_of(config))
+
+
+def read_text(field: str, file: Path) -> str:
+    """Returns the text of a file.
+
+    Raises:
+        InvalidValue: it is not UTF-8.
+    """
+    try:
+        return file.read_bytes().decode()
+    except UnicodeDecodeError:
+        raise InvalidValue(field, file, "is not UTF-8 text", "give a text file") from None
+
+
+def read_workload(file: Path) -> Trace:
+    """Returns the workload in a file."""
+    return from_lines(read_text("workload", file).splitlines(), str(file))
+
+
+def world_of(file: Path | None, trace: Trace) -> tuple[World, str]:
+    """Returns the world of a simulation, and a line about where it comes from."""
+    if file is not None:
+        return read_world(read_text("world", file), str(file)), f"world: {file}"
+    return World(), "world: machines boot in 2m and never fail; give another with --world"
+
+
+def unknown_groups(world: World, configurations: list[Configuration]) -> list[str]:
+    """Returns the keys of a world's machines that no configuration has."""
+    known = {ANY}
+    for each in configurations:
+        for group in each.cluster.groups:
+            known |= {group.name, *(f"{group.name}@{zone}" for zone in group.zones)}
+    return [key for key in world.machines if key not in known]
