@@ -12,6 +12,7 @@ from iris.cli.show.simulation import simulation_text
 from iris.cli.simulate.inputs import read_configuration, read_workload, unknown_groups, world_of
 from iris.cli.simulate.runs import Configuration, Simulated, simulate_all
 from iris.cli.simulate.write import write_files
+from iris.simulation.report.files import PAGE, report_files
 from iris.simulation.report.results import to_json
 from iris.simulation.report.tables import Shown
 from iris.simulation.trace import Trace
@@ -37,7 +38,9 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option(
     "--show-world", is_flag=True, help="Print the assumptions as YAML, and simulate nothing."
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="First seed.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="First seed."
+)
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),
@@ -91,8 +94,9 @@ def simulate(
     values = {"world": world.model_dump(mode="json"), **to_json(old, after)}
     shown = Shown(old, after, by_chance=world.varies)
     if out is not None:
-        write_files(out, {"answers.json": "{}"})
-        show_progress(f"the report is {out / 'report.html'}")
+        histories = [(each.results.name, each.first) for each in simulated]
+        write_files(out, report_files(shown, (about,), histories, values))
+        show_progress(f"the report is {out / PAGE}")
     if as_json:
         print_json(values)
     else:

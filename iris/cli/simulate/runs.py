@@ -89,7 +89,9 @@ def simulate_all(
     processes = min(_cores(), len(runs))
     found: dict[_Run, _Found] = {}
     progress(0, len(runs))
-    for run, result in _here(work, runs) if processes == 1 else _in_processes(work, runs, processes):
+    for run, result in (
+        _here(work, runs) if processes == 1 else _in_processes(work, runs, processes)
+    ):
         found[run] = result
         progress(len(found), len(runs))
     return [_joined(index, each.name, seeds, found) for index, each in enumerate(configurations)]
@@ -100,9 +102,7 @@ def _cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def _joined(
-    index: int, name: str, seeds: Sequence[int], found: dict[_Run, _Found]
-) -> Simulated:
+def _joined(index: int, name: str, seeds: Sequence[int], found: dict[_Run, _Found]) -> Simulated:
     of_seeds = [found[_Run(index, seed, seed == seeds[0])] for seed in seeds]
     first = of_seeds[0].history
     assert first is not None

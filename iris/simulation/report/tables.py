@@ -141,6 +141,11 @@ class Shown:
             lines.append(f"no price for {machine}: {hours(missing)} host-hours are not in the cost")
         return tuple(lines)
 
+    @property
+    def worst(self) -> tuple[LongWait, ...]:
+        """The longest waits of the configuration of interest, with its first seed."""
+        return self._after.answers[0].worst
+
     def tables(self) -> tuple[Table, ...]:
         """Returns all tables, without those that are empty."""
         found = [self.summary(), *self._of_parts(), self._of_groups(), self._of_faults()]
@@ -224,7 +229,7 @@ class Shown:
         """Returns the table of the longest waits of the first seed."""
         rows = tuple(
             (each.id, each.user, each.band.value, each.shape, seconds(each.waited), why(each))
-            for each in self._after.answers[0].worst
+            for each in self.worst
         )
         title = "Longest waits" if self._before is None else f"Longest waits, {self._after.name}"
         head = ("GANG", "USER", "BAND", "SHAPE", "WAITED", "WHY")
