@@ -63,7 +63,7 @@ def test_a_problem_has_the_file_the_line_the_value_and_a_remedy(text: str, probl
     ("text", "varies"),
     [
         ("machines: {tpu: {boot: 3m}}", False),
-        ("machines: {tpu: {stock_out: [%s]}}" % ", ".join(["0"] * 12 + ["1"] * 12), False),
+        (f"machines: {{tpu: {{stock_out: {[0] * 12 + [1] * 12}}}}}", False),
         ("resubmit: {share: 1}", False),
         ("machines: {tpu: {boot: [3m, 4m]}}", True),
         ("machines: {tpu: {failures_per_hour: 0.1}}", True),

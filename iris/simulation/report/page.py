@@ -8,7 +8,7 @@ from typing import NamedTuple
 from iris.simulation.report.answers import LongWait
 from iris.simulation.report.forms import moment, seconds
 from iris.simulation.report.pictures.drawing import COLOURS, SHAPES, WIDTH, escape
-from iris.simulation.report.tables import Shown, Table
+from iris.simulation.report.tables import WAITS, Shown, Table
 
 _STYLE = f"""\
 {COLOURS}{SHAPES}
@@ -28,9 +28,9 @@ th, td {{
   text-align: left; padding: 3px 14px 3px 0; border-bottom: 1px solid var(--line);
   vertical-align: top; overflow-wrap: normal;
 }}
-th {{ color: var(--quiet); font-size: 13px; white-space: nowrap; }}
-td {{ max-width: 36em; }}
-.number {{ text-align: right; white-space: nowrap; }}
+th {{ color: var(--quiet); font-size: 12px; }}
+th, td {{ white-space: nowrap; }}
+.number {{ text-align: right; }}
 summary {{ cursor: pointer; padding: 3px 0; }} details ol {{ margin: 4px 0 10px; }}
 """
 
@@ -57,7 +57,8 @@ def page(title: str, shown: Shown, notes: Sequence[str], pictures: Sequence[Pict
         body.append(f"<h2>{escape(each.title)}</h2>")
         body.append(f'<div class="scroll" tabindex="0">{each.svg}</div>')
     for table in others:
-        body += _table(table)
+        if table.head[0] != WAITS:  # below, with all their reasons
+            body += _table(table)
     body += _waits(shown.worst)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -72,7 +73,7 @@ def page(title: str, shown: Shown, notes: Sequence[str], pictures: Sequence[Pict
 def _table(table: Table) -> Iterator[str]:
     yield f"<h2>{escape(table.title)}</h2>"
     head = "".join(
-        f'<th scope="col"{_kind(table, at)}>{escape(each.capitalize())}</th>'
+        f'<th scope="col"{_kind(table, at)}>{escape(each)}</th>'
         for at, each in enumerate(table.head)
     )
     yield f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>'
@@ -89,14 +90,16 @@ def _kind(table: Table, at: int) -> str:
 
 
 def _waits(worst: Sequence[LongWait]) -> Iterator[str]:
-    """Yields the reasons of the longest waits, each with its whole text."""
-    told = [each for each in worst if each.reasons]
-    if not told:
-        return
-    yield "<h2>Why the longest waits took so long</h2>"
-    for each in told:
-        begin = f"{each.id}: waited {seconds(each.waited)} from {moment(each.asked_at)}"
-        yield f"<details><summary>{escape(begin)}</summary><ol>"
+    """Yields the longest waits, each with its reasons."""
+    if worst:
+        yield "<h2>Longest waits</h2>"
+    for each in worst:
+        facts = f"{each.id}, {each.user}, {each.band}, {each.shape}, from {moment(each.asked_at)}"
+        first = f"<b>{seconds(each.waited)}</b> {escape(facts)}"
+        if not each.reasons:
+            yield f"<p>{first}</p>"
+            continue
+        yield f"<details><summary>{first}</summary><ol>"
         for reason in each.reasons:
             line = f"after {seconds(reason.after)}: {reason.code} {reason.message}"
             yield f"<li>{escape(line)}</li>"

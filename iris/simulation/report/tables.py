@@ -21,6 +21,8 @@ from iris.simulation.report.results import Change, Path, Results, Spread, change
 
 #: Marks a difference that is not larger than its spread.
 UNCLEAR = "~"
+#: The heading of the first column of the table of the longest waits.
+WAITS = "GANG"
 _UNCLEAR_NOTE = f"{UNCLEAR} the difference is not larger than its spread over the seeds"
 
 
@@ -232,7 +234,7 @@ class Shown:
             for each in self.worst
         )
         title = "Longest waits" if self._before is None else f"Longest waits, {self._after.name}"
-        head = ("GANG", "USER", "BAND", "SHAPE", "WAITED", "WHY")
+        head = (WAITS, "USER", "BAND", "SHAPE", "WAITED", "WHY")
         return Table(title, head, rows, texts=len(head))
 
     def _keys(self, field: str) -> list[str]:

@@ -22,13 +22,13 @@ LINE = 16.0
 #: Colours as variables, for pictures and pages.
 COLOURS = """\
 :root {
-  --ground: #ffffff; --text: #1b1c26; --quiet: #5c5f72; --line: #dcdce6; --empty: #e5e6ef; --ready: #c9ccdd;
+  --ground: #ffffff; --text: #1b1c26; --quiet: #5c5f72; --line: #dcdce6; --ready: #c9ccdd;
   --first: #3f4bc4; --second: #b35900; --held: #5a67d8; --boot: #d9a441; --bad: #b3202c;
   --production: #0b6478; --interactive: #5a67d8; --batch: #b9bddb;
 }
 @media (prefers-color-scheme: dark) {
   :root {
-    --ground: #1c1e28; --text: #eceef5; --quiet: #a6a9bb; --line: #343747; --empty: #303344; --ready: #474b63;
+    --ground: #1c1e28; --text: #eceef5; --quiet: #a6a9bb; --line: #343747; --ready: #474b63;
     --first: #a5b0ff; --second: #efb36a; --held: #7c88f0; --boot: #a87d2c; --bad: #ff9aa2;
     --production: #7fd3e6; --interactive: #7c88f0; --batch: #4a4f73;
   }

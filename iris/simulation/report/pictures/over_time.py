@@ -1,7 +1,7 @@
 """Draws the queue and the use of the hosts over time."""
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from iris.model.job.spec import Band
@@ -103,9 +103,9 @@ def _values(
 def _queue(each: _Columns, title: str, most: float, span: Span, top: float) -> str:
     upper, lower = top + _ABOVE, top + _ABOVE + _PANEL
     lines, high = levels(most, upper, lower)
-    stacked = [[0.0] * PLOT, *accumulate(each.waiting, _sums, initial=None)][: len(Band) + 1]
+    stacked = list(accumulate(each.waiting, _sums, initial=[0.0] * PLOT))
     areas = []
-    for band, (under, over) in zip(Band, zip(stacked, stacked[1:], strict=False), strict=True):
+    for band, (under, over) in zip(Band, pairwise(stacked), strict=True):
         places = [_places(values, high, upper, lower) for values in (over, under)]
         areas.append(area(*places, kind=band.value))
     key = legend([(band.value, band.value) for band in Band], top + 34)
@@ -123,7 +123,7 @@ def _hosts(each: _Columns, title: str, most: float, span: Span, top: float) -> s
     return text(LEFT, top + 16, title) + key + span.axis(upper, lower) + lines + areas
 
 
-def _sums(one: Sequence[float], other: Sequence[float]) -> list[float]:
+def _sums(one: Sequence[float], other: Sequence[float]) -> Sequence[float]:
     return [a + b for a, b in zip(one, other, strict=True)]
 
 
