@@ -92,8 +92,16 @@ def attempt_key(attempt: str, run_id: str) -> str:
 
 def attempt_of_key(key: str) -> int:
     """Returns the number of the attempt in the result of `attempt_key`."""
-    number = key.rpartition("/")[0].rpartition("@")[2]
+    number = key.partition("@")[2].partition("/")[0]
     return int(number) if number.isdecimal() else 1
+
+
+def gang_of_key(key: str) -> tuple[str, str]:
+    """Returns the gang in the result of `attempt_key`, without its attempt, and its run. They are
+    the same for all attempts of one gang.
+    """
+    gang, _, attempt = key.partition("@")
+    return gang, attempt.partition("/")[2].partition("/")[0]
 
 
 def slice_id(prefix: str, group: str, token: str) -> str:

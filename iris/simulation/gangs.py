@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from iris.messages.scheduler import Ask, Release
-from iris.model.host.constraints import SCALE_GROUP, Constraint, parse_constraint
+from iris.model.host.constraints import SCALE_GROUP, parse_marked
 from iris.model.host.faults import SETUP_TIMEOUT
 from iris.model.host.resources import Device, Resources
 from iris.model.job.attempts import TaskOutcome
@@ -253,7 +253,7 @@ class SimulatedGang:
         now = self._lifecycle
         hosts = retries.hosts_after(now.placement, now.outcomes)
         ended = retries.attempt_end(
-            now.gang.spec, now.outcomes, now.eviction, cancelled=cancelled is not None
+            now.gang, now.outcomes, now.eviction, cancelled=cancelled is not None
         )
         key = now.gang.first.key
         assert key is not None
@@ -306,7 +306,7 @@ def _gang_of(history: GangHistory, number: int) -> Gang:
         )
         if trace.group_by is not None
         else None,
-        constraints=tuple(map(_constraint, trace.constraints)),
+        constraints=tuple(map(parse_marked, trace.constraints)),
         band=trace.band,
         scheduling_timeout=(
             timedelta(seconds=trace.patience) if trace.patience is not None else None
@@ -321,10 +321,6 @@ def _gang_of(history: GangHistory, number: int) -> Gang:
         admitted_at=at if later else None,
         tasks=tuple(TaskStatus(index=index) for index in range(tasks)),
     )
-
-
-def _constraint(text: str) -> Constraint:
-    return parse_constraint(text.removeprefix("?"), preferred=text.startswith("?"))
 
 
 def _of_one_task(trace: GangTrace) -> Resources:

@@ -17,9 +17,6 @@ from iris.model.job.spec import Band
 from iris.model.slice.provisioning import SliceFault
 from iris.usage.records import UseEnd
 
-#: The version of the format.
-VERSION = 1
-
 
 class Run(Frozen):
     """An attempt that ends by itself, as the program decides. Times are in seconds."""
@@ -36,7 +33,8 @@ class Heading(Frozen):
     """The first line of a trace."""
 
     kind: Literal["trace"] = "trace"
-    version: Literal[1] = VERSION
+    #: The version of the format.
+    version: Literal[1] = 1
     #: The time from which the other lines count seconds.
     begins: datetime
     #: The end of the recorded time. What ran then is cut off.
@@ -126,7 +124,8 @@ _LINE = TypeAdapter[_Line](Annotated[_Line, Field(discriminator="kind")])
 
 def to_lines(trace: Trace) -> Iterator[str]:
     """Yields the lines of a trace, each with its line break."""
-    for each in (trace.heading, *trace.gangs, *trace.slices):
+    lines: tuple[_Line, ...] = (trace.heading, *trace.gangs, *trace.slices)
+    for each in lines:
         fields = each.model_dump_json(exclude_defaults=True)[1:]
         yield f'{{"kind":"{each.kind}",{fields}\n'
 

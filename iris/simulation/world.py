@@ -87,8 +87,8 @@ class Resubmission(Section):
 
 
 class World(Section):
-    """The assumptions of a simulation. By default, machines boot in two minutes, and nothing
-    fails.
+    """The assumptions of a simulation. The defaults are for a trace without a past: machines boot
+    in two minutes, and nothing fails.
     """
 
     #: By scale group and zone: `GROUP@ZONE`, `GROUP`, or `*`. The most exact entry counts as a

@@ -5,7 +5,7 @@ with the same id.
 A use that has not ended yet is shown with the same values, but is not stored.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter
 
 from iris.model.frozen import Frozen
 from iris.model.job.spec import Band
+from iris.model.slice.provisioning import SliceFault
 
 
 class UseEnd(StrEnum):
@@ -28,6 +29,23 @@ class UseEnd(StrEnum):
     OPEN = "open"  # the placement has not ended; only in answers about the present, never stored
 
 
+class Asked(Frozen):
+    """What a gang asked for, as far as its placement does not show it."""
+
+    #: When the gang could first ask for hosts, later by the time for which it was held.
+    at: datetime
+    #: The time from which the scheduler counts how long the gang waits; None if it is `at`.
+    queued_at: datetime | None = None
+    #: The job's constraints as texts, as in `iris.model.job.requests.Shape`.
+    constraints: tuple[str, ...] = ()
+    #: The attribute that the hosts of one group share; None for a task that is placed by itself.
+    group_by: str | None = None
+    #: The number of groups of hosts.
+    groups: int = 1
+    #: How long the gang waits at most; None if it waits without a limit.
+    scheduling_timeout: timedelta | None = None
+
+
 class AttemptEnd(Frozen):
     """What only the gang's workflow knows of the use by one of its placements."""
 
@@ -36,6 +54,7 @@ class AttemptEnd(Frozen):
     started_at: datetime | None = None
     #: The tags of the job.
     tags: dict[str, str] = Field(default_factory=dict)
+    asked: Asked | None = None
 
 
 class AttemptUse(Frozen):
@@ -64,6 +83,13 @@ class AttemptUse(Frozen):
     gpus: int = 0
     cpu_millis: int = 0
     memory_bytes: int = 0
+    disk_bytes: int = 0
+    #: The variant of the device that the gang asked for; empty if it asked for any, or for none.
+    variant: str = ""
+    #: The number of tasks that shared each host.
+    tasks_per_host: int = 1
+    #: None if the gang's workflow did not tell it: it was terminated, or has not ended.
+    asked: Asked | None = None
     tags: dict[str, str] = Field(default_factory=dict)
     placed_at: datetime
     #: When the first program started; None if no program started or the time is not known.
@@ -97,6 +123,8 @@ class SliceUse(Frozen):
     gone_at: datetime
     #: Why the slice ended.
     reason: str = ""
+    #: Why the slice could not be created or was lost; None if it was neither.
+    fault: SliceFault | None = None
     #: True if the slice still exists; only in answers about the present, never stored.
     open: bool = False
 

@@ -45,6 +45,7 @@ def slice_use(
         ready_at=facts.ready_at,
         gone_at=max(gone_at, facts.requested_at),
         reason=facts.reason,
+        fault=facts.fault,
         open=open,
     )
 

@@ -232,7 +232,7 @@ class GangRun:
         now = self._lifecycle
         hosts = retries.hosts_after(now.placement, now.outcomes)
         cancelled = workflow.cancellation_reason() is not None
-        ended = retries.attempt_end(now.gang.spec, now.outcomes, now.eviction, cancelled=cancelled)
+        ended = retries.attempt_end(now.gang, now.outcomes, now.eviction, cancelled=cancelled)
         release = Release(key=self._key, **hosts._asdict(), ended=ended)
         refusal = None
         # A cancellation arrives here only when the hosts are released already.

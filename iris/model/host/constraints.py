@@ -192,6 +192,13 @@ class Constraint(Frozen):
             shown = f"({shown})"
         return f"{self.key} {_SHOWN[self.op]} {shown}".rstrip()
 
+    @property
+    def marked(self) -> str:
+        """The text that `parse_marked` parses to this constraint: with a question mark in front if
+        it is only preferred.
+        """
+        return f"{'?' if self.preferred else ''}{self}"
+
 
 def typed(value: Attribute) -> tuple[type, Attribute]:
     """Returns the value with its type, for comparisons and lookups: in Python, `True == 1
@@ -270,6 +277,15 @@ def parse_constraint(text: str, *, preferred: bool = False) -> Constraint:
         raise InvalidValue(FIELD, text, "is not a constraint", _remedy(raw)) from None
     _check(key, op, values)
     return Constraint(key=key, op=op, values=values, preferred=preferred)
+
+
+def parse_marked(text: str) -> Constraint:
+    """Parses the text of `Constraint.marked`.
+
+    Raises:
+        InvalidValue: as for `parse_constraint`.
+    """
+    return parse_constraint(text.removeprefix("?"), preferred=text.startswith("?"))
 
 
 def region_constraint(regions: Sequence[str]) -> Constraint:

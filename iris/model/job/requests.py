@@ -78,9 +78,7 @@ class Request(Frozen):
             device=device.kind.value if device else None,
             variants=device.variant if device else "",
             amounts=self.resources.vector,
-            constraints=tuple(
-                f"{'?' if each.preferred else ''}{each}" for each in self.constraints
-            ),
+            constraints=tuple(each.marked for each in self.constraints),
             tasks=self.tasks,
             group_by=self.group_by,
             groups=self.groups,

@@ -17,11 +17,12 @@ from typing import NamedTuple
 from iris.model.frozen import Frozen
 from iris.model.host.faults import BEYOND_THE_HOST, OF_THE_SETUP
 from iris.model.job.attempts import Account, TaskOutcome
+from iris.model.job.gangs import Gang
 from iris.model.job.requests import Placement
 from iris.model.job.spec import JobSpec
 from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState, move_task
-from iris.usage.records import AttemptEnd, UseEnd
+from iris.usage.records import Asked, AttemptEnd, UseEnd
 
 
 class RetryDecision(Frozen):
@@ -290,7 +291,7 @@ def use_end(outcomes: Sequence[TaskOutcome], evicted: str, *, cancelled: bool) -
 
 
 def attempt_end(
-    spec: JobSpec, outcomes: Sequence[TaskOutcome], evicted: str, *, cancelled: bool
+    gang: Gang, outcomes: Sequence[TaskOutcome], evicted: str, *, cancelled: bool
 ) -> AttemptEnd:
     """Returns what a gang tells of its attempt for the record of use.
 
@@ -300,7 +301,22 @@ def attempt_end(
     return AttemptEnd(
         end=use_end(outcomes, evicted, cancelled=cancelled),
         started_at=min((each.started_at for each in outcomes if each.started_at), default=None),
-        tags=spec.tags,
+        tags=gang.spec.tags,
+        asked=asked_by(gang),
+    )
+
+
+def asked_by(gang: Gang) -> Asked:
+    """Returns what a gang asked for. The hosts that it avoids after faults are not part of it."""
+    spec, together = gang.spec, gang.spec.coscheduling
+    at = gang.could_ask_at + gang.held_for
+    return Asked(
+        at=at,
+        queued_at=gang.queued_at if gang.queued_at != at else None,
+        constraints=tuple(each.marked for each in spec.constraints),
+        group_by=together.group_by if together else None,
+        groups=together.groups if together else 1,
+        scheduling_timeout=spec.scheduling_timeout,
     )
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from iris.model.frozen import Frozen
 from iris.model.host.constraints import SCALE_GROUP
 from iris.model.host.hosts import Host
-from iris.model.host.resources import DeviceKind
+from iris.model.host.resources import ANY_VARIANT, DeviceKind
 from iris.model.job.requests import Placement, Seat
 from iris.usage.lines import to_line
 from iris.usage.records import (
@@ -30,7 +30,7 @@ from iris.usage.records import (
 
 #: The most records that wait to be stored, and their most bytes as JSON. If the store does not
 #: answer for so long that there are more, the oldest ones are dropped. Compressed, a record takes
-#: 30 to 50 bytes of the ledger's 2 MiB.
+#: 35 to 60 bytes of the ledger's 2 MiB.
 MOST_WAITING = 5_000
 MOST_WAITING_BYTES = 3_000_000
 #: The most records of one batch, and their most bytes as JSON. A batch is one payload of the
@@ -274,7 +274,7 @@ def use_of(placement: Placement, held: Held, end: AttemptEnd, ended_at: datetime
 
     Its times are in order, although several clocks tell them.
     """
-    devices, cpu, memory, _ = (held.seats * each for each in placement.resources.vector)
+    devices, cpu, memory, disk = (held.seats * each for each in placement.resources.vector)
     device = placement.resources.device
     placed_at = placement.placed_at or ended_at
     ended_at = max(placed_at, ended_at)
@@ -292,6 +292,10 @@ def use_of(placement: Placement, held: Held, end: AttemptEnd, ended_at: datetime
         gpus=devices if device is not None and device.kind is DeviceKind.GPU else 0,
         cpu_millis=cpu,
         memory_bytes=memory,
+        disk_bytes=disk,
+        variant=device.variant if device is not None and device.variant != ANY_VARIANT else "",
+        tasks_per_host=placement.tasks_per_host,
+        asked=end.asked,
         tags=end.tags,
         placed_at=placed_at,
         started_at=started_at,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from iris.model.errors import IllegalMove
 from iris.model.job.attempts import Account, TaskOutcome
-from iris.model.job.spec import JobSpec
+from iris.model.job.gangs import Gang
+from iris.model.job.spec import Coscheduling, JobSpec
 from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState
 from iris.scheduling.jobs.retries import (
@@ -20,10 +21,12 @@ from iris.scheduling.jobs.retries import (
     RetryDecision,
     account_of,
     after,
+    asked_by,
     avoided_after,
     decide,
     judge,
 )
+from iris.usage.records import Asked
 from tests.builders import NOON, a_spec, a_task, an_outcome, at
 from tests.strategies import CHEAP
 
@@ -298,3 +301,20 @@ def test_a_host_is_avoided_more_the_more_attempts_it_spoilt_and_only_the_last_on
     assert avoided_after(twice, []) == twice
     assert avoided_after(twice, [f"s{number}" for number in range(9)]) == ("s5", "s6", "s7", "s8")
     assert len(avoided_after(twice, ["h3", "h4"])) == MAX_AVOIDED
+
+
+def test_a_gang_tells_when_it_could_ask_and_for_which_hosts() -> None:
+    """The limit of an array and a hold are no waits for hosts, but the place in the queue counts
+    from the submission.
+    """
+    spec = a_spec(
+        replicas=8,
+        coscheduling=Coscheduling(group_by="rack", groups=2),
+        scheduling_timeout=timedelta(hours=1),
+    )
+    gang = Gang(cluster="lab", spec=spec, submitted_at=NOON, avoided=("h1",))
+    asked = Asked(at=NOON, group_by="rack", groups=2, scheduling_timeout=timedelta(hours=1))
+    assert asked_by(gang) == asked
+
+    later = gang.model_copy(update={"admitted_at": at(60), "held_for": timedelta(seconds=30)})
+    assert asked_by(later) == asked.model_copy(update={"at": at(90), "queued_at": NOON})

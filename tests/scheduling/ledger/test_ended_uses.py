@@ -16,10 +16,23 @@ from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ended_uses import EndedUses
 from iris.scheduling.ledger.ledger import Ledger
 from iris.usage.lines import to_line
-from iris.usage.records import AttemptEnd, AttemptUse, DroppedUses, Record, SliceUse, UseEnd
+from iris.usage.records import (
+    Asked,
+    AttemptEnd,
+    AttemptUse,
+    DroppedUses,
+    Record,
+    SliceUse,
+    UseEnd,
+)
 from tests.builders import a_gang, a_host, a_placement, a_request, a_slice, at, some
 
-SUCCEEDED = AttemptEnd(end=UseEnd.SUCCEEDED, started_at=at(5), tags={"team": "speech"})
+SUCCEEDED = AttemptEnd(
+    end=UseEnd.SUCCEEDED,
+    started_at=at(5),
+    tags={"team": "speech"},
+    asked=Asked(at=at(-30), group_by=TPU_NAME),
+)
 
 
 def a_ledger(*hosts: str) -> Ledger:
@@ -58,7 +71,7 @@ def the_record(ledger: Ledger) -> AttemptUse:
 
 
 def test_the_record_tells_who_held_what_and_until_when() -> None:
-    """All of it is the ledger's own knowledge, but for the three things that only the gang knows."""
+    """All of it is the ledger's own knowledge, but for what only the gang knows."""
     ledger = Ledger()
     hosts = a_slice("pod", attributes={SCALE_GROUP: "tpus", TPU_NAME: "pod"})
     ledger.hosts_up(hosts)
@@ -80,6 +93,9 @@ def test_the_record_tells_who_held_what_and_until_when() -> None:
         tpu_chips=16,
         cpu_millis=4_000,
         memory_bytes=4 * gang.resources.memory_bytes,
+        disk_bytes=4 * gang.resources.disk_bytes,
+        variant="v5litepod-16",
+        asked=SUCCEEDED.asked,
         tags={"team": "speech"},
         placed_at=at(0),
         started_at=at(5),

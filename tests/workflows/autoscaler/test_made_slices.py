@@ -388,6 +388,7 @@ async def test_a_slice_that_never_got_ready_has_a_record_with_its_reason(
 
     use = fleet.uses.slices["s1"]
     assert (use.ready_at, use.reason) == (None, shown.reason)
+    assert use.fault is SliceFault.INIT_TIMEOUT
     assert (use.group, use.zone, use.hosts) == ("tpu", "europe-west4-a", 4)
     assert use.gone_at - use.requested_at >= PACE.init_timeout
 

@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 
 from iris.messages.scheduler import Totals, Uses, UsesPage
+from iris.model.host.constraints import parse_constraint
 from iris.model.states import JobState
 from iris.scheduling.ledger import ended_uses
-from iris.usage.records import AttemptUse, DroppedUses, UseEnd
+from iris.usage.records import Asked, AttemptUse, DroppedUses, UseEnd
 from iris.workflows import policies
 from iris.workflows.scheduler import scheduler
 from tests.builders import some
@@ -52,6 +53,29 @@ async def test_each_attempt_has_a_record_that_says_what_its_time_was_good_for(
     assert last.started_at is not None
     assert last.placed_at <= last.started_at <= last.ended_at
     assert len(cluster.uses.stored) == 5
+
+
+async def test_a_record_says_what_was_asked_for_and_when(cluster: Cluster) -> None:
+    """A simulation of the same workload needs it: the wait, and on which hosts the gang fits."""
+    cpu = some(cpu=1, disk=2)
+    job = await cluster.submit(
+        resources=cpu,
+        constraints=(parse_constraint("!spot"), parse_constraint("fast=true", preferred=True)),
+        scheduling_timeout=HOUR,
+    )
+    await cluster.waits(job)
+    await cluster.later(MINUTE)
+    await cluster.join(offers=some(cpu=4, disk=10), program=succeeds)
+    await cluster.end(job, within=10 * MINUTE)
+    await cluster.later(BATCH)
+
+    use = cluster.uses.attempts[f"{job}:0@1"]
+    assert use.asked is not None
+    assert use.placed_at - use.asked.at >= MINUTE
+    assert use.asked == Asked(
+        at=use.asked.at, constraints=("spot absent", "?fast = true"), scheduling_timeout=HOUR
+    )
+    assert use.disk_bytes == cpu.disk_bytes
 
 
 async def test_a_job_that_is_cancelled_and_one_that_never_ran(cluster: Cluster) -> None:
