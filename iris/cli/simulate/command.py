@@ -9,7 +9,13 @@ from iris.cli.parameters import cluster_option, json_option
 from iris.cli.show.messages import print_json, show_progress, show_warnings
 from iris.cli.show.progress import Steps
 from iris.cli.show.simulation import simulation_text
-from iris.cli.simulate.inputs import read_configuration, read_workload, unknown_groups, world_of
+from iris.cli.simulate.inputs import (
+    make_workload,
+    read_configuration,
+    read_workload,
+    unknown_groups,
+    world_of,
+)
 from iris.cli.simulate.runs import Configuration, Simulated, simulate_all
 from iris.cli.simulate.write import write_files
 from iris.simulation.report.files import PAGE, report_files
@@ -28,6 +34,11 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--config", "file", type=_FILE, required=True, help="Configuration to try.")
 @click.option("--against", type=_FILE, help="Configuration to compare it with.")
 @click.option("--workload", type=_FILE, help="Simulate the workload of this file.")
+@click.option(
+    "--synthetic",
+    metavar="TEXT|FILE",
+    help="Simulate a workload of this description, such as jobs=1000,days=7,gpu=1|8.",
+)
 @click.option(
     "--world",
     "world_file",
@@ -58,7 +69,8 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 def simulate(
     file: Path,
     against: Path | None,
-    workload: Path,
+    workload: Path | None,
+    synthetic: str | None,
     world_file: Path | None,
     show_world: bool,
     seed: int,
@@ -78,7 +90,7 @@ def simulate(
     """
     files = [file] if against is None else [against, file]
     configurations = [read_configuration(each) for each in files]
-    trace = read_workload(workload)
+    trace = _workload(workload, synthetic)
     world, about = world_of(world_file, trace)
     if show_world:
         click.echo(write_world(world), nl=False)
@@ -101,6 +113,20 @@ def simulate(
         print_json(values)
     else:
         click.echo(simulation_text(shown, (about,)))
+
+
+def _workload(workload: Path | None, synthetic: str | None) -> Trace:
+    """Returns the workload to simulate.
+
+    Raises:
+        click.UsageError: none is given, or several.
+    """
+    given = [each for each in (workload, synthetic) if each is not None]
+    if len(given) != 1:
+        options = "--workload and --synthetic"
+        problem = "exclude each other" if given else "are missing; give one of them"
+        raise click.UsageError(f"{options} {problem}")
+    return read_workload(workload) if workload is not None else make_workload(str(synthetic))
 
 
 def _simulate(

@@ -6,6 +6,8 @@ from iris.cli.simulate.runs import Configuration
 from iris.config import load_config
 from iris.model.errors import InvalidValue
 from iris.simulation.engine import cluster_of
+from iris.simulation.measured import measured_world
+from iris.simulation.synthetic import read_synthetic, synthetic_trace
 from iris.simulation.trace import Trace, from_lines
 from iris.simulation.world import ANY, World, read_world
 from iris.usage.accounting import accounting_of
@@ -43,10 +45,21 @@ def read_workload(file: Path) -> Trace:
     return from_lines(read_text("workload", file).splitlines(), str(file))
 
 
+def make_workload(text: str) -> Trace:
+    """Returns a workload that is described on one line, or in a file of this name."""
+    file = Path(text)
+    if file.is_file():
+        return synthetic_trace(read_synthetic(read_text("synthetic", file), text))
+    return synthetic_trace(read_synthetic(text))
+
+
 def world_of(file: Path | None, trace: Trace) -> tuple[World, str]:
     """Returns the world of a simulation, and a line about where it comes from."""
     if file is not None:
         return read_world(read_text("world", file), str(file)), f"world: {file}"
+    if trace.slices:
+        measured = f"measured from the {len(trace.slices):,} slices of the workload"
+        return measured_world(trace), f"world: {measured}; see it with --show-world"
     return World(), "world: machines boot in 2m and never fail; give another with --world"
 
 
