@@ -1,8 +1,13 @@
-"""Limits the size of the values that a YAML text describes: with aliases and merge keys, a few
-lines can describe billions of values.
+"""Reads YAML, and limits the size of the values that a text describes: with aliases and merge keys,
+a few lines can describe billions of values.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import yaml
+
+from iris.model.errors import InvalidValue
 
 #: The limit on values of a document that are repetitions by aliases and merge keys. A configuration
 #: of a thousand groups has fewer repetitions.
@@ -20,6 +25,29 @@ class BoundedLoader(yaml.SafeLoader):
         if root is not None:
             _Repeats().size_of(root)
         return root
+
+
+def read_mapping(text: str, field: str, name: str) -> Mapping[str, Any]:
+    """Returns the keys and values of a YAML text.
+
+    Args:
+        field: what the text is, for errors.
+        name: the name of the file, for errors.
+
+    Raises:
+        InvalidValue: the text is not YAML, or is not a mapping.
+    """
+    remedy = "write lines of KEY: VALUE"
+    try:
+        found = yaml.load(text, BoundedLoader)  # noqa: S506 (it is a SafeLoader)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{name}, line {mark.line + 1}" if mark is not None else name
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise InvalidValue(field, where, f"is not YAML: {problem}", remedy) from None
+    if not isinstance(found, Mapping):
+        raise InvalidValue(field, name, "is no mapping", remedy)
+    return {str(key): value for key, value in found.items()}
 
 
 class _Repeats:

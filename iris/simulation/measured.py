@@ -48,8 +48,13 @@ def measured_world(trace: Trace) -> World:
     measure = _Measure(trace.heading.begins, world.stock_out_lasts)
     widest, widest_stock = measure.machines(trace.slices, None, 0.0)
     # Groups without a preemption may be on demand. They say nothing about other groups.
-    taken = [each for each in trace.slices if _has_preemption(groups[each.group])]
-    rate = _rate(taken, (SliceFault.PREEMPTED,), 0.0, prior=0.0)
+    spot = {each.group for each in trace.slices if each.fault is SliceFault.PREEMPTED}
+    rate = _rate(
+        [each for each in trace.slices if each.group in spot],
+        (SliceFault.PREEMPTED,),
+        0.0,
+        prior=0.0,
+    )
     machines = {ANY: widest.model_copy(update={"preemptions_per_hour": rate})}
     for group, zones in sorted(groups.items()):
         whole = [each for slices in zones.values() for each in slices]
@@ -111,10 +116,6 @@ class _Measure:
         for period, outs in periods.items():
             hour = datetime.fromtimestamp(period * self._period, UTC).hour
             yield _Stock(hour, sum(outs) / len(outs))
-
-
-def _has_preemption(zones: dict[str, list[SliceTrace]]) -> bool:
-    return any(each.fault is SliceFault.PREEMPTED for slices in zones.values() for each in slices)
 
 
 def _boots(slices: Iterable[SliceTrace]) -> tuple[float, ...]:
