@@ -25,8 +25,12 @@ from iris.simulation.world import World
 #: The number of samples of the recorded time, and the shortest time between two.
 SAMPLES = 1_000
 SHORTEST_SAMPLE = timedelta(seconds=10)
-#: The number of gangs, those that have waited longest, whose reasons a sample has.
+#: The pause between two samples after the recorded time.
+LATE_SAMPLE = timedelta(hours=1)
+#: The number of gangs, those that have waited longest, whose reasons are recorded, and the pause
+#: between two records.
 EXPLAINED = 20
+EXPLAIN_EVERY = timedelta(minutes=10)
 #: A simulation ends when no gang was placed and none ended for this time after the last arrival:
 #: what waits then waits for ever.
 NOTHING_HAPPENS = timedelta(days=1)
@@ -88,6 +92,7 @@ class _Simulation:
     def run(self) -> History:
         self._await_arrival()
         self._events.at(self._history.begins, self._sample)
+        self._events.at(self._history.begins, self._explain)
         while not self._is_over():
             self._events.run_next()
             while self._scheduler.is_due:
@@ -185,7 +190,7 @@ class _Simulation:
     # Samples.
 
     def _sample(self) -> None:
-        """Records the state of the cluster, and why gangs wait, and comes again."""
+        """Records the state of the cluster, again and again."""
         ledger, groups = self._scheduler.ledger, self._history.groups
         ready, held = dict.fromkeys(groups, 0), dict.fromkeys(groups, 0.0)
         for host in ledger.hosts.values():
@@ -205,11 +210,15 @@ class _Simulation:
                 tuple(held.values()),
             )
         )
-        self._explain()
-        self._events.at(self._events.now + self._sample_every, self._sample)
+        late = self._events.now >= self._history.ends
+        pause = max(self._sample_every, LATE_SAMPLE) if late else self._sample_every
+        self._events.at(self._events.now + pause, self._sample)
 
     def _explain(self) -> None:
-        """Records why the gangs wait that have waited longest for their first hosts."""
+        """Records why the gangs wait that have waited longest for their first hosts, again and
+        again.
+        """
+        self._events.at(self._events.now + EXPLAIN_EVERY, self._explain)
         ledger = self._scheduler.ledger
         if not len(ledger.waiting):
             return
@@ -218,7 +227,7 @@ class _Simulation:
             for gang in self._gangs.values()
             if not gang.history.attempts
             and gang.key in ledger.waiting
-            and self._events.now - gang.history.asked_at >= self._sample_every
+            and self._events.now - gang.history.asked_at >= EXPLAIN_EVERY
         )
         shown = list(islice(late, EXPLAINED))
         refusals = ledger.wait_reasons().explain_all([gang.key for gang in shown])
