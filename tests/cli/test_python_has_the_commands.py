@@ -25,6 +25,7 @@ from iris.client.blocking.generated.operations import (
 from iris.client.blocking.job import Job
 from iris.client.operate.cluster_manager import ClusterManager
 from iris.config import load_config
+from iris.simulation.engine import simulate
 
 #: The method of each command.
 METHODS: dict[str, Any] = {
@@ -56,6 +57,7 @@ METHODS: dict[str, Any] = {
     "schedule trigger": Schedules.trigger,
     "schedule delete": Schedules.delete,
     "usage": Cluster.usage,  # and of a job: Job.usage_over_time
+    "simulate": simulate,
     "cluster start": ClusterManager.start,
     "cluster stop": ClusterManager.stop,
     "cluster status": Cluster.status,
