@@ -10,10 +10,11 @@ from iris.cli.jobs.usage import show_job_usage
 from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import Parsed, cluster_option, group_option, json_option, limit_option
 from iris.cli.run import with_client
-from iris.cli.show.messages import print_json
-from iris.cli.show.usage import usage_csv, usage_text
+from iris.cli.show.messages import print_json, show_progress
+from iris.cli.show.usage import trace_notes, usage_csv, usage_text
 from iris.model.errors import InvalidValue
 from iris.model.units import parse_duration
+from iris.simulation.trace import to_lines
 from iris.usage.report import parse_key
 
 #: The most rows of the table, unless the user wants others.
@@ -41,7 +42,9 @@ def parse_moment(text: str) -> datetime:
 
 MOMENT = Parsed("time", parse_moment)
 #: The options about the use of the cluster, which exclude a job.
-_OF_THE_CLUSTER = ("by", "since", "until", "user", "group", "limit", "as_csv")
+_OF_THE_CLUSTER = ("by", "since", "until", "user", "group", "limit", "trace", "as_csv")
+#: The options about sums, which exclude a trace.
+_NOT_OF_TRACES = ("by", "user", "group", "limit", "as_json", "as_csv")
 
 
 @click.command(cls=Command)
@@ -69,6 +72,12 @@ _OF_THE_CLUSTER = ("by", "since", "until", "user", "group", "limit", "as_csv")
 @click.option("--user", metavar="NAME", default="", help="Only jobs of this user.")
 @group_option("Only jobs and slices of this scale group.")
 @limit_option(ROWS, "rows in the table")
+@click.option(
+    "--trace",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="FILE|-",
+    help="Write the workload of the time to this file, for a simulation; without names.",
+)
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print the rows as CSV, for spreadsheets.")
 @cluster_option
@@ -82,6 +91,7 @@ def usage(
     user: str,
     group: str | None,
     limit: int,
+    trace: str | None,
     as_json: bool,
     as_csv: bool,
 ) -> None:
@@ -100,10 +110,15 @@ def usage(
     iris usage --by day --by tag:project --since 2026-11-01 --csv
     iris usage --user ada --by job
     iris usage train                    what the job used over time
+    iris usage --since 7d --trace week.jsonl
     """
     if job is not None:
-        _refuse_beside_job(ctx)
+        _refuse(ctx, _OF_THE_CLUSTER, "is about the use of the cluster; leave out JOB")
         show_job_usage(ctx, job, as_json=as_json)
+        return
+    if trace is not None:
+        _refuse(ctx, _NOT_OF_TRACES, "says how sums are shown; leave it out, or --trace")
+        _write_trace(ctx, trace, since, until)
         return
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")
@@ -121,9 +136,19 @@ def usage(
         click.echo(usage_text(report, limit))
 
 
-def _refuse_beside_job(ctx: click.Context) -> None:
-    """Raises a usage error if an option about the cluster's use was given."""
-    for name in _OF_THE_CLUSTER:
+def _write_trace(
+    ctx: click.Context, file: str, since: datetime | None, until: datetime | None
+) -> None:
+    """Writes the workload of a time to a file, or to standard output."""
+    made = with_client(ctx, lambda client: client.cluster.usage_trace(since=since, until=until))
+    with click.open_file(file, "w", encoding="utf-8") as out:
+        out.writelines(to_lines(made.trace))
+    for text in trace_notes(made.trace, made.gaps):
+        show_progress(text)
+
+
+def _refuse(ctx: click.Context, options: tuple[str, ...], why: str) -> None:
+    """Raises a usage error if one of these options was given."""
+    for name in options:
         if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
-            option = "--csv" if name == "as_csv" else f"--{name}"
-            raise click.UsageError(f"{option} is about the use of the cluster; leave out JOB")
+            raise click.UsageError(f"--{name.removeprefix('as_')} {why}")

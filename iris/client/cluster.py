@@ -13,13 +13,16 @@ from iris.model.job.spec import Band
 from iris.model.rules import Rules
 
 if TYPE_CHECKING:
+    from iris.client.fleet.usage_trace import UsageTrace
     from iris.config import ClusterConfig
     from iris.storage.garbage import UnusedFolder
     from iris.usage.report import UsageReport
 
 
 class ClusterClient:
-    """Shows, pauses and configures one cluster, sums its use, and deletes its unused files."""
+    """Shows, pauses and configures one cluster, sums and exports its use, and deletes its unused
+    files.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -83,6 +86,31 @@ class ClusterClient:
 
         asked = question(by, since, until, user=user, group=group)
         return await usage_report(self._connection, asked)
+
+    async def usage_trace(
+        self,
+        *,
+        since: datetime | timedelta | None = None,
+        until: datetime | None = None,
+        names: bool = False,
+    ) -> "UsageTrace":
+        """Returns the workload of a time, for a simulation: when each task or gang asked for hosts,
+        for which ones, and how long it ran; and the times of the slices. `iris usage --trace`
+        writes it to a file.
+
+        Args:
+            since, until: the time, as for `usage`.
+            names: whether it has the names of users and jobs. Otherwise it has numbers.
+
+        Raises:
+            InvalidValue: the time is empty.
+            Rejected: the cluster has no store, so its use is not recorded.
+            Unreachable, IrisError: the store does not answer.
+        """
+        from iris.client.fleet.usage_report import question
+        from iris.client.fleet.usage_trace import usage_trace
+
+        return await usage_trace(self._connection, question((), since, until), names=names)
 
     async def holdings(self) -> Holdings:
         """Returns what the hosts offer and what runs on them, by scale group and by user, and the

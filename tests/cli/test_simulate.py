@@ -153,7 +153,9 @@ def test_a_group_that_no_configuration_has_is_a_warning(
     ("options", "code", "says"),
     [
         ((), 2, "--workload"),
-        (("--workload", "jobs.jsonl", "--synthetic", "jobs=5,days=1"), 2, "exclude each other"),
+        (("--workload", "jobs.jsonl", "--synthetic", "jobs=5,days=1"), 2, "one workload"),
+        (("--workload", "jobs.jsonl", "--last", "7d"), 2, "one workload"),
+        (("--last", "soon"), 2, "'soon' is not a duration"),
         (("--workload", "old.yaml"), 2, "old.yaml, line 1"),
         (("--workload", "none.jsonl"), 2, "none.jsonl"),
         (("--workload", "binary"), 2, "not UTF-8"),

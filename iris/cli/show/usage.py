@@ -10,6 +10,7 @@ from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
 from iris.config.accounting import BudgetAction
 from iris.model.csv_text import csv_text
+from iris.simulation.trace import Trace
 from iris.usage.amounts import Amounts
 from iris.usage.report import LEAST_HOURS, OF_SLICES, TAG, UsageReport, Waste
 
@@ -92,6 +93,16 @@ def _numbers(header: str, cells: Sequence[str], *, importance: int | None = None
         optional=importance is not None,
         importance=importance or 0,
     )
+
+
+def trace_notes(trace: Trace, gaps: Sequence[str]) -> Iterator[str]:
+    """Yields what a trace has, and what is missing in it."""
+    time = f"{_time(trace.heading.begins)} to {_time(trace.heading.ends)} UTC"
+    counts = ((len(trace.gangs), "gang"), (len(trace.slices), "slice"))
+    texts = [f"{count:,} {noun}{'' if count == 1 else 's'}" for count, noun in counts]
+    yield f"{time}: wrote {' and '.join(texts)}"
+    for gap in gaps:
+        yield f"incomplete: {gap}"
 
 
 def _machines(report: UsageReport) -> Iterator[str]:

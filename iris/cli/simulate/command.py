@@ -1,11 +1,14 @@
 """Implements `iris simulate`."""
 
+from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import click
 
 from iris.cli.command import Command
-from iris.cli.parameters import cluster_option, json_option
+from iris.cli.parameters import DURATION, cluster_option, json_option
+from iris.cli.run import with_client
 from iris.cli.show.messages import print_json, show_progress, show_warnings
 from iris.cli.show.progress import Steps
 from iris.cli.show.simulation import simulation_text
@@ -33,6 +36,9 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.command(cls=Command)
 @click.option("--config", "file", type=_FILE, required=True, help="Configuration to try.")
 @click.option("--against", type=_FILE, help="Configuration to compare it with.")
+@click.option(
+    "--last", type=DURATION, help="Simulate the workload that the cluster had in this time."
+)
 @click.option("--workload", type=_FILE, help="Simulate the workload of this file.")
 @click.option(
     "--synthetic",
@@ -66,9 +72,12 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     help="Write a report with pictures into this directory.",
 )
 @cluster_option
+@click.pass_context
 def simulate(
+    ctx: click.Context,
     file: Path,
     against: Path | None,
+    last: timedelta | None,
     workload: Path | None,
     synthetic: str | None,
     world_file: Path | None,
@@ -90,8 +99,9 @@ def simulate(
     """
     files = [file] if against is None else [against, file]
     configurations = [read_configuration(each) for each in files]
-    trace = _workload(workload, synthetic)
+    trace, gaps = _workload(ctx, last, workload, synthetic)
     world, about = world_of(world_file, trace)
+    notes = (about, *(f"incomplete: {gap}" for gap in gaps))
     if show_world:
         click.echo(write_world(world), nl=False)
         return
@@ -107,26 +117,31 @@ def simulate(
     shown = Shown(old, after, by_chance=world.varies)
     if out is not None:
         histories = [(each.results.name, each.first) for each in simulated]
-        write_files(out, report_files(shown, (about,), histories, values))
+        write_files(out, report_files(shown, notes, histories, values))
         show_progress(f"the report is {out / PAGE}")
     if as_json:
         print_json(values)
     else:
-        click.echo(simulation_text(shown, (about,)))
+        click.echo(simulation_text(shown, notes))
 
 
-def _workload(workload: Path | None, synthetic: str | None) -> Trace:
-    """Returns the workload to simulate.
+def _workload(
+    ctx: click.Context, last: timedelta | None, workload: Path | None, synthetic: str | None
+) -> tuple[Trace, Sequence[str]]:
+    """Returns the workload to simulate, and what is missing in it.
 
     Raises:
         click.UsageError: none is given, or several.
     """
-    given = [each for each in (workload, synthetic) if each is not None]
-    if len(given) != 1:
-        options = "--workload and --synthetic"
-        problem = "exclude each other" if given else "are missing; give one of them"
-        raise click.UsageError(f"{options} {problem}")
-    return read_workload(workload) if workload is not None else make_workload(str(synthetic))
+    if sum(each is not None for each in (last, workload, synthetic)) != 1:
+        raise click.UsageError("give one workload: --last, --workload or --synthetic")
+    if last is not None:
+        made = with_client(ctx, lambda client: client.cluster.usage_trace(since=last, names=True))
+        return made.trace, made.gaps
+    if workload is not None:
+        return read_workload(workload), ()
+    assert synthetic is not None
+    return make_workload(synthetic), ()
 
 
 def _simulate(

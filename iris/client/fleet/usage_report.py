@@ -71,19 +71,24 @@ async def usage_report(connection: Connection, asked: Question) -> UsageReport:
         Unreachable, IrisError: the store does not answer.
     """
     store, cluster = store_of(connection), connection.record.name
-    gaps: tuple[str, ...] = ()
-    present: Sequence[Use] = ()
-    try:
-        present = await uses_not_stored(connection)
-    except Unreachable as error:
-        reason = first_line(error)
-        gaps = (f"what runs now, and what ended in the last minutes, is missing: {reason}",)
+    present, gaps = await present_uses(connection)
     accounting = await read_accounting(store, cluster)
     report = await report_of(store, cluster, asked, present, accounting)
     budgets = await read_budgets(store, cluster) if accounting.budgets else ()
     if asked.user:
         budgets = tuple(use for use in budgets if asked.user in use.users)
     return report.model_copy(update={"gaps": (*gaps, *report.gaps), "budgets": budgets})
+
+
+async def present_uses(connection: Connection) -> tuple[Sequence[Use], tuple[str, ...]]:
+    """Returns the uses that are not in the store, and what is missing, as sentences, if no control
+    plane answers.
+    """
+    try:
+        return await uses_not_stored(connection), ()
+    except Unreachable as error:
+        reason = first_line(error)
+        return (), (f"what runs now, and what ended in the last minutes, is missing: {reason}",)
 
 
 async def report_of(
@@ -119,10 +124,10 @@ async def report_of(
     for use in attempts.values():
         sums.add(use)
     report = sums.report(accounting.currency)
-    return report.model_copy(update={"gaps": tuple(_gaps(stored))})
+    return report.model_copy(update={"gaps": tuple(gaps_of(stored))})
 
 
-def _gaps(uses: StoredUses) -> Iterator[str]:
+def gaps_of(uses: StoredUses) -> Iterator[str]:
     """Yields what is missing in the store, as far as it was read."""
     if uses.dropped:
         yield (

@@ -21,6 +21,8 @@ from iris.simulation.report.results import Change, Path, Results, Spread, change
 
 #: Marks a difference that is not larger than its spread.
 UNCLEAR = "~"
+#: The most characters of a message in a table. The JSON and the page have all.
+_MESSAGE = 120
 #: The heading of the first column of the table of the longest waits.
 WAITS = "GANG"
 _UNCLEAR_NOTE = f"{UNCLEAR} the difference is not larger than its spread over the seeds"
@@ -184,16 +186,16 @@ class Shown:
     def _difference(self, measure: Measure) -> tuple[str, ...]:
         old, new = self._old.get(measure.path), self._new.get(measure.path)
         change = self._changes[measure.path]
+        shown = difference(change.mean, measure.form)
         cells = (
             NO_VALUE if old is None else measure.form(old.mean),
             NO_VALUE if new is None else measure.form(new.mean),
-            difference(change.mean, measure.form),
+            shown,
         )
         if change.clear is None:
             return cells
         spread = difference(change.deviation, measure.form).removeprefix("+")
-        is_same = not change.mean and not change.deviation
-        clear = NO_VALUE if is_same else "yes" if change.clear else "no"
+        clear = NO_VALUE if shown == "0" else "yes" if change.clear else "no"
         return (*cells, f"± {spread}", clear)
 
     def _of_parts(self) -> Iterator[Table]:
@@ -310,4 +312,6 @@ def why(wait: LongWait) -> str:
         f"{each.code} {seconds(length)}" for each, length in zip(wait.reasons, lasted, strict=True)
     )
     longest = max(range(len(lasted)), key=lasted.__getitem__)
-    return f"{codes}: {wait.reasons[longest].message}"
+    message = wait.reasons[longest].message
+    cut = message if len(message) <= _MESSAGE else f"{message[: _MESSAGE - 1].rstrip()}…"
+    return f"{codes}: {cut}"

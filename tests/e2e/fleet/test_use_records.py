@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from iris.client.fleet.usage_records import read_uses
+from iris.simulation.trace import from_lines
 from iris.storage.object_store import Store
 from iris.usage.records import AttemptUse, SliceUse, Use, UseEnd
 from tests.e2e.cluster import Cluster, a_cluster, eventually
@@ -89,3 +90,28 @@ def test_a_cluster_that_was_stopped_has_a_record_of_each_slice_and_attempt() -> 
         assert ended[name].ready_at is not None
         assert ended[name].requested_at <= attempt.placed_at <= attempt.ended_at
         assert attempt.ended_at <= ended[name].gone_at
+
+
+def test_the_workload_of_a_cluster_is_exported_without_names() -> None:
+    """Also what runs now, and what was stored only a moment ago."""
+    with a_cluster("--cpu", "1", "--ephemeral") as cluster:
+        cluster.submit("secret", "--scheduling-timeout", "1h", "--", "true")
+        cluster.iris("wait", "secret")
+        cluster.submit("endless", "--", "sleep", "600")
+        running = ("jobs", "--state", "running", "--json")
+        eventually(lambda: cluster.iris(*running).json)
+
+        ran = cluster.iris("usage", "--since", "1h", "--trace", "-")
+        assert "wrote 2 gangs and 1 slice" in ran.err
+        trace = from_lines(ran.out.splitlines(), "-")
+        first, second = trace.gangs
+        assert (first.patience, first.runs[0].end) == (3600, UseEnd.SUCCEEDED)
+        assert first.waited is not None
+        assert (first.waited < 60, first.user, first.id) == (True, "user-1", "job-1:0")
+        assert second.at >= first.at
+        assert "secret" not in ran.out
+        assert "endless" not in ran.out
+
+        file = cluster.home / "trace.jsonl"
+        cluster.iris("usage", "--trace", str(file))
+        assert len(from_lines(file.read_text().splitlines(), "file").gangs) == 2

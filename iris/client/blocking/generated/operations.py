@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from iris.client.fleet.slices import (
         SliceRow,
     )
+    from iris.client.fleet.usage_trace import UsageTrace
     from iris.client.schedules.client import (
         ScheduleRow,
         ScheduleView,
@@ -216,7 +217,8 @@ class Autoscaler(Blocking):
 
 
 class Cluster(Blocking):
-    """Shows, pauses and configures one cluster, sums its use, and deletes its unused files."""
+    """Shows, pauses and configures one cluster, sums and exports its use, and deletes its unused
+    files."""
 
     @property
     def name(self) -> str:
@@ -273,6 +275,28 @@ class Cluster(Blocking):
         return self._loop.run(
             self._asynchronous.usage(by, since=since, until=until, user=user, group=group)
         )
+
+    def usage_trace(
+        self,
+        *,
+        since: datetime | timedelta | None = None,
+        until: datetime | None = None,
+        names: bool = False,
+    ) -> UsageTrace:
+        """Returns the workload of a time, for a simulation: when each task or gang asked for hosts,
+        for which ones, and how long it ran; and the times of the slices. `iris usage --trace`
+        writes it to a file.
+
+        Args:
+            since, until: the time, as for `usage`.
+            names: whether it has the names of users and jobs. Otherwise it has numbers.
+
+        Raises:
+            InvalidValue: the time is empty.
+            Rejected: the cluster has no store, so its use is not recorded.
+            Unreachable, IrisError: the store does not answer.
+        """
+        return self._loop.run(self._asynchronous.usage_trace(since=since, until=until, names=names))
 
     def holdings(self) -> Holdings:
         """Returns what the hosts offer and what runs on them, by scale group and by user, and the
