@@ -115,14 +115,14 @@ def simulate(
     old = before[0] if before else None
     values = {"world": world.model_dump(mode="json"), **to_json(old, after)}
     shown = Shown(old, after, by_chance=world.varies)
-    if out is not None:
-        histories = [(each.results.name, each.first) for each in simulated]
-        write_files(out, report_files(shown, notes, histories, values))
-        show_progress(f"the report is {out / PAGE}")
     if as_json:
         print_json(values)
     else:
         click.echo(simulation_text(shown, notes))
+    if out is not None:
+        histories = [(each.results.name, each.first) for each in simulated]
+        write_files(out, report_files(shown, notes, histories, values))
+        show_progress(f"the report is {out / PAGE}")
 
 
 def _workload(

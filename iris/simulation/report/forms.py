@@ -36,7 +36,8 @@ def percent(value: float) -> str:
 
 
 def _points(value: float) -> str:
-    return f"{100 * value:.0f} points"
+    number = f"{100 * value:.0f}"
+    return f"{number} point{'' if number == '1' else 's'}"
 
 
 def difference(value: float, form: Form) -> str:

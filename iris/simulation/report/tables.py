@@ -49,6 +49,8 @@ class Measure(NamedTuple):
     form: Form
     #: Whether its row is left out if it is zero everywhere.
     rare: bool = False
+    #: What is shown for a number that does not exist.
+    absent: str = NO_VALUE
 
 
 #: The rows of the first table. `{currency}` is that of the money.
@@ -223,7 +225,12 @@ class Shown:
         ]
         words = {"refused": "request failed", "lost": "slice lost"}
         rows = tuple(
-            (path[1], words[path[2]], path[3], self._cell(Measure("", path, count), path))
+            (
+                path[1],
+                words[path[2]],
+                path[3],
+                self._cell(Measure("", path, count, absent="0"), path),
+            )
             for path in sorted(paths)
         )
         head = ("GROUP", "WHAT", "WHY", "COUNT")
@@ -288,7 +295,7 @@ class Shown:
 
     @staticmethod
     def _text(spreads: dict[Path, Spread], measure: Measure, path: Path) -> str:
-        return measure.form(spreads[path].mean) if path in spreads else NO_VALUE
+        return measure.form(spreads[path].mean) if path in spreads else measure.absent
 
     @staticmethod
     def _note(rows: Sequence[Sequence[str]]) -> str:
