@@ -23,8 +23,8 @@ QUANTILES = 11
 FEWEST_BOOTS = 5
 #: The hours for which a group counts as having had the rates of the wider entry, beside its own.
 PRIOR_HOURS = 24.0
-#: The number of periods in each hour of the day in which a zone counts as having been out of stock
-#: as often as over the whole day, beside its own.
+#: The number of periods in which a zone counts as having been out of stock as often as the wider
+#: entry, and in each hour of the day as often as over the whole day, beside its own.
 PRIOR_PERIODS = 6.0
 
 
@@ -89,15 +89,14 @@ class _Measure:
         near, prior = (wider, PRIOR_HOURS) if wider is not None else (Machines(), 0.0)
         lost = tuple(fault for fault in SliceFault if fault is not SliceFault.PREEMPTED)
         stock = list(self._stock(slices))
-        mean = (sum(each.out for each in stock) + wider_stock) / (len(stock) + 1)
+        out = sum(each.out for each in stock)
+        mean = (out + PRIOR_PERIODS * wider_stock) / (len(stock) + PRIOR_PERIODS)
         preempted = (SliceFault.PREEMPTED,)
         entry = Machines(
             boot=_boots(slices) or near.boot,
             preemptions_per_hour=_rate(slices, preempted, near.preemptions_per_hour, prior=prior),
             failures_per_hour=_rate(slices, lost, near.failures_per_hour, prior=prior),
-            stock_out=_shares(stock, mean)
-            if any(each.out for each in stock)
-            else (round(mean, 4),),
+            stock_out=_shares(stock, mean) if out else (round(mean, 4),),
         )
         return entry, mean
 

@@ -1,7 +1,9 @@
 """A workload from a short description."""
 
+import re
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 from statistics import fmean
 
 import pytest
@@ -163,6 +165,14 @@ def test_a_wrong_description_is_refused_with_the_key_the_value_and_the_remedy(
         read_synthetic(text)
     for each in named:
         assert each in str(refused.value)
+
+
+def test_the_descriptions_in_the_documentation_are_right() -> None:
+    """They are copied first."""
+    text = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
+    line, mix = re.findall(r"```(?:text|yaml)\n(.*?)```", text, re.DOTALL)
+    assert len(made(line).gangs) == 1000
+    assert len(made(mix).gangs) == 12 * 24 * 7
 
 
 def test_a_timeout_is_a_duration() -> None:

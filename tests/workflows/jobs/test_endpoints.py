@@ -28,7 +28,7 @@ async def test_an_endpoint_goes_with_its_attempt_and_the_next_one_has_its_own(
     their reports.
     """
     first, second = Held(then=is_preempted), Held()
-    host = await cluster.join(program=in_turn(*[first] * tasks, *[second] * tasks))
+    host = await cluster.join(program=in_turn(first, second))
     job = await cluster.submit(replicas=tasks)
     await cluster.until(lambda: len(host.taken) == tasks)
     for task in host.taken:
