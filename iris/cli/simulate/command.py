@@ -15,8 +15,8 @@ from iris.cli.show.simulation import simulation_text
 from iris.cli.simulate.inputs import (
     make_workload,
     read_configuration,
-    read_workload,
     unknown_groups,
+    workload_in,
     world_of,
 )
 from iris.cli.simulate.runs import Configuration, Simulated, simulate_all
@@ -40,6 +40,12 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     "--last", type=DURATION, help="Simulate the workload that the cluster had in this time."
 )
 @click.option("--workload", type=_FILE, help="Simulate the workload of this file.")
+@click.option(
+    "--gpu",
+    metavar="VARIANT",
+    default="",
+    help="Variant of the GPUs that all jobs of a public trace ask for, such as H100.",
+)
 @click.option(
     "--synthetic",
     metavar="TEXT|FILE",
@@ -79,6 +85,7 @@ def simulate(
     against: Path | None,
     last: timedelta | None,
     workload: Path | None,
+    gpu: str,
     synthetic: str | None,
     world_file: Path | None,
     show_world: bool,
@@ -99,7 +106,7 @@ def simulate(
     """
     files = [file] if against is None else [against, file]
     configurations = [read_configuration(each) for each in files]
-    trace, gaps = _workload(ctx, last, workload, synthetic)
+    trace, gaps = _workload(ctx, last, workload, gpu, synthetic)
     world, about = world_of(world_file, trace)
     notes = (about, *(f"incomplete: {gap}" for gap in gaps))
     if show_world:
@@ -126,7 +133,11 @@ def simulate(
 
 
 def _workload(
-    ctx: click.Context, last: timedelta | None, workload: Path | None, synthetic: str | None
+    ctx: click.Context,
+    last: timedelta | None,
+    workload: Path | None,
+    gpu: str,
+    synthetic: str | None,
 ) -> tuple[Trace, Sequence[str]]:
     """Returns the workload to simulate, and what is missing in it.
 
@@ -135,11 +146,13 @@ def _workload(
     """
     if sum(each is not None for each in (last, workload, synthetic)) != 1:
         raise click.UsageError("give one workload: --last, --workload or --synthetic")
+    if gpu and workload is None:
+        raise click.UsageError("--gpu is about the file of --workload")
     if last is not None:
         made = with_client(ctx, lambda client: client.cluster.usage_trace(since=last, names=True))
         return made.trace, made.gaps
     if workload is not None:
-        return read_workload(workload), ()
+        return workload_in(workload, gpu), ()
     assert synthetic is not None
     return make_workload(synthetic), ()
 

@@ -8,7 +8,8 @@ from iris.model.errors import InvalidValue
 from iris.simulation.engine import cluster_of
 from iris.simulation.measured import measured_world
 from iris.simulation.synthetic import read_synthetic, synthetic_trace
-from iris.simulation.trace import Trace, from_lines
+from iris.simulation.trace import Trace
+from iris.simulation.workload import read_workload
 from iris.simulation.world import ANY, World, read_world
 from iris.usage.accounting import accounting_of
 
@@ -40,9 +41,14 @@ def read_text(field: str, file: Path) -> str:
         raise InvalidValue(field, file, "is not UTF-8 text", "give a text file") from None
 
 
-def read_workload(file: Path) -> Trace:
-    """Returns the workload in a file."""
-    return from_lines(read_text("workload", file).splitlines(), str(file))
+def workload_in(file: Path, gpu: str) -> Trace:
+    """Returns the workload in a file: a trace of Iris, or a public one.
+
+    Args:
+        gpu: the variant of the GPUs that the jobs of a public trace ask for; empty if it is as in
+            the trace.
+    """
+    return read_workload(str(file), read_text("workload", file), gpu)
 
 
 def make_workload(text: str) -> Trace:
