@@ -1,3 +1,3 @@
 """Implements `iris simulate`: `command` has the options, `inputs` reads the files, `runs` runs the
-simulations in processes, and `write` writes the report's files.
+simulations in processes, and `text` shows the answers.
 """

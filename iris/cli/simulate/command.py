@@ -1,6 +1,6 @@
 """Implements `iris simulate`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from iris.cli.parameters import DURATION, cluster_option, json_option
 from iris.cli.run import with_client
 from iris.cli.show.messages import print_json, show_progress, show_warnings
 from iris.cli.show.progress import Steps
-from iris.cli.show.simulation import simulation_text
+from iris.cli.simulate.text import simulation_text
 from iris.cli.simulate.inputs import (
     make_workload,
     read_configuration,
@@ -20,7 +20,6 @@ from iris.cli.simulate.inputs import (
     world_of,
 )
 from iris.cli.simulate.runs import Configuration, Simulated, simulate_all
-from iris.cli.simulate.write import write_files
 from iris.simulation.report.files import PAGE, report_files
 from iris.simulation.report.results import to_json
 from iris.simulation.report.tables import Shown
@@ -128,7 +127,7 @@ def simulate(
         click.echo(simulation_text(shown, notes))
     if out is not None:
         histories = [(each.results.name, each.first) for each in simulated]
-        write_files(out, report_files(shown, notes, histories, values))
+        _write_files(out, report_files(shown, notes, histories, values))
         show_progress(f"the report is {out / PAGE}")
 
 
@@ -169,3 +168,10 @@ def _simulate(
             range(first, first + seeds),
             lambda done, of: steps.update(f"simulating: {done} of {of} have ended"),
         )
+
+
+def _write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Writes files into a folder, which is created if it does not exist. Other files there stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")

@@ -67,10 +67,11 @@ def span_of(simulated: Sequence[tuple[str, History]]) -> Span:
 
 def _columns(name: str, history: History, span: Span) -> _Columns:
     samples = history.samples
-    waiting = tuple(
-        _values(samples, span, lambda each, band=band: each.waiting[band], max)  # type: ignore[misc]
-        for band in range(len(Band))
-    )
+
+    def waiting_in(band: int) -> tuple[float, ...]:
+        return _values(samples, span, lambda each: each.waiting[band], max)
+
+    waiting = tuple(map(waiting_in, range(len(Band))))
     ready = _values(samples, span, lambda each: sum(each.ready), _mean)
     held = _values(samples, span, lambda each: sum(each.held), _mean)
     return _Columns(name, waiting, ready, held)

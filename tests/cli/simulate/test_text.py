@@ -1,6 +1,6 @@
 """What `iris simulate` shows people."""
 
-from iris.cli.show.simulation import simulation_text
+from iris.cli.simulate.text import simulation_text
 from iris.simulation.report.tables import Shown
 from tests.simulation.report.test_results import results
 
