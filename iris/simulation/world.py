@@ -107,8 +107,8 @@ class World(Section):
     @property
     def varies(self) -> bool:
         """Whether anything happens by chance. If nothing does, all seeds have the same result."""
-        parts = (*self.machines.values(), *filter(None, [self.resubmit]))
-        return any(each.varies for each in parts)
+        people = self.resubmit is not None and self.resubmit.varies
+        return people or any(each.varies for each in self.machines.values())
 
     def of(self, group: str, zone: str) -> Machines:
         """Returns the machines of a scale group in a zone."""

@@ -11,7 +11,6 @@ from iris.cli.parameters import DURATION, cluster_option, json_option
 from iris.cli.run import with_client
 from iris.cli.show.messages import print_json, show_progress, show_warnings
 from iris.cli.show.progress import Steps
-from iris.cli.simulate.text import simulation_text
 from iris.cli.simulate.inputs import (
     make_workload,
     read_configuration,
@@ -20,6 +19,7 @@ from iris.cli.simulate.inputs import (
     world_of,
 )
 from iris.cli.simulate.runs import Configuration, Simulated, simulate_all
+from iris.cli.simulate.text import simulation_text
 from iris.simulation.report.files import PAGE, report_files
 from iris.simulation.report.results import to_json
 from iris.simulation.report.tables import Shown

@@ -38,9 +38,9 @@ class Simulated(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """One simulation: the index of its configuration, and its seed."""
+    """One simulation: the number of its configuration, and its seed."""
 
-    index: int
+    number: int
     seed: int
     #: Whether the history is needed, not only its answers.
     keeps_history: bool
@@ -60,7 +60,7 @@ class _Work(NamedTuple):
 
     def do(self, run: _Run) -> _Found:
         """Runs one simulation."""
-        _, cluster, accounting = self.configurations[run.index]
+        _, cluster, accounting = self.configurations[run.number]
         history = simulate(cluster, self.trace, self.world, run.seed)
         return _Found(answers_of(history, accounting), history if run.keeps_history else None)
 
@@ -82,9 +82,9 @@ def simulate_all(
     """
     work = _Work(configurations, trace, world)
     runs = [
-        _Run(index, seed, seed == seeds[0])
+        _Run(number, seed, seed == seeds[0])
         for seed in seeds
-        for index in range(len(configurations))
+        for number in range(len(configurations))
     ]
     processes = min(_cores(), len(runs))
     found: dict[_Run, _Found] = {}
@@ -94,7 +94,7 @@ def simulate_all(
     ):
         found[run] = result
         progress(len(found), len(runs))
-    return [_joined(index, each.name, seeds, found) for index, each in enumerate(configurations)]
+    return [_joined(number, each.name, seeds, found) for number, each in enumerate(configurations)]
 
 
 def _cores() -> int:
@@ -102,8 +102,8 @@ def _cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def _joined(index: int, name: str, seeds: Sequence[int], found: dict[_Run, _Found]) -> Simulated:
-    of_seeds = [found[_Run(index, seed, seed == seeds[0])] for seed in seeds]
+def _joined(number: int, name: str, seeds: Sequence[int], found: dict[_Run, _Found]) -> Simulated:
+    of_seeds = [found[_Run(number, seed, seed == seeds[0])] for seed in seeds]
     first = of_seeds[0].history
     assert first is not None
     return Simulated(Results(name, tuple(seeds), tuple(each.answers for each in of_seeds)), first)

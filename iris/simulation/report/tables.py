@@ -162,6 +162,7 @@ class Shown:
         """Returns the table of the numbers about everything."""
         measures = [each for each in MEASURES if self._is_shown(each, [each.path])]
         names = [each.name.format(currency=self._currency).strip() for each in measures]
+        head: tuple[str, ...]
         if self._before is None:
             head = ("VALUE",) if self._seeds == 1 else ("MEAN", "LEAST", "MOST")
             cells = [self._values(each) for each in measures]

@@ -104,11 +104,12 @@ def _values(
 def _queue(each: _Columns, title: str, most: float, span: Span, top: float) -> str:
     upper, lower = top + _ABOVE, top + _ABOVE + _PANEL
     lines, high = levels(most, upper, lower)
-    stacked = list(accumulate(each.waiting, _sums, initial=[0.0] * PLOT))
+    nothing: Sequence[float] = [0.0] * PLOT
+    stacked = list(accumulate(each.waiting, _sums, initial=nothing))
     areas = []
     for band, (under, over) in zip(Band, pairwise(stacked), strict=True):
-        places = [_places(values, high, upper, lower) for values in (over, under)]
-        areas.append(area(*places, kind=band.value))
+        tops, bottoms = (_places(values, high, upper, lower) for values in (over, under))
+        areas.append(area(tops, bottoms, band.value))
     key = legend([(band.value, band.value) for band in Band], top + 34)
     frame = span.axis(upper, lower) + lines
     return text(LEFT, top + 16, title) + key + frame + "".join(areas)
