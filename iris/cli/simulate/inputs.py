@@ -1,5 +1,6 @@
 """Reads what a simulation needs from files."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from iris.cli.simulate.runs import Configuration
@@ -69,7 +70,7 @@ def world_of(file: Path | None, trace: Trace) -> tuple[World, str]:
     return World(), "world: machines boot in 2m and never fail; give another with --world"
 
 
-def unknown_groups(world: World, configurations: list[Configuration]) -> list[str]:
+def unknown_groups(world: World, configurations: Sequence[Configuration]) -> list[str]:
     """Returns the keys of a world's machines that no configuration has."""
     known = {ANY}
     for each in configurations:

@@ -33,8 +33,8 @@ class Simulated(NamedTuple):
     """What the simulations of one configuration found."""
 
     results: Results
-    #: What happened with the first seed, for the pictures.
-    first: History
+    #: What happened with the first seed; None if only the answers were wanted.
+    first: History | None = None
 
 
 class _Run(NamedTuple):
@@ -70,43 +70,47 @@ def simulate_all(
     trace: Trace,
     world: World,
     seeds: Sequence[int],
-    progress: Callable[[int, int], None] = lambda _, __: None,
+    *,
+    progress: Callable[[str], None] = lambda _: None,
+    histories: bool = False,
 ) -> list[Simulated]:
     """Simulates each configuration with each seed.
 
     Args:
-        progress: called with the number of simulations that have ended, and that of all.
+        progress: called with a text about how many simulations have ended.
+        histories: whether to return what happened with the first seed.
 
     Raises:
         IrisError: a process was killed.
     """
     work = _Work(configurations, trace, world)
     runs = [
-        _Run(number, seed, seed == seeds[0])
+        _Run(number, seed, histories and seed == seeds[0])
         for seed in seeds
         for number in range(len(configurations))
     ]
     processes = min(_cores(), len(runs))
-    found: dict[_Run, _Found] = {}
-    progress(0, len(runs))
+    found: dict[tuple[int, int], _Found] = {}
+    progress(f"simulating: 0 of {len(runs)} have ended")
     for run, result in (
         _here(work, runs) if processes == 1 else _in_processes(work, runs, processes)
     ):
-        found[run] = result
-        progress(len(found), len(runs))
-    return [_joined(number, each.name, seeds, found) for number, each in enumerate(configurations)]
+        found[run.number, run.seed] = result
+        progress(f"simulating: {len(found)} of {len(runs)} have ended")
+    return [
+        _joined(each.name, seeds, [found[number, seed] for seed in seeds])
+        for number, each in enumerate(configurations)
+    ]
+
+
+def _joined(name: str, seeds: Sequence[int], found: Sequence[_Found]) -> Simulated:
+    answers = tuple(each.answers for each in found)
+    return Simulated(Results(name, tuple(seeds), answers), found[0].history)
 
 
 def _cores() -> int:
     affinity = getattr(os, "sched_getaffinity", None)  # macOS lacks it
     return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
-def _joined(number: int, name: str, seeds: Sequence[int], found: dict[_Run, _Found]) -> Simulated:
-    of_seeds = [found[_Run(number, seed, seed == seeds[0])] for seed in seeds]
-    first = of_seeds[0].history
-    assert first is not None
-    return Simulated(Results(name, tuple(seeds), tuple(each.answers for each in of_seeds)), first)
 
 
 def _here(work: _Work, runs: Sequence[_Run]) -> Iterator[tuple[_Run, _Found]]:

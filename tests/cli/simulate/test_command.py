@@ -203,16 +203,14 @@ def test_processes_find_the_same_as_one(monkeypatch: pytest.MonkeyPatch) -> None
     """The answer does not depend on the machine."""
     both = [configuration(), configuration(CONFIG.replace("max_slices: 1", "max_slices: 3"))]
     found: list[list[Results]] = []
-    seen: list[tuple[int, int]] = []
+    seen: list[str] = []
     for cores in (1, 2):
         monkeypatch.setattr("iris.cli.simulate.runs._cores", lambda cores=cores: cores)
         world = read_world(LUCK, "luck.yaml")
-        ended = simulate_all(
-            both, workload(), world, range(2), lambda done, of: seen.append((done, of))
-        )
+        ended = simulate_all(both, workload(), world, range(2), progress=seen.append)
         found.append([each.results for each in ended])
     assert found[0] == found[1]
-    assert seen == [(number, 4) for number in range(5)] * 2
+    assert seen == [f"simulating: {number} of 4 have ended" for number in range(5)] * 2
 
 
 @pytest.mark.long
