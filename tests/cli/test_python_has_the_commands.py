@@ -25,6 +25,7 @@ from iris.client.blocking.generated.operations import (
 from iris.client.blocking.job import Job
 from iris.client.operate.cluster_manager import ClusterManager
 from iris.config import load_config
+from iris.simulation.advice import steps_of
 from iris.simulation.engine import simulate
 
 #: The method of each command.
@@ -67,6 +68,7 @@ METHODS: dict[str, Any] = {
     "cluster gc": Cluster.find_unused,
     "cluster config check": load_config,
     "autoscaler status": Autoscaler.status,
+    "autoscaler advise": steps_of,
     "autoscaler pause": Autoscaler.pause,
     "autoscaler resume": Autoscaler.resume,
     "group list": Autoscaler.status,

@@ -1,9 +1,13 @@
-"""Formats what a simulation says as text. The keys of the JSON are the fields of `Answers`."""
+"""Formats what simulations say as text. The keys of the JSON are the fields of `Answers` and of
+`Advice`.
+"""
 
 from collections.abc import Iterator
 
 from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
+from iris.simulation.advice import Advice
+from iris.simulation.report.advice_tables import advice_tables
 from iris.simulation.report.tables import Shown, Table
 
 
@@ -15,6 +19,22 @@ def simulation_text(shown: Shown, notes: tuple[str, ...] = ()) -> str:
     """
     head = "\n".join((*shown.facts, *notes))
     return "\n\n".join([head, *("\n".join(_lines(table)) for table in shown.tables())])
+
+
+def advice_text(found: Advice, notes: tuple[str, ...] = ()) -> str:
+    """Returns the steps that are worth a thought, for people.
+
+    Args:
+        notes: lines about what was simulated.
+    """
+    head = f"{found.tried} changes were simulated, one at a time"
+    tables = tuple(each for each in advice_tables(found) if each.rows)
+    parts = ["\n".join((head, *notes)), *("\n".join(_lines(each)) for each in tables)]
+    if not tables:
+        parts.append(
+            "none of them shortens waits clearly, and none saves money without longer waits"
+        )
+    return "\n\n".join(parts)
 
 
 def _lines(table: Table) -> Iterator[str]:
