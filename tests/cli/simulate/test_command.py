@@ -240,3 +240,43 @@ def test_an_interrupted_simulation_leaves_no_process(files: Path, how: signal.Si
     assert began.returncode == (130 if by_terminal else -how)
     _, alive = psutil.wait_procs(children, timeout=30)
     assert alive == []
+
+
+@pytest.mark.parametrize("world", ["luck.yaml", None])
+def test_advice_names_the_change_that_shortens_waits(
+    files: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    world: str | None,
+) -> None:
+    """Six jobs queue for one host, so a second one is the first thing to try."""
+    monkeypatch.setattr("iris.cli.simulate.runs._cores", lambda: 1)
+    with_luck = () if world is None else ("--world", world, "--seeds", "2")
+    command = [
+        "autoscaler",
+        "advise",
+        "--config",
+        "old.yaml",
+        "--workload",
+        "jobs.jsonl",
+        *with_luck,
+    ]
+    assert run(command) == 0
+    shown = capsys.readouterr().out
+    assert "Shorter waits" in shown
+    assert "max_slices: 1 to 2" in shown
+    assert run([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    texts = [each["step"] for each in found["shorter_waits"]]
+    assert "max_slices: 1 to 2" in texts
+    assert all(each["wait"]["mean"] < 0 for each in found["shorter_waits"])
+
+
+def test_advice_that_finds_nothing_says_so(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty answer would look like an error. One host that is always there serves one job."""
+    (files / "enough.yaml").write_text(
+        CONFIG.replace("max_slices: 1", "min_slices: 1, max_slices: 1")
+    )
+    options = ("--config", "enough.yaml", "--synthetic", "jobs=1,days=1,cpu=1,duration=1m")
+    assert run(["autoscaler", "advise", *options]) == 0
+    assert "none of them" in capsys.readouterr().out
