@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import zip_longest
 
-from iris.model.host.hosts import ClosedBy, Closure, fault_of
+from iris.model.host.hosts import ClosedBy, Closure
 from iris.model.job.demand_limits import BATCH_BYTES, fitting, size_of
 from iris.model.job.requests import Shape
 from iris.model.slice.scaling import MOST_OUTLOOKS, Demand, Wanted
@@ -107,12 +107,11 @@ def quarantined(ledger: Ledger) -> Iterator[tuple[str, Closure]]:
     closed = {
         host_id: closure for host_id, closure in ledger.closed.items() if host_id in ledger.hosts
     }
-    faults = {
-        host.id: closure
-        for host in ledger.hosts.values()
-        if host.fault and (closure := fault_of(host)) is not None
-    }
-    return (each for each in {**closed, **faults}.items() if each[1].by is ClosedBy.QUARANTINE)
+    return (
+        each
+        for each in {**closed, **ledger.host_index.faults}.items()
+        if each[1].by is ClosedBy.QUARANTINE
+    )
 
 
 def reserve_of(ledger: Ledger) -> set[str]:

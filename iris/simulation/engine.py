@@ -197,9 +197,9 @@ class _Simulation:
             ready[str(host.attributes[SCALE_GROUP])] += 1
         for placement in ledger.live.values():
             for seat in placement.seats:
-                if (host := ledger.hosts.get(seat.host_id)) is not None:
-                    share = placement.resources.share_of(host.resources)
-                    held[str(host.attributes[SCALE_GROUP])] += share
+                if (here := ledger.hosts.get(seat.host_id)) is not None:
+                    share = placement.resources.share_of(here.resources)
+                    held[str(here.attributes[SCALE_GROUP])] += share
         waiting = tuple(sum(ledger.waiting.counts(band).values()) for band in Band)
         self._history.samples.append(
             Sample(

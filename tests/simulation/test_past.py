@@ -4,6 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from iris.model.host.constraints import SCALE_GROUP, TPU_NAME
 from iris.model.host.resources import Resources
@@ -264,3 +266,44 @@ def test_a_trace_of_the_past_is_read_as_it_was_written() -> None:
         tried(1, 2, asked=Asked(at=at(0.123), constraints=("?a = 1",))), slice_use(0, 1, 2)
     )
     assert from_lines(to_lines(trace), "trace.jsonl") == trace
+
+
+HOURS = st.integers(-40, 140).map(lambda tenth: tenth / 10)
+
+
+@st.composite
+def uses(draw: st.DrawFn) -> list[Use]:
+    """Attempts of three gangs and slices around the hours 0 to 10, in no order."""
+    found: list[Use] = []
+    for number in range(draw(st.integers(0, 8))):
+        begin, end = sorted((draw(HOURS), draw(HOURS)))
+        if draw(st.booleans()):
+            ready = draw(st.sampled_from((None, begin, end)))
+            fault = draw(st.sampled_from((None, *SliceFault)))
+            found.append(slice_use(begin, ready, end, id=f"s{number}", fault=fault))
+            continue
+        started = draw(st.sampled_from((None, at(begin), at(end))))
+        asked = draw(st.sampled_from((None, Asked(at=at(-5)), Asked(at=at(begin)))))
+        gang = draw(st.sampled_from(("ada/a:0", "ada/a:1", "bob/b")))
+        end_of = draw(st.sampled_from(UseEnd))
+        found.append(tried(begin, end, number, gang, started_at=started, asked=asked, end=end_of))
+    return draw(st.permutations(found))
+
+
+@given(uses())
+def test_a_trace_has_only_what_was_within_its_time(uses: list[Use]) -> None:
+    """Its runs are at most as long as the attempts were then, and can be read again."""
+    trace = past(*uses, until=10)
+    assert from_lines(to_lines(trace), "trace") == trace
+    held = 0.0
+    for gang in trace.gangs:
+        held += sum(run.set_up + run.seconds for run in gang.runs)
+        assert 0 <= gang.at < trace.seconds
+        assert gang.queued_at is None or gang.queued_at <= gang.at
+        assert gang.waited is None or 0 <= gang.waited <= trace.seconds
+    for each in trace.slices:
+        assert each.requested < trace.seconds
+        assert 0 < each.gone <= trace.seconds
+    attempts = [use for use in uses if isinstance(use, AttemptUse)]
+    clipped = (min(use.ended_at, at(10)) - max(use.placed_at, at(0)) for use in attempts)
+    assert held <= sum(max(0.0, each.total_seconds()) for each in clipped) + 1e-6

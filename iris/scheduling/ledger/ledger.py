@@ -37,10 +37,11 @@ from iris.scheduling.placement.catalog import Catalog
 from iris.scheduling.placement.cluster_state import ClusterState
 from iris.scheduling.placement.effort import Effort
 from iris.scheduling.placement.host_index import HostIndex
+from iris.scheduling.placement.occupancy import Occupancy
 from iris.scheduling.placement.place import Pass, place
 from iris.scheduling.placement.preemption import Eviction, Evictions, evictions
 from iris.scheduling.placement.queue import Queue
-from iris.scheduling.placement.recent_use import Lately, RecentUse
+from iris.scheduling.placement.recent_use import UNUSED, Lately, RecentUse
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.reasons.explain import WaitReasons
@@ -77,6 +78,9 @@ class Ledger:
         live = codec.unpack_placements(tables["live"], hosts, contact) if tables else []
         self.hosts: dict[str, Host] = {host.id: host for host in hosts}
         self.live: dict[str, Placement] = {}
+        #: What the placements leave free on the hosts of `_host_index`; None if a pass has to derive
+        #: it.
+        self._occupied: Occupancy | None = None
         #: The keys of the placements on each host, by which the placements of a lost host are found
         #: fast.
         self._seated: dict[str, set[str]] = {}
@@ -418,7 +422,9 @@ class Ledger:
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._reserved, self.unfit = {}, set(self.demand())
             return Settled([], [], stopped=False, again_at=None)
-        lately = self._recent_use.lately(self.live.values(), now, self.rules.owed_after)
+        lately = UNUSED
+        if self.waiting.is_contested:
+            lately = self._recent_use.lately(self.live.values(), now, self.rules.owed_after)
         done = self._place(now, most, lately)
         if done.stopped:
             return Settled(done.placed, [], stopped=True, again_at=None)
@@ -444,6 +450,7 @@ class Ledger:
             self._reserved if self.passed_over else None,
             lately,
             self.effort,
+            self._occupancy(index),
         )
         self._reserved = done.capacity.reserved
         fit: set[Shape] = set()
@@ -458,6 +465,11 @@ class Ledger:
             if self.unfit is not None:
                 self.unfit = self.unfit - (fit - done.refused) | done.refused
         return done
+
+    def _occupancy(self, index: HostIndex) -> Occupancy:
+        if self._occupied is None or self._occupied.index is not index:
+            self._occupied = Occupancy(index, self.live.values())
+        return self._occupied
 
     def _end_round(self, refused: set[Shape]) -> bool:
         """Ends the round after its last pass, and returns whether there is another round at once.
@@ -506,6 +518,7 @@ class Ledger:
             dict(self.evicting),
         )
         trial._seated, trial._uses, trial.effort = {}, SliceIdle(), Effort()
+        trial._occupied = None
         trial._recent_use = RecentUse(self._recent_use.state())
         trial.ended_uses = EndedUses()
         trial.ask(request)
@@ -551,6 +564,8 @@ class Ledger:
 
     def _seat(self, placement: Placement) -> None:
         self.live[placement.key] = placement
+        if self._occupied is not None:
+            self._occupied.add(placement)
         for seat in placement.seats:
             self._seated.setdefault(seat.host_id, set()).add(placement.key)
 
@@ -559,6 +574,8 @@ class Ledger:
         self._freed = True
         if placement is not None:
             self._recent_use.ended(placement)
+            if self._occupied is not None:
+                self._occupied.remove(placement)
         for seat in placement.seats if placement is not None else ():
             self._seated.get(seat.host_id, set()).discard(key)
             host = self.hosts.get(seat.host_id)

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from iris.model.job.requests import Placement, Request, Shape
 from iris.scheduling.placement.effort import Effort
 from iris.scheduling.placement.host_index import Candidates, HostIndex, covers
+from iris.scheduling.placement.occupancy import Occupancy, seats_of
 
 _Rank = tuple[int, int, float, int]
 _Amounts = tuple[int, int, int, int]
@@ -34,19 +35,17 @@ class Capacity:
     """The free resources of each host, by the host's number in the `HostIndex`.
 
     Args:
+        free: the amounts that are free on each host. The object keeps and changes them.
         effort: counts the work; None: the count is not needed.
     """
 
     def __init__(
-        self, index: HostIndex, live: Iterable[Placement], effort: Effort | None = None
+        self, index: HostIndex, free: list[list[int]], effort: Effort | None = None
     ) -> None:
         self.index = index
         self.effort = effort or Effort()
         self.effort.looks += len(index.hosts)
-        self.free: list[list[int]] = [list(host.resources.vector) for host in index.hosts]
-        for placement in live:
-            for number in seats_of(index, placement):
-                self._take(number, placement.resources.vector)
+        self.free = free
         #: The reserved hosts: only gangs of the given shape may still go there.
         self.reserved: dict[int, Shape] = {}
         self._reserved_for: set[Shape] = set()
@@ -67,12 +66,18 @@ class Capacity:
         #: As `_unfit`, for shapes for which too few hosts are left to reserve.
         self._unreservable: _Smallest = {}
 
+    @classmethod
+    def of(
+        cls, index: HostIndex, live: Iterable[Placement], effort: Effort | None = None
+    ) -> "Capacity":
+        """Returns the capacity that these placements leave."""
+        return cls(index, Occupancy(index, live).free, effort)
+
     def without(self, gone: Iterable[Placement]) -> "Capacity":
         """Returns the capacity as it will be when these placements are gone, without reserved
         hosts.
         """
-        later = Capacity(self.index, (), self.effort)
-        later.free = [list(free) for free in self.free]
+        later = Capacity(self.index, [list(free) for free in self.free], self.effort)
         for placement in gone:
             later.release(placement)
         return later
@@ -333,16 +338,6 @@ class Capacity:
         free[1] -= amounts[1]
         free[2] -= amounts[2]
         free[3] -= amounts[3]
-
-
-def seats_of(index: HostIndex, placement: Placement) -> list[int]:
-    """Returns the numbers of the placement's hosts that are still in the same incarnation."""
-    numbers = []
-    for seat in placement.seats:
-        number = index.number.get(seat.host_id)
-        if number is not None and index.hosts[number].incarnation == seat.incarnation:
-            numbers.append(number)
-    return numbers
 
 
 def shortfall(there: Sequence[int], wanted: _Amounts) -> float:

@@ -51,7 +51,7 @@ class ClusterState(NamedTuple):
             evicting: the keys of the placements that are being evicted.
         """
         live = list(live)
-        capacity = Capacity(host_index, live)
+        capacity = Capacity.of(host_index, live)
         going = [each for each in live if each.key in evicting] if evicting else []
         with_reserved = capacity.without(()) if reserved else None
         if with_reserved is not None:

@@ -6,6 +6,7 @@ shape.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from iris.model.host.constraints import SCALE_GROUP, TPU_WORKER_ID, Attribute, Constraint, written
@@ -65,6 +66,12 @@ class HostIndex:
         if group is not None and (reason := self._paused_groups.get(str(group))) is not None:
             return f"scale group {group} is paused: {reason}".removesuffix(": ")
         return None
+
+    @cached_property
+    def faults(self) -> dict[str, Closure]:
+        """The hosts with a fault, by id, each with its quarantine."""
+        found = ((host.id, fault_of(host)) for host in self.hosts if host.fault)
+        return {host_id: closure for host_id, closure in found if closure is not None}
 
     def is_leaving(self, host: Host) -> bool:
         """Returns whether the host is closed because its slice is being deleted."""

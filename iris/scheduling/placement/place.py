@@ -18,8 +18,9 @@ The pass uses no clock and no randomness: the same queue, hosts and time give th
 So it can run in a workflow.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from datetime import datetime
+from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
 from zlib import crc32
@@ -31,6 +32,7 @@ from iris.scheduling.placement.capacity import Capacity
 from iris.scheduling.placement.counted import NO_LIMIT, CountedPass
 from iris.scheduling.placement.effort import Effort
 from iris.scheduling.placement.host_index import HostIndex
+from iris.scheduling.placement.occupancy import Occupancy
 from iris.scheduling.placement.queue import Queue, Turns
 from iris.scheduling.placement.recent_use import UNUSED, Lately
 from iris.scheduling.placement.turns import give_turns
@@ -70,11 +72,12 @@ def place(
     now: datetime,
     rules: Rules,
     most: int | None = None,
-    evicting: Container[str] = (),
+    evicting: Collection[str] = (),
     passed_over: Container[Shape] = (),
     reserved: Mapping[int, Shape] | None = None,
     lately: Lately = UNUSED,
     effort: Effort | None = None,
+    occupied: Occupancy | None = None,
 ) -> Pass:
     """Runs one pass and returns the placements that are possible now, in the order in which they
     were decided.
@@ -87,13 +90,19 @@ def place(
         reserved: the hosts that the last of these passes reserved.
         lately: the recent use of each user.
         effort: counts the work; None: the count is not needed.
+        occupied: what `live` leaves free, if the caller has it already.
     """
     live, effort = list(live), effort or Effort()
+    occupied = occupied or Occupancy(index, live)
     effort.began(index, live, waiting.lines)
-    usage = Usage.of(live, waiting, now - rules.owed_after, lately)
-    capacity = Capacity(index, live, effort)
+    usage = (
+        Usage.of(live, waiting, now - rules.owed_after, lately)
+        if waiting.is_contested
+        else Usage.uncontested()
+    )
+    capacity = Capacity(index, occupied.free_now(), effort)
     capacity.keep_reserved(reserved or {})
-    placing = _Placing(capacity, live, usage, now, rules, most)
+    placing = _Placing(capacity, live, occupied.tasks, usage, now, rules, most)
     counted = CountedPass(
         placing,
         index,
@@ -102,7 +111,8 @@ def place(
         most_looks=NO_LIMIT if most is None else MAX_LOOKS,
         most_candidates=NO_LIMIT if most is None else MAX_CHECKS,
     )
-    placing.look_ahead([placement for placement in live if placement.key in evicting])
+    if evicting:
+        placing.look_ahead([placement for placement in live if placement.key in evicting])
     complete = give_turns(counted, waiting, capacity, usage, Band, passed_over)
     return Pass(placing.placed, capacity, stopped=not complete, refused=placing.refused)
 
@@ -111,6 +121,7 @@ class _Placing:
     """Places the requests that fit, and reserves hosts for requests that do not.
 
     Args:
+        tasks: the number of tasks that run.
         most: the most placements; None means that there is no limit.
     """
 
@@ -118,6 +129,7 @@ class _Placing:
         self,
         capacity: Capacity,
         live: list[Placement],
+        tasks: int,
         usage: Usage,
         now: datetime,
         rules: Rules,
@@ -131,7 +143,7 @@ class _Placing:
         self._rules = rules
         self._most = most
         self._ports = _Ports(live)
-        self._tasks = sum(len(each.seats) * each.tasks_per_host for each in live)
+        self._tasks = tasks
         #: The capacity after the placements that are being evicted have stopped; None if there are
         #: none.
         self._after_evictions: Capacity | None = None
@@ -181,11 +193,16 @@ class _Ports:
     """The ports that coordinators of gangs use, by the address of the host."""
 
     def __init__(self, live: Iterable[Placement]) -> None:
-        self._taken: dict[str, set[int]] = {}
-        for placement in live:
+        self._live = live
+
+    @cached_property
+    def _taken(self) -> dict[str, set[int]]:
+        taken: dict[str, set[int]] = {}
+        for placement in self._live:
             if placement.coordinator:
                 address, _, port = placement.coordinator.rpartition(":")
-                self._taken.setdefault(address.strip("[]"), set()).add(int(port))
+                taken.setdefault(address.strip("[]"), set()).add(int(port))
+        return taken
 
     def take(self, address: str, key: str) -> int:
         """Takes a port that no other gang uses at the address.

@@ -121,20 +121,26 @@ def evictions(
         passed_over: the shapes for which the earlier, incomplete searches found no victims.
         lately: the recent use of each user.
     """
+    if not rules.preemption or not any(waiting.any_in(band) for band in _EVICTING_BANDS):
+        return Evictions([], None, set(), complete=True)
     live, going = list(live), set(evicting)
     staying = [placement for placement in live if placement.key not in going]
     lowest = max((placement.band.rank for placement in staying), default=0)
-    if not rules.preemption or not any(waiting.any_in(band) for band in Band if band.rank < lowest):
+    if not any(waiting.any_in(band) for band in Band if band.rank < lowest):
         return Evictions([], None, set(), complete=True)
     # Placements that are being evicted count as gone.
-    capacity = (capacity or Capacity(index, live)).without(
+    capacity = (capacity or Capacity.of(index, live)).without(
         placement for placement in live if placement.key in going
     )
     effort = capacity.effort
     effort.began(index, live, waiting.lines)
     search = _Search(capacity, staying, now, rules)
     counted = Counted(search, index, effort, MAX_LOOKS)
-    usage = Usage.of(live, waiting, now - rules.owed_after, lately)
+    usage = (
+        Usage.of(live, waiting, now - rules.owed_after, lately)
+        if waiting.is_contested
+        else Usage.uncontested()
+    )
     ended = give_turns(counted, waiting, capacity, usage, _EVICTING_BANDS, passed_over)
     return Evictions(
         search.victims, search.again_at, search.fruitless, complete=ended and search.complete

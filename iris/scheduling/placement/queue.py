@@ -184,6 +184,11 @@ class Queue:
         """Returns true if a request waits in this band."""
         return bool(self._lines[band])
 
+    @property
+    def is_contested(self) -> bool:
+        """Whether several users wait in one band, so that their use decides whose turn is next."""
+        return any(len(users) > 1 for users in self._lines.values())
+
     def shapes(self, band: Band) -> dict[Shape, datetime]:
         """Returns the shapes that wait in this band, each with the time of its oldest request."""
         return _oldest_of_each(self._lines[band])

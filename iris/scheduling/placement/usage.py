@@ -45,6 +45,12 @@ class Usage(NamedTuple):
         full_recent = lately.by_band({}) if any(overdue.values()) else recent
         return cls(use_by_band(live, overdue), recent, full_recent, lately)
 
+    @classmethod
+    def uncontested(cls) -> "Usage":
+        """Returns the use for a queue that is not contested: nobody's use matters."""
+        nothing: dict[Band, dict[str, int]] = {band: {} for band in Band}
+        return cls({band: {} for band in Band}, nothing, nothing, UNUSED)
+
     def count_in_lower_bands(self, placement: Placement) -> None:
         """Adds a placement of this pass to the use of its user in all lower bands."""
         for band, held in self.held.items():

@@ -63,7 +63,7 @@ def forecast(
         reserved: the hosts that the last pass reserved, each with its shape.
         catalog: the scale groups that could create slices.
     """
-    capacity = Capacity(index, live)
+    capacity = Capacity.of(index, live)
     capacity.keep_reserved(reserved)
     alike: dict[tuple[str, bool, str], list[str]] = {}
     for host, why in zip(index.hosts, host_reasons(index, capacity, request), strict=True):
