@@ -24,7 +24,7 @@ from iris.simulation.report.results import Results
 @json_option
 @cluster_option
 @click.pass_context
-def advise(ctx: click.Context, file: Path, as_json: bool, **asked: Any) -> None:
+def advise(ctx: click.Context, /, file: Path, as_json: bool, **asked: Any) -> None:
     """Look for small changes of a configuration that shorten waits, or save money.
 
     Simulates a workload with one change at a time: max_slices, min_slices, buffer_slices,

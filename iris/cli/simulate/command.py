@@ -37,6 +37,7 @@ from iris.simulation.world import write_world
 @click.pass_context
 def simulate(
     ctx: click.Context,
+    /,
     file: Path,
     against: Path | None,
     show_world: bool,
