@@ -40,7 +40,8 @@ def advice_text(found: Advice, notes: tuple[str, ...] = ()) -> str:
 def _lines(table: Table) -> Iterator[str]:
     yield f"{table.title}:"
     columns = [_column(table, at) for at in range(len(table.head))]
-    yield Listing(*columns).table(range(len(table.rows)), cut=True)
+    is_prose = table.texts == len(table.head)
+    yield Listing(*columns).table(range(len(table.rows)), cut=not is_prose)
     if table.note:
         yield table.note
 

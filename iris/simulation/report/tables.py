@@ -95,8 +95,8 @@ _OF_GROUPS = (
     Measure("COST {currency}", ("cost",), money, rare=True),
 )
 _OF_WASTE = (
-    Measure("HOST-HOURS", ("host_hours",), hours),
-    Measure("COST {currency}", ("cost",), money, rare=True),
+    Measure("HOST-HOURS", ("host_hours",), hours, absent="0"),
+    Measure("COST {currency}", ("cost",), money, rare=True, absent="0"),
 )
 #: The tables of gangs: the title, the heading of the first column and the field of `Answers`.
 _PARTS = (
