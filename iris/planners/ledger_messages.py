@@ -29,7 +29,8 @@ from iris.model.job.demand_limits import BATCH_BYTES, REQUEST_BYTES, cut, fittin
 from iris.model.job.requests import Placement, Request
 from iris.model.slice.scaling import MOST_OUTLOOKS
 from iris.model.units import MIB
-from iris.scheduling.ledger.ledger import Ledger, Settled
+from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.ledger.settled import Settled
 from iris.scheduling.ledger.size import FULL, MOST_KINDS, MOST_OF_ONE_USER, LedgerSize
 from iris.scheduling.placement.catalog import Catalog
 from iris.scheduling.placement.preemption import Eviction

@@ -53,9 +53,10 @@ from iris.planners.ledger_messages import (
     enter,
     serve,
 )
-from iris.scheduling.ledger.ledger import Ledger, Settled
+from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.reason_changes import MAX_SHAPES, reason_changes
 from iris.scheduling.ledger.recovery import LedgerRecovery, RecoveryCursor, RecoveryPage
+from iris.scheduling.ledger.settled import Settled
 from iris.scheduling.ledger.size import FULL, LedgerSize
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal

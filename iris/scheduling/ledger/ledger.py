@@ -19,7 +19,6 @@ handles this with five rules:
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from iris.model.host.constraints import SCALE_GROUP
 from iris.model.host.hosts import Closure, Host
@@ -30,6 +29,7 @@ from iris.scheduling.ledger import codec
 from iris.scheduling.ledger.bounded_memory import REMEMBERED, remember
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ended_uses import EndedUses
+from iris.scheduling.ledger.settled import Settled
 from iris.scheduling.ledger.slice_idle import SliceIdle
 from iris.scheduling.ledger.strikes import QUARANTINE, Strikes
 from iris.scheduling.placement.capacity import Capacity
@@ -41,7 +41,7 @@ from iris.scheduling.placement.occupancy import Occupancy
 from iris.scheduling.placement.place import Pass, place
 from iris.scheduling.placement.preemption import Eviction, Evictions, evictions
 from iris.scheduling.placement.queue import Queue
-from iris.scheduling.placement.recent_use import UNUSED, Lately, RecentUse
+from iris.scheduling.placement.recent_use import Lately, RecentUse
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.reasons.explain import WaitReasons
@@ -51,20 +51,6 @@ from iris.usage.records import AttemptEnd
 #: The delay of the next search for victims, if the last search did not examine all waiting
 #: requests.
 CONTINUE_AFTER = timedelta(seconds=1)
-
-
-class Settled(NamedTuple):
-    """The result of one scheduling pass."""
-
-    placed: list[Placement]
-    evicted: list[Eviction]
-    #: True if another pass is due at once: this pass stopped at its limit, or resources became free
-    #: after its round began (`Ledger.passed_over` explains rounds).
-    stopped: bool
-    #: When to search again for victims (gangs to evict); None if no search is due. One is due if
-    #: the last search did not examine all waiting requests, or if a gang could not be evicted only
-    #: because it has not run for `Rules.min_run_time` yet: the first such gang has then.
-    again_at: datetime | None
 
 
 class Ledger:
@@ -78,8 +64,9 @@ class Ledger:
         live = codec.unpack_placements(tables["live"], hosts, contact) if tables else []
         self.hosts: dict[str, Host] = {host.id: host for host in hosts}
         self.live: dict[str, Placement] = {}
-        #: What the placements leave free on the hosts of `_host_index`; None if a pass has to derive
-        #: it.
+        self._recent_use = RecentUse(state.recent_use)
+        #: What the placements leave free on the hosts of `_host_index`; None if a pass has to
+        #: derive it.
         self._occupied: Occupancy | None = None
         #: The keys of the placements on each host, by which the placements of a lost host are found
         #: fast.
@@ -122,7 +109,6 @@ class Ledger:
         #: caller gives another time.
         self._passed_at: datetime | None = None
         self._uses = SliceIdle(state.used_at)
-        self._recent_use = RecentUse(state.recent_use)
         #: The scale groups.
         self.catalog = Catalog(state.groups)
         #: The autoscaler's outlooks for waiting shapes.
@@ -203,6 +189,7 @@ class Ledger:
             self.live[key] = before.model_copy(update={"band": band})
             if before.band is not band:
                 self._recent_use.ended(before)
+                self._recent_use.begins(self.live[key])
                 self._recent_use.goes_on(self.live[key])
 
     def forget(
@@ -422,9 +409,9 @@ class Ledger:
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._reserved, self.unfit = {}, set(self.demand())
             return Settled([], [], stopped=False, again_at=None)
-        lately = UNUSED
+        lately = None
         if self.waiting.is_contested:
-            lately = self._recent_use.lately(self.live.values(), now, self.rules.owed_after)
+            lately = self._recent_use.lately(now, self.rules.owed_after)
         done = self._place(now, most, lately)
         if done.stopped:
             return Settled(done.placed, [], stopped=True, again_at=None)
@@ -433,7 +420,7 @@ class Ledger:
         again_at = going.again_at if going.complete else now + CONTINUE_AFTER
         return Settled(done.placed, going.victims, stopped=again, again_at=again_at)
 
-    def _place(self, now: datetime, most: int | None, lately: Lately) -> Pass:
+    def _place(self, now: datetime, most: int | None, lately: Lately | None) -> Pass:
         """Runs the next pass of the round, and records its placements and what did not fit."""
         index = self.host_index  # first: changed hosts have other numbers, which ends reservations
         if not self.passed_over:
@@ -481,7 +468,9 @@ class Ledger:
         self.passed_over, self._freed = set(), False
         return again
 
-    def _choose_victims(self, now: datetime, capacity: Capacity, lately: Lately) -> Evictions:
+    def _choose_victims(
+        self, now: datetime, capacity: Capacity, lately: Lately | None
+    ) -> Evictions:
         """Searches for gangs to evict, and records them.
 
         Args:
@@ -519,7 +508,7 @@ class Ledger:
         )
         trial._seated, trial._uses, trial.effort = {}, SliceIdle(), Effort()
         trial._occupied = None
-        trial._recent_use = RecentUse(self._recent_use.state())
+        trial._recent_use = self._recent_use.copy()
         trial.ended_uses = EndedUses()
         trial.ask(request)
         trial.settle(now)
@@ -551,7 +540,7 @@ class Ledger:
 
         def usage() -> Usage:
             return (
-                Usage.of(live, self.waiting, at - after, self._recent_use.lately(live, at, after))
+                Usage.of(live, self.waiting, at - after, self._recent_use.lately(at, after))
                 if at
                 else Usage.of(live)
             )
@@ -564,6 +553,7 @@ class Ledger:
 
     def _seat(self, placement: Placement) -> None:
         self.live[placement.key] = placement
+        self._recent_use.begins(placement)
         if self._occupied is not None:
             self._occupied.add(placement)
         for seat in placement.seats:

@@ -34,7 +34,7 @@ from iris.scheduling.placement.effort import Effort
 from iris.scheduling.placement.host_index import HostIndex
 from iris.scheduling.placement.occupancy import Occupancy
 from iris.scheduling.placement.queue import Queue, Turns
-from iris.scheduling.placement.recent_use import UNUSED, Lately
+from iris.scheduling.placement.recent_use import Lately
 from iris.scheduling.placement.turns import give_turns
 from iris.scheduling.placement.usage import Usage
 
@@ -75,7 +75,7 @@ def place(
     evicting: Collection[str] = (),
     passed_over: Container[Shape] = (),
     reserved: Mapping[int, Shape] | None = None,
-    lately: Lately = UNUSED,
+    lately: Lately | None = None,
     effort: Effort | None = None,
     occupied: Occupancy | None = None,
 ) -> Pass:
@@ -88,7 +88,7 @@ def place(
         passed_over: the shapes that did not fit in the earlier passes of this round, which stopped
             at their limit.
         reserved: the hosts that the last of these passes reserved.
-        lately: the recent use of each user.
+        lately: the recent use of each user; None if there is none.
         effort: counts the work; None: the count is not needed.
         occupied: what `live` leaves free, if the caller has it already.
     """

@@ -18,11 +18,12 @@ from iris.model.frozen import Frozen
 from iris.model.job.requests import Placement, Request, Shape
 from iris.model.job.spec import Band
 from iris.model.rules import Rules
-from iris.scheduling.placement.capacity import Capacity, seats_of
+from iris.scheduling.placement.capacity import Capacity
 from iris.scheduling.placement.counted import Counted
 from iris.scheduling.placement.host_index import HostIndex, covers
+from iris.scheduling.placement.occupancy import seats_of
 from iris.scheduling.placement.queue import Queue, Turns
-from iris.scheduling.placement.recent_use import UNUSED, Lately
+from iris.scheduling.placement.recent_use import Lately
 from iris.scheduling.placement.turns import give_turns
 from iris.scheduling.placement.usage import Usage
 
@@ -110,7 +111,7 @@ def evictions(
     rules: Rules,
     capacity: Capacity | None = None,
     passed_over: Container[Shape] = (),
-    lately: Lately = UNUSED,
+    lately: Lately | None = None,
 ) -> Evictions:
     """Returns the gangs to evict for the requests that a pass has left waiting.
 
@@ -119,7 +120,7 @@ def evictions(
             yet.
         capacity: the capacity that the live placements leave, if the caller has it already.
         passed_over: the shapes for which the earlier, incomplete searches found no victims.
-        lately: the recent use of each user.
+        lately: the recent use of each user; None if there is none.
     """
     if not rules.preemption or not any(waiting.any_in(band) for band in _EVICTING_BANDS):
         return Evictions([], None, set(), complete=True)

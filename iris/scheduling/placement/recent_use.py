@@ -2,7 +2,8 @@
 held, with a half-life.
 
 The use of ended placements is stored in one account per user and band. The use of live placements
-is derived from the time at which they were placed.
+follows from the time at which they were placed. Their sums are kept, too: a pass need not add up
+thousands of placements again.
 
 No account is multiplied by a decay factor. Instead, a unit of use counts more the later it is used:
 twice as much after each half-life, and linearly in between. So accounts can be compared as they
@@ -11,7 +12,7 @@ same on every machine. When a half-life begins, all accounts are halved, which k
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -29,8 +30,6 @@ LEAST = timedelta(seconds=1)
 #: The most accounts, which take about 30 KiB of the ledger's 2 MiB. The smallest accounts are
 #: dropped.
 MOST_ACCOUNTS = 1_000
-#: The most times of placement that are cached.
-MOST_TIMES = 100_000
 
 _MILLISECOND = timedelta(milliseconds=1)
 _HALF_LIFE = HALF_LIFE // _MILLISECOND
@@ -63,8 +62,10 @@ class Lately(NamedTuple):
     running: Mapping[Band, Mapping[str, int]] = {}
     #: The amount of use that one second of weight 1 has at this moment.
     unit: int = 1
-    #: The users who got, within `Rules.owed_after`, a placement that has already ended.
+    #: The users who were given a placement within `Rules.owed_after`.
     given: Collection[str] = ()
+    #: The weight of each user's live placements, by band.
+    held: Mapping[Band, Mapping[str, int]] = {}
 
     def by_band(self, overdue: Mapping[Band, Collection[str]]) -> dict[Band, dict[str, int]]:
         """Returns the recent use that counts in each band: the use in it and in the higher bands.
@@ -85,8 +86,15 @@ class Lately(NamedTuple):
         return counts
 
 
-#: The value if no user has any recent use.
-UNUSED = Lately()
+class _Running:
+    """The sums over the live placements of one user in one band."""
+
+    __slots__ = ("began", "count", "weight")
+
+    def __init__(self) -> None:
+        self.count = self.weight = 0
+        #: The sum of the weights, each multiplied by `_grown` of the begin of its placement.
+        self.began = 0
 
 
 class RecentUse:
@@ -98,8 +106,13 @@ class RecentUse:
         self._accounts = {band: Counter(state.accounts.get(band, {})) for band in Band}
         self._given = dict(state.given)
         self._ended = list(state.ended)
-        #: The results of `_grown` for times of placement, cached because every pass needs them.
-        self._began_at: dict[datetime, int] = {}
+        #: The live placements by key, and the sums over them by band and user.
+        self._live: dict[str, Placement] = {}
+        self._running: dict[Band, dict[str, _Running]] = {band: {} for band in Band}
+        #: The live placements that may have run for less than `LEAST`.
+        self._young: dict[str, Placement] = {}
+        #: For each user the latest begin of a live placement so far, in milliseconds since `EPOCH`.
+        self._latest: dict[str, int] = {}
 
     def state(self) -> RecentUseState:
         return RecentUseState(
@@ -109,10 +122,26 @@ class RecentUse:
             ended=list(self._ended),
         )
 
+    def copy(self) -> "RecentUse":
+        """Returns a copy that a trial pass may change."""
+        same = RecentUse(self.state())
+        for placement in self._live.values():
+            same.begins(placement)
+        return same
+
+    def begins(self, placement: Placement) -> None:
+        """Records a live placement."""
+        self._live[placement.key] = self._young[placement.key] = placement
+        began = _since(placement)
+        self._latest[placement.user] = max(began, self._latest.get(placement.user, began))
+        self._count(placement, 1)
+
     def ended(self, placement: Placement) -> None:
         """Records that the placement has ended. The next `now_is` charges it, because the time of
         the end is known only then.
         """
+        self._count(self._live.pop(placement.key), -1)
+        self._young.pop(placement.key, None)
         began = _since(placement)
         self._ended.append((placement.user, placement.band, placement.weight, began))
         self._given[placement.user] = max(began, self._given.pop(placement.user, began))
@@ -120,8 +149,9 @@ class RecentUse:
     def goes_on(self, placement: Placement) -> None:
         """Records that a placement continues in a changed form (another band, fewer hosts).
 
-        The caller has reported the old form to `ended`. The new form counts from its begin while it
-        is live, so the account is charged only for the difference between the two forms.
+        The caller has reported the old form to `ended`, and the new one to `begins`. The new form
+        counts from its begin while it is live, so the account is charged only for the difference
+        between the two forms.
         """
         self._ended.append((placement.user, placement.band, -placement.weight, _since(placement)))
 
@@ -131,7 +161,7 @@ class RecentUse:
         passed = at // _HALF_LIFE - self._half_lives
         if passed > 0:
             self._half_lives += passed
-            self._began_at.clear()
+            self._sum_anew()
             for band, users in self._accounts.items():
                 left = {user: used >> passed for user, used in users.items()}
                 self._accounts[band] = Counter(
@@ -145,29 +175,51 @@ class RecentUse:
         self._ended.clear()
         self._drop_the_least()
 
-    def lately(self, live: Iterable[Placement], now: datetime, owed_after: timedelta) -> Lately:
+    def lately(self, now: datetime, owed_after: timedelta) -> Lately:
         """Returns the recent use of all users at this moment."""
         at, since = _milliseconds(now), _milliseconds(now - owed_after)
-        running: dict[Band, dict[str, int]] = {band: {} for band in Band}
-        young, grown, began_at = now - LEAST, self._grown(at), self._began_at
-        if len(began_at) > MOST_TIMES:
-            began_at.clear()
-        for placement in live:
-            placed = placement.placed_at or EPOCH
-            began = began_at.get(placed)
-            if began is None:
-                began = began_at[placed] = self._grown(_milliseconds(placed))
-            until = grown if placed <= young else self._grown(_milliseconds(placed) + _LEAST)
-            users = running[placement.band]
-            users[placement.user] = users.get(placement.user, 0) + placement.weight * (
-                until - began
-            )
+        grown = self._grown(at)
+        running = {
+            band: {user: grown * sums.weight - sums.began for user, sums in users.items()}
+            for band, users in self._running.items()
+        }
+        for key, placement in [*self._young.items()]:
+            if (until := _since(placement) + _LEAST) <= at:
+                del self._young[key]
+            else:
+                more = placement.weight * (self._grown(until) - grown)
+                running[placement.band][placement.user] += more
         half_lives, rest = divmod(at, _HALF_LIFE)
         unit = (2 * (_HALF_LIFE + rest) * 1000) << max(0, half_lives - self._half_lives)
         ended = {band: dict(users) for band, users in self._accounts.items()}
-        return Lately(
-            ended, running, unit, {user for user, given in self._given.items() if given > since}
-        )
+        given = {
+            user
+            for begins in (self._given, self._latest)
+            for user, begin in begins.items()
+            if begin > since
+        }
+        held = {
+            band: {user: sums.weight for user, sums in users.items()}
+            for band, users in self._running.items()
+        }
+        return Lately(ended, running, unit, given, held)
+
+    def _count(self, placement: Placement, sign: int) -> None:
+        users, user = self._running[placement.band], placement.user
+        sums = users.get(user) or users.setdefault(user, _Running())
+        sums.count += sign
+        sums.weight += sign * placement.weight
+        sums.began += sign * placement.weight * self._grown(_since(placement))
+        if not sums.count:
+            del users[user]
+            if not any(user in each for each in self._running.values()):
+                self._latest.pop(user, None)
+
+    def _sum_anew(self) -> None:
+        """Computes the sums again, because `_grown` has other values after a half-life."""
+        self._running = {band: {} for band in Band}
+        for placement in self._live.values():
+            self._count(placement, 1)
 
     def _grown(self, at: int) -> int:
         """Returns the integral of the value of use up to this time. It is multiplied by twice the

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from iris.model.job.requests import EPOCH, Placement
 from iris.model.job.spec import Band
 from iris.scheduling.placement.queue import Queue
-from iris.scheduling.placement.recent_use import UNUSED, Lately
+from iris.scheduling.placement.recent_use import Lately
 
 
 class Usage(NamedTuple):
@@ -31,25 +31,28 @@ class Usage(NamedTuple):
         live: Iterable[Placement],
         waiting: Queue | None = None,
         since: datetime = EPOCH,
-        lately: Lately = UNUSED,
+        lately: Lately | None = None,
     ) -> "Usage":
         """Derives the use from the live placements.
 
         Args:
             since: users who have waited since before this time and were given nothing after it are
                 overdue.
+            lately: the recent use, which has sums over the live placements; None if there is none.
         """
-        live = list(live)
-        overdue = _overdue_users(live, waiting, since, lately.given) if waiting is not None else {}
+        if lately is None:
+            live = list(live)
+            lately = Lately(held=_held(live), given=_given(live, since))
+        overdue = _overdue_users(waiting, since, lately.given) if waiting is not None else {}
         recent = lately.by_band(overdue)
         full_recent = lately.by_band({}) if any(overdue.values()) else recent
-        return cls(use_by_band(live, overdue), recent, full_recent, lately)
+        return cls(_with_higher_bands(lately.held, overdue), recent, full_recent, lately)
 
     @classmethod
     def uncontested(cls) -> "Usage":
         """Returns the use for a queue that is not contested: nobody's use matters."""
         nothing: dict[Band, dict[str, int]] = {band: {} for band in Band}
-        return cls({band: {} for band in Band}, nothing, nothing, UNUSED)
+        return cls({band: {} for band in Band}, nothing, nothing, Lately())
 
     def count_in_lower_bands(self, placement: Placement) -> None:
         """Adds a placement of this pass to the use of its user in all lower bands."""
@@ -58,9 +61,12 @@ class Usage(NamedTuple):
                 held[placement.user] = held.get(placement.user, 0) + placement.weight
 
 
-def _overdue_users(
-    live: Iterable[Placement], waiting: Queue, since: datetime, given: Collection[str] = ()
-) -> dict[Band, set[str]]:
+def _given(live: Iterable[Placement], since: datetime) -> set[str]:
+    """Returns the users of the placements that began after this time."""
+    return {each.user for each in live if each.placed_at is None or each.placed_at > since}
+
+
+def _overdue_users(waiting: Queue, since: datetime, given: Collection[str]) -> dict[Band, set[str]]:
     """Returns the users who have waited in a band since before that time and were given nothing
     after it.
 
@@ -68,16 +74,8 @@ def _overdue_users(
     start another as long as users who hold less keep submitting.
 
     Args:
-        given: the users who were given something after that time that has already ended.
+        given: the users who were given something after that time.
     """
-    given = {
-        *given,
-        *(
-            placement.user
-            for placement in live
-            if placement.placed_at is None or placement.placed_at > since
-        ),
-    }
     return {
         band: {
             user
@@ -88,16 +86,28 @@ def _overdue_users(
     }
 
 
-def use_by_band(
-    live: Iterable[Placement], overdue: Mapping[Band, Collection[str]] = MappingProxyType({})
-) -> dict[Band, dict[str, int]]:
-    """Returns the weight of each user's placements in each band and the higher ones; 0 in bands
-    where the user is overdue.
-    """
+def use_by_band(live: Iterable[Placement]) -> dict[Band, dict[str, int]]:
+    """Returns the weight of each user's placements in each band and the higher ones."""
+    return _with_higher_bands(_held(live))
+
+
+def _held(live: Iterable[Placement]) -> dict[Band, dict[str, int]]:
+    """Returns the weight of each user's placements in each band."""
     use: dict[Band, dict[str, int]] = {band: {} for band in Band}
     for placement in live:
         held = use[placement.band]
         held[placement.user] = held.get(placement.user, 0) + placement.weight
+    return use
+
+
+def _with_higher_bands(
+    held: Mapping[Band, Mapping[str, int]],
+    overdue: Mapping[Band, Collection[str]] = MappingProxyType({}),
+) -> dict[Band, dict[str, int]]:
+    """Adds the weight in all higher bands to that in each band; 0 in bands where the user is
+    overdue.
+    """
+    use = {band: dict(held.get(band, {})) for band in Band}
     higher: dict[str, int] = {}
     for band in Band:
         for user, weight in higher.items():

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from iris.model.job.requests import CORE_WEIGHT, DEVICE_WEIGHT, Placement, Request
 from iris.model.job.spec import Band
-from iris.scheduling.placement.capacity import seats_of
 from iris.scheduling.placement.host_index import HostIndex, covers
+from iris.scheduling.placement.occupancy import seats_of
 from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.usage import Usage, use_by_band
 

@@ -139,7 +139,7 @@ def books(draw: st.DrawFn) -> Ledger:
         Seat("gone", "slice of the gone", "first")
     ]
     for request in draw(wanted("live")):
-        ledger.live[request.key] = Placement(
+        placement = Placement(
             **request.model_dump(
                 include={"key", "owner", "task", "user", "band", "tasks_per_host"}
             ),
@@ -151,6 +151,7 @@ def books(draw: st.DrawFn) -> Ledger:
             coordinator=draw(st.sampled_from(["", "10.0.0.1:30000"])),
             placed_at=draw(st.none() | TIMES),
         )
+        ledger.adopt(placement)
     for request in draw(wanted("waiting")):
         ledger.ask(request)
     for request in draw(wanted("held")):

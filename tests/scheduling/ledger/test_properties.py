@@ -33,7 +33,8 @@ from iris.model.job.requests import Placement, Request
 from iris.model.job.spec import Band
 from iris.model.rules import Rules
 from iris.scheduling.ledger.codec import LedgerState
-from iris.scheduling.ledger.ledger import Ledger, Settled
+from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.ledger.settled import Settled
 from iris.scheduling.ledger.strikes import STRIKES
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import INFEASIBLE, RefusalCode
