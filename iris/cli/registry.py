@@ -72,6 +72,17 @@ _HOST_GROUP = {
     "ssh": CommandPlace("fleet.host_ssh", "ssh",
         "Log in to HOST, a machine over SSH, or run COMMAND there."),
 }
+_AUTOSCALER_GROUP = {
+    "status": CommandPlace("fleet.autoscaler", "status",
+        "Show each scale group with its slices, its demand and what limits it, and the last"
+        " actions."),
+    "pause": CommandPlace("fleet.autoscaler", "pause",
+        "Stop creating and deleting slices."),
+    "resume": CommandPlace("fleet.autoscaler", "resume",
+        "Resume creating and deleting slices."),
+    "advise": CommandPlace("simulate.advise", "advise",
+        "Look for small changes of a configuration that shorten waits, or save money."),
+}
 _CLUSTER_GROUP = {
     "start": CommandPlace("cluster.start", "start",
         "Start a cluster."),
@@ -115,6 +126,8 @@ COMMANDS = {
         "Show the cluster, its scale groups and your jobs, and keep them up to date."),
     "usage": CommandPlace("usage", "usage",
         "Show who used the cluster and what it cost, or what a job used over time."),
+    "simulate": CommandPlace("simulate.command", "simulate",
+        "Simulate a workload on a configuration: waits, machines and cost, before you pay."),
     "watch": CommandPlace("watch", "watch",
         "Run a reading command again and again."),
     "schedule": CommandPlace("submit.schedule", "schedule",
@@ -123,8 +136,8 @@ COMMANDS = {
         "Keep secrets for your jobs: sealed for the cluster before they leave this machine."),
     "cluster": CommandPlace("registry", "cluster",
         "Start, stop, show and pause clusters."),
-    "autoscaler": CommandPlace("fleet.autoscaler", "autoscaler",
-        "Show, pause and resume the autoscaler."),
+    "autoscaler": CommandPlace("registry", "autoscaler",
+        "Show, pause and resume the autoscaler, and look for better settings."),
     "group": CommandPlace("fleet.group", "group",
         "Show scale groups: the kinds of slice that a cluster can have."),
     "slice": CommandPlace("fleet.slice", "slice_",
@@ -166,5 +179,10 @@ host = LazyGroup(
     help=(
         "List, show, cordon, uncordon and drain hosts; add, remove and log in to machines over SSH."
     ),
+)
+autoscaler = LazyGroup(
+    "autoscaler",
+    table=_AUTOSCALER_GROUP,
+    help="Show, pause and resume the autoscaler, and look for better settings.",
 )
 cluster = LazyGroup("cluster", table=_CLUSTER_GROUP, help="Start, stop, show and pause clusters.")

@@ -21,6 +21,8 @@ _TEXTS = {
     "string_type": ("is not text", "put it in quotes"),
     "string_too_short": ("is empty", "set a value or remove it"),
     "int_type": ("is not a whole number", "write one without quotes"),
+    "float_type": ("is not a number", "write one without quotes"),
+    "float_parsing": ("is not a number", "write one without quotes"),
     "bool_type": ("is not a boolean", "write true or false"),
     "enum": ("is not a known value", "use {expected}"),
     "tuple_type": ("is not a list", "write it as [a, b]"),
@@ -77,12 +79,18 @@ def dotted(path: Where) -> str:
     return ".".join(str(part) for part in path)
 
 
-def shape_problems(error: ValidationError) -> dict[Where, str]:
-    """Returns all errors that pydantic found, in words for the user, by path."""
+def shape_problems(
+    error: ValidationError, root: type[BaseModel] = ClusterConfig
+) -> dict[Where, str]:
+    """Returns all errors that pydantic found, in words for the user, by path.
+
+    Args:
+        root: the class of the file.
+    """
     found: dict[Where, str] = {}
     for each in error.errors(include_url=False):
         path = _plain(each["loc"])
-        found.setdefault(path, _problem(path, each))
+        found.setdefault(path, _problem(path, each, root))
     return found
 
 
@@ -94,17 +102,17 @@ def _plain(path: Where) -> Where:
     return path[:4] if path[:1] == ("scale_groups",) and path[2:3] == ("attributes",) else path
 
 
-def _problem(path: Where, each: Mapping[str, Any]) -> str:
+def _problem(path: Where, each: Mapping[str, Any], root: type[BaseModel]) -> str:
     context = each.get("ctx", {})
     cause = context.get("error")
     if isinstance(cause, InvalidValue):
         return f"{dotted(path)}: {str(cause).removeprefix(f'{cause.field}: ')}"
     if each["type"] == "extra_forbidden":
-        return unknown_key(path)
+        return unknown_key(path, root)
     if each["loc"][-1:] == ("[key]",) or each["type"] == "invalid_key":
         return f"{dotted(path)}: the key {path[-1]!r} is not text; put it in quotes"
     if each["type"] == "missing":
-        section = section_at(path[:-1])
+        section = section_at(path[:-1], root)
         meaning = section.model_fields[str(path[-1])].description if section else None
         return f"{dotted(path)}: is required" + (
             f" ({meaning[0].lower()}{meaning[1:].rstrip('.')})" if meaning else ""
@@ -128,29 +136,29 @@ def _problem(path: Where, each: Mapping[str, Any]) -> str:
     )
 
 
-def unknown_key(path: Where) -> str:
+def unknown_key(path: Where, root: type[BaseModel] = ClusterConfig) -> str:
     """Returns the problem line for an unknown key, with the key that the user probably meant."""
-    known = list(known_keys(path[:-1]))
+    known = list(known_keys(path[:-1], root))
     key = str(path[-1])
     near = get_close_matches(key, known, n=1) or get_close_matches(
         key.lower().replace("-", "_"), known, n=1
     )
-    where = dotted(path[:-1]) or "the configuration"
+    where = dotted(path[:-1]) or ("the configuration" if root is ClusterConfig else "the file")
     remedy = (
         f"did you mean {near[0]!r}?" if near else f"{where} has {', '.join(known) or 'no keys'}"
     )
     return f"{dotted(path)}: unknown key; {remedy}"
 
 
-def known_keys(path: Where) -> Iterable[str]:
+def known_keys(path: Where, root: type[BaseModel] = ClusterConfig) -> Iterable[str]:
     """Returns the keys that the section at this path may have."""
-    section = section_at(path)
+    section = section_at(path, root)
     return section.model_fields if section is not None else ()
 
 
-def section_at(path: Where) -> type[BaseModel] | None:
+def section_at(path: Where, root: type[BaseModel] = ClusterConfig) -> type[BaseModel] | None:
     """Returns the class of the section at this path, or None if the path is not a section."""
-    here: Any = ClusterConfig
+    here: Any = root
     for part in path:
         if isinstance(here, type) and issubclass(here, BaseModel):
             field = here.model_fields.get(str(part))

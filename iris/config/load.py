@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -13,10 +13,14 @@ from iris.config.checks.cluster import problems_of
 from iris.config.defaults import apply_defaults, meaningless_keys, origins_of
 from iris.config.errors import InvalidConfig, Where, dotted, section_at, shape_problems
 from iris.config.schema import ClusterConfig
+from iris.config.values import Section
 
 #: Matches the name of a configuration file. It does not match the text of a configuration in one
 #: line, which contains a key and a colon.
 _FILE_NAME = re.compile(r"(?:(?!: ).)+\.ya?ml")
+#: What a configuration begins with.
+_FIRST = "platform: {local: {}}"
+S = TypeVar("S", bound=Section)
 
 
 def load_config(source: str | Path) -> ClusterConfig:
@@ -63,6 +67,34 @@ def _load(text: str, name: str) -> ClusterConfig:
     return config
 
 
+def load_section(of: type[S], text: str, name: str, first: str) -> S:
+    """Returns a section that has a file of its own.
+
+    Args:
+        of: the class of the section.
+        name: the name of the file, for messages.
+        first: what such a file begins with, for messages.
+
+    Raises:
+        InvalidConfig: the file has errors; `problems` lists them.
+    """
+    tree, repeated = _parse(text, name, first)
+    try:
+        section = of.model_validate(tree)
+    except ValidationError as error:
+        problems = [*repeated, *shape_problems(error, of).values()]
+        raise InvalidConfig(problems, name, lines_of(text)) from None
+    if repeated:
+        raise InvalidConfig(repeated, name)
+    return section
+
+
+def dump_section(section: Section) -> str:
+    """Returns a section as YAML, without its defaults."""
+    values = section.model_dump(mode="json", exclude_defaults=True)
+    return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100))
+
+
 def lines_of(text: str) -> dict[str, int]:
     """Returns the line of each key and list item by its path: `scale_groups.tpu.zones.0`.
 
@@ -107,8 +139,12 @@ def origins(source: str | ClusterConfig) -> dict[str, str]:
     return origins_of(load_config(source) if isinstance(source, str) else source)
 
 
-def _parse(text: str, name: str) -> tuple[dict[Any, Any], list[str]]:
-    """Parses the YAML. Returns the mapping, and a problem for each repeated key."""
+def _parse(text: str, name: str, first: str = _FIRST) -> tuple[dict[Any, Any], list[str]]:
+    """Parses the YAML. Returns the mapping, and a problem for each repeated key.
+
+    Args:
+        first: what such a file begins with.
+    """
     try:
         loader = _Loader(text)
         tree = loader.get_single_data()
@@ -129,13 +165,11 @@ def _parse(text: str, name: str) -> tuple[dict[Any, Any], list[str]]:
         # exceptions.
         raise InvalidConfig([f"invalid YAML: {' '.join(str(error).split())}"], name) from None
     if tree is None:
-        raise InvalidConfig(
-            ["the file is empty; add a platform, such as platform: {local: {}}"], name
-        )
+        raise InvalidConfig([f"the file is empty; start with {first}"], name)
     if not isinstance(tree, dict):
-        raise InvalidConfig(
-            [f"the top level is a {type(tree).__name__}, not a mapping; start with platform:"], name
-        )
+        what = type(tree).__name__
+        problem = f"the top level is a {what}, not a mapping; start with {first}"
+        raise InvalidConfig([problem], name)
     return tree, loader.repeated
 
 

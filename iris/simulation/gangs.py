@@ -22,7 +22,7 @@ from iris.scheduling.jobs.gang_lifecycle import GangLifecycle
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import RefusalCode
 from iris.simulation.event_queue import Event, EventQueue
-from iris.simulation.history import GangHistory, Placed
+from iris.simulation.history import GangHistory, Placed, job_name
 from iris.simulation.scheduler import SimulatedScheduler
 from iris.simulation.trace import GangTrace, Run
 from iris.simulation.world import World
@@ -297,7 +297,7 @@ def _gang_of(history: GangHistory, number: int) -> Gang:
     failures = sum(run.end is UseEnd.FAILED for run in trace.runs[:-1])
     spec = JobSpec(
         user=trace.user,
-        name=f"gang-{number}",
+        name=job_name(number),
         command=("true",),
         resources=_of_one_task(trace),
         replicas=tasks,

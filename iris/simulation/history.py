@@ -11,6 +11,20 @@ from iris.simulation.trace import GangTrace
 from iris.usage.records import AttemptUse, SliceUse
 
 
+def job_name(number: int) -> str:
+    """Returns the name of the job that stands for the gang with this number."""
+    return f"gang-{number}"
+
+
+def job_of(gang: GangTrace, number: int) -> str:
+    """Returns the job's id in the records of use.
+
+    Args:
+        number: the place of the gang in `History.gangs`, from 1 on.
+    """
+    return f"{gang.user}/{job_name(number)}"
+
+
 class Placed(NamedTuple):
     """One attempt of a gang on hosts."""
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
+from iris.config.load import dump_section, load_section
 from iris.config.values import Section, read_duration
 from iris.model.errors import InvalidValue
 
@@ -57,6 +58,17 @@ class Machines(Section):
     #: The part of the time in which the zone has no such machines, by the hour of the day (UTC).
     stock_out: Shares = (0.0,)
 
+    @property
+    def varies(self) -> bool:
+        """Whether anything about the machines happens by chance."""
+        often = self.preemptions_per_hour or self.failures_per_hour
+        return (
+            len({*self.boot}) > 1
+            or len({*self.delete}) > 1
+            or often > 0
+            or any(0 < part < 1 for part in self.stock_out)
+        )
+
 
 class Resubmission(Section):
     """People who submit a job again that failed or waited too long."""
@@ -67,6 +79,11 @@ class Resubmission(Section):
     after: Times = (600.0,)
     #: How often the same job is submitted again at most.
     times: int = Field(default=1, ge=1)
+
+    @property
+    def varies(self) -> bool:
+        """Whether it is by chance who submits again, or when."""
+        return 0 < self.share < 1 or len({*self.after}) > 1
 
 
 class World(Section):
@@ -87,9 +104,32 @@ class World(Section):
     #: Whether people submit again; None if they do not.
     resubmit: Resubmission | None = None
 
+    @property
+    def varies(self) -> bool:
+        """Whether anything happens by chance. If nothing does, all seeds have the same result."""
+        people = self.resubmit is not None and self.resubmit.varies
+        return people or any(each.varies for each in self.machines.values())
+
     def of(self, group: str, zone: str) -> Machines:
         """Returns the machines of a scale group in a zone."""
         for key in (f"{group}@{zone}", group, ANY):
             if key in self.machines:
                 return self.machines[key]
         return Machines()
+
+
+def read_world(text: str, name: str) -> World:
+    """Returns the world in a YAML file.
+
+    Args:
+        name: the name of the file, for messages.
+
+    Raises:
+        InvalidConfig: the file has errors; `problems` lists them with their lines.
+    """
+    return load_section(World, text, name, 'machines: {"*": {boot: 2m}}')
+
+
+def write_world(world: World) -> str:
+    """Returns the world as YAML, which `read_world` reads."""
+    return dump_section(world)

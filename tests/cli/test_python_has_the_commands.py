@@ -25,6 +25,8 @@ from iris.client.blocking.generated.operations import (
 from iris.client.blocking.job import Job
 from iris.client.operate.cluster_manager import ClusterManager
 from iris.config import load_config
+from iris.simulation.advice import steps_of
+from iris.simulation.engine import simulate
 
 #: The method of each command.
 METHODS: dict[str, Any] = {
@@ -56,6 +58,7 @@ METHODS: dict[str, Any] = {
     "schedule trigger": Schedules.trigger,
     "schedule delete": Schedules.delete,
     "usage": Cluster.usage,  # and of a job: Job.usage_over_time
+    "simulate": simulate,
     "cluster start": ClusterManager.start,
     "cluster stop": ClusterManager.stop,
     "cluster status": Cluster.status,
@@ -65,6 +68,7 @@ METHODS: dict[str, Any] = {
     "cluster gc": Cluster.find_unused,
     "cluster config check": load_config,
     "autoscaler status": Autoscaler.status,
+    "autoscaler advise": steps_of,
     "autoscaler pause": Autoscaler.pause,
     "autoscaler resume": Autoscaler.resume,
     "group list": Autoscaler.status,

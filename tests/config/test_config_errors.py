@@ -34,7 +34,7 @@ def problems(text: str) -> tuple[str, ...]:
     ("text", "problem"),
     [
         # -- YAML --
-        ("", "the file is empty; add a platform, such as platform: {local: {}}"),
+        ("", "the file is empty; start with platform: {local: {}}"),
         ("# nothing", "the file is empty"),
         ("- a", "the top level is a list, not a mapping"),
         ("platform", "the top level is a str, not a mapping"),

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import click
 
-from iris.cli.command import CommandGroup
+from iris.cli.command import Command
 from iris.cli.parameters import cluster_option, json_option, reason_option
 from iris.cli.run import Known, with_client
 from iris.cli.show.autoscaler import autoscaler_json, autoscaler_text
@@ -12,12 +12,7 @@ from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
 
 
-@click.group(cls=CommandGroup)
-def autoscaler() -> None:
-    """Show, pause and resume the autoscaler."""
-
-
-@autoscaler.command()
+@click.command(cls=Command)
 @json_option
 @cluster_option
 @click.pass_context
@@ -41,7 +36,7 @@ async def _known(client: AsyncIrisClient) -> Known:
     return await known_groups(client, of_autoscaler=True)
 
 
-@autoscaler.command()
+@click.command(cls=Command)
 @reason_option("by `iris autoscaler status`")
 @cluster_option
 @click.pass_context
@@ -53,7 +48,7 @@ def pause(ctx: click.Context, reason: str) -> None:
     click.echo("the autoscaler is paused; resume it with: iris autoscaler resume")
 
 
-@autoscaler.command()
+@click.command(cls=Command)
 @cluster_option
 @click.pass_context
 def resume(ctx: click.Context) -> None:

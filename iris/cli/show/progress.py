@@ -60,6 +60,12 @@ class Steps:
             self._print_step()
             self._step, self._began, self._prints = text, time.monotonic(), True
 
+    def update(self, text: str) -> None:
+        """Changes the text of the current step. Only a terminal shows it."""
+        self._step = text
+        if self._block is not None:
+            self._block.draw()
+
     def __enter__(self) -> Self:
         if is_live():
             self._began = time.monotonic()

@@ -3,14 +3,13 @@
 The keys of the JSON are the fields of `UsageReport`.
 """
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
 from iris.config.accounting import BudgetAction
+from iris.model.csv_text import csv_text
 from iris.simulation.trace import Trace
 from iris.usage.amounts import Amounts
 from iris.usage.report import LEAST_HOURS, OF_SLICES, TAG, UsageReport, Waste
@@ -29,8 +28,6 @@ _CSV = (
     *("attempts", "host_hours", "tpu_chip_hours", "gpu_hours", "core_hours"),
     *("cost", "currency", "unpriced_host_hours"),
 )
-#: Characters with which a spreadsheet begins a formula, or which it skips before one.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def usage_text(report: UsageReport, limit: int) -> str:
@@ -55,21 +52,11 @@ def usage_csv(report: UsageReport) -> str:
     """Returns the rows as CSV. A text that a spreadsheet would take for a formula begins with an
     apostrophe.
     """
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*map(_safe, report.by), *_CSV])
+    rows = []
     for row in report.rows:
         values = row.model_dump() | {"currency": report.currency}
-        numbers = [
-            round(each, 6) if isinstance(each, float) else each
-            for each in (values[name] for name in _CSV)
-        ]
-        writer.writerow([*(_safe(row.by[key]) for key in report.by), *numbers])
-    return out.getvalue()
-
-
-def _safe(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
+        rows.append([*(row.by[key] for key in report.by), *(values[name] for name in _CSV)])
+    return csv_text([*report.by, *_CSV], rows)
 
 
 def _rows_table(report: UsageReport, limit: int) -> str:

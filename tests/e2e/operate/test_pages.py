@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.e2e.cluster import USER, Cluster, a_home
@@ -32,6 +33,14 @@ def newcomer() -> Iterator[Cluster]:
             cluster.clear()
 
 
+def write_files(cluster: Cluster, guide: Path) -> None:
+    """Writes the files that a page shows."""
+    for name, text in re.findall(
+        r"```(?:yaml|python|csv)\n# (\S+)\n(.*?)```", guide.read_text(), re.DOTALL
+    ):
+        cluster.file(name).write_text(text)
+
+
 @pytest.mark.parametrize(
     "page",
     ["index", "how-to/tpu-gang", "how-to/spot", "how-to/why-waiting", "how-to/sweep", "arrays"],
@@ -40,11 +49,23 @@ def test_a_page_does_what_it_says(page: str) -> None:
     """A newcomer who types a page in sees what it shows, and leaves no process behind."""
     guide = DOCS / f"{page}.md"
     with newcomer() as cluster:
-        for name, text in re.findall(
-            r"```(?:yaml|python|csv)\n# (\S+)\n(.*?)```", guide.read_text(), re.DOTALL
-        ):
-            cluster.file(name).write_text(text)
+        write_files(cluster, guide)
         type_in(cluster, guide)
+
+
+def test_the_page_about_simulations_has_the_pictures_that_it_makes() -> None:
+    """Its numbers are those that a reader gets, and the pictures are of the same simulation. To
+    renew the pictures, type the page in and copy them from its folder.
+    """
+    guide = DOCS / "how-to" / "what-if.md"
+    with newcomer() as cluster:
+        write_files(cluster, guide)
+        type_in(cluster, guide)
+        for name in ("waits", "queue-and-use"):
+            made = cluster.file(f"report/{name}.svg").read_text()
+            assert (DOCS / "pictures" / f"what-if-{name}.svg").read_text() == made
+        # Python's tracker of shared memory notices the end of the command a moment later.
+        psutil.wait_procs(cluster.processes(), timeout=20)
 
 
 def test_the_page_of_own_machines_does_what_it_says() -> None:

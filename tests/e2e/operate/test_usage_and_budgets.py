@@ -88,3 +88,17 @@ def test_use_is_paid_shown_and_limited(cluster: Cluster, home: Path) -> None:
     assert cluster.status("mine")["reason"] == f"held by {USER}: own"
     cluster.file("go").touch()
     cluster.iris("wait", "runs")
+
+    # 5. What was used is a workload: the same jobs on two hosts, by team and with money.
+    more = a_config(home, CONFIG.replace("max_slices: 1", "max_slices: 2"))
+    options = ("--config", more, "--last", "1h", "--json")
+
+    def simulated() -> Any:
+        (found,) = cluster.iris("simulate", *options).json["configurations"]
+        return found["answers"][0]
+
+    eventually(lambda: simulated()["all"]["gangs"] == 3)
+    found = simulated()
+    assert found["users"][USER] == found["teams"]["vision"]
+    assert found["users"][USER]["cost"] > 0
+    assert (found["currency"], found["all"]["failed"], found["all"]["unended"]) == ("EUR", 0, 0)

@@ -1,0 +1,87 @@
+"""Implements `iris simulate`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from iris.cli.command import Command
+from iris.cli.parameters import cluster_option, json_option
+from iris.cli.show.messages import print_json, show_progress
+from iris.cli.show.progress import Steps
+from iris.cli.simulate.inputs import read_configuration
+from iris.cli.simulate.options import FILE, Asked, prepare, simulation_options
+from iris.cli.simulate.runs import simulate_all
+from iris.cli.simulate.text import simulation_text
+from iris.simulation.report.files import PAGE, report_files
+from iris.simulation.report.results import to_json
+from iris.simulation.report.tables import Shown
+from iris.simulation.world import write_world
+
+
+@click.command(cls=Command)
+@click.option("--config", "file", type=FILE, required=True, help="Configuration to try.")
+@click.option("--against", type=FILE, help="Configuration to compare it with.")
+@simulation_options
+@click.option(
+    "--show-world", is_flag=True, help="Print the assumptions as YAML, and simulate nothing."
+)
+@json_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write a report with pictures into this directory.",
+)
+@cluster_option
+@click.pass_context
+def simulate(
+    ctx: click.Context,
+    /,
+    file: Path,
+    against: Path | None,
+    show_world: bool,
+    as_json: bool,
+    out: Path | None,
+    **asked: Any,
+) -> None:
+    """Simulate a workload on a configuration, and show waits, machines and cost.
+
+    The scheduler and the autoscaler are those of a real cluster, in virtual time. With --against,
+    show what would change. Nothing is created, and no job runs.
+
+    \b
+    iris simulate --config new.yaml --last 7d
+    iris simulate --config new.yaml --against old.yaml --last 7d --out report
+    iris simulate --config new.yaml --workload week.jsonl --world spot.yaml
+    """
+    files = [file] if against is None else [against, file]
+    configurations = [read_configuration(each) for each in files]
+    prepared = prepare(ctx, Asked(**asked), configurations)
+    trace, world, seeds, notes = prepared
+    if show_world:
+        click.echo(write_world(world), nl=False)
+        return
+    with Steps("simulating") as steps:
+        simulated = simulate_all(
+            configurations, trace, world, seeds, progress=steps.update, histories=True
+        )
+    *before, after = (each.results for each in simulated)
+    old = before[0] if before else None
+    values = {"world": world.model_dump(mode="json"), **to_json(old, after)}
+    shown = Shown(old, after, by_chance=world.varies)
+    if as_json:
+        print_json(values)
+    else:
+        click.echo(simulation_text(shown, notes))
+    if out is not None:
+        histories = [(each.results.name, each.first) for each in simulated if each.first]
+        _write_files(out, report_files(shown, notes, histories, values))
+        show_progress(f"the report is {out / PAGE}")
+
+
+def _write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Writes files into a folder, which is created if it does not exist. Other files there stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,25 @@
+"""Writes values as CSV, for spreadsheets."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+#: Characters with which a spreadsheet begins a formula, or which it skips before one.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Returns rows as CSV. A text that a spreadsheet would take for a formula begins with an
+    apostrophe. Numbers have six decimals at most.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(map(_cell, head))
+    writer.writerows([_cell(each) for each in row] for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 6)
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

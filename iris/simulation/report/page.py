@@ -1,0 +1,106 @@
+"""Writes the report of a simulation as one HTML page: without scripts and without anything from
+outside, in a light and a dark theme, for screens of any width.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from iris.simulation.report.answers import LongWait
+from iris.simulation.report.forms import moment, seconds
+from iris.simulation.report.pictures.drawing import COLOURS, SHAPES, WIDTH, escape
+from iris.simulation.report.tables import WAITS, Shown, Table
+
+_STYLE = f"""\
+{COLOURS}{SHAPES}
+* {{ box-sizing: border-box; }}
+body {{
+  margin: 0 auto; padding: 12px 16px 48px; max-width: 1100px; background: var(--ground);
+  color: var(--text); font: 15px/1.45 system-ui, sans-serif; font-variant-numeric: tabular-nums;
+  overflow-wrap: anywhere;
+}}
+h1 {{ font-size: 22px; margin: 8px 0 4px; }} h2 {{ font-size: 17px; margin: 26px 0 6px; }}
+p {{ margin: 4px 0; }} .quiet {{ color: var(--quiet); }}
+.scroll {{ overflow-x: auto; }}
+.scroll:focus-visible {{ outline: 2px solid var(--first); }}
+.scroll svg {{ display: block; max-width: 100%; min-width: {WIDTH * 0.8:.0f}px; height: auto; }}
+table {{ border-collapse: collapse; }}
+th, td {{
+  text-align: left; padding: 3px 14px 3px 0; border-bottom: 1px solid var(--line);
+  vertical-align: top; overflow-wrap: normal;
+}}
+th {{ color: var(--quiet); font-size: 12px; }}
+th, td {{ white-space: nowrap; }}
+.number {{ text-align: right; }}
+summary {{ cursor: pointer; padding: 3px 0; }} details ol {{ margin: 4px 0 10px; }}
+"""
+
+
+class Picture(NamedTuple):
+    """A picture of the page."""
+
+    title: str
+    #: The SVG without styles of its own.
+    svg: str
+
+
+def page(title: str, shown: Shown, notes: Sequence[str], pictures: Sequence[Picture]) -> str:
+    """Returns the page.
+
+    Args:
+        notes: further lines about what was simulated.
+    """
+    summary, *others = shown.tables()
+    body = [f"<h1>{escape(title)}</h1>"]
+    body += [f'<p class="quiet">{escape(each)}</p>' for each in (*shown.facts, *notes)]
+    body += _table(summary)
+    for each in pictures:
+        body.append(f"<h2>{escape(each.title)}</h2>")
+        body.append(f'<div class="scroll" tabindex="0">{each.svg}</div>')
+    for table in others:
+        if table.head[0] != WAITS:  # below, with all their reasons
+            body += _table(table)
+    body += _waits(shown.worst)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><main>\n"
+        + "\n".join(body)
+        + "\n</main></body></html>\n"
+    )
+
+
+def _table(table: Table) -> Iterator[str]:
+    yield f"<h2>{escape(table.title)}</h2>"
+    head = "".join(
+        f'<th scope="col"{_kind(table, at)}>{escape(each)}</th>'
+        for at, each in enumerate(table.head)
+    )
+    yield f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>'
+    for row in table.rows:
+        cells = (f"<td{_kind(table, at)}>{escape(each)}</td>" for at, each in enumerate(row))
+        yield f"<tr>{''.join(cells)}</tr>"
+    yield "</tbody></table></div>"
+    if table.note:
+        yield f'<p class="quiet">{escape(table.note)}</p>'
+
+
+def _kind(table: Table, at: int) -> str:
+    return "" if at < table.texts else ' class="number"'
+
+
+def _waits(worst: Sequence[LongWait]) -> Iterator[str]:
+    """Yields the longest waits, each with its reasons."""
+    if worst:
+        yield "<h2>Longest waits</h2>"
+    for each in worst:
+        facts = f"{each.id}, {each.user}, {each.band}, {each.shape}, from {moment(each.asked_at)}"
+        first = f"<b>{seconds(each.waited)}</b> {escape(facts)}"
+        if not each.reasons:
+            yield f"<p>{first}</p>"
+            continue
+        yield f"<details><summary>{first}</summary><ol>"
+        for reason in each.reasons:
+            line = f"after {seconds(reason.after)}: {reason.code} {reason.message}"
+            yield f"<li>{escape(line)}</li>"
+        yield "</ol></details>"

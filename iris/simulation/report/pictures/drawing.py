@@ -1,0 +1,203 @@
+"""The parts of all pictures: texts, axes, areas and the frame of an SVG drawing.
+
+A picture has no script and nothing from outside, follows the reader's choice of a light or a dark
+theme, and has its content as a text for people who do not see it.
+"""
+
+import html
+import math
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+#: The width of a picture in its own units, which are pixels at full size.
+WIDTH = 720.0
+#: The space left and right of the plots.
+LEFT, RIGHT = 52.0, 14.0
+#: The width of a plot, which is the number of columns for which values are computed.
+PLOT = round(WIDTH - LEFT - RIGHT)
+#: The height of a line of text.
+LINE = 16.0
+#: Colours as variables, for pictures and pages.
+COLOURS = """\
+:root {
+  --ground: #ffffff; --text: #1b1c26; --quiet: #5c5f72; --line: #dcdce6; --ready: #c9ccdd;
+  --first: #3f4bc4; --second: #b35900; --held: #5a67d8; --boot: #d9a441; --bad: #b3202c;
+  --production: #0b6478; --interactive: #5a67d8; --batch: #b9bddb;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --ground: #1c1e28; --text: #eceef5; --quiet: #a6a9bb; --line: #343747; --ready: #474b63;
+    --first: #a5b0ff; --second: #efb36a; --held: #7c88f0; --boot: #a87d2c; --bad: #ff9aa2;
+    --production: #7fd3e6; --interactive: #7c88f0; --batch: #4a4f73;
+  }
+}
+"""
+#: How the parts of pictures look.
+SHAPES = """\
+svg text { font: 12px system-ui, sans-serif; fill: var(--text); }
+svg .small { font-size: 11px; fill: var(--quiet); }
+svg .end { text-anchor: end; } svg .middle { text-anchor: middle; }
+svg .ground { fill: var(--ground); } svg .grid { stroke: var(--line); stroke-width: 1; }
+svg .axis { stroke: var(--quiet); stroke-width: 1; }
+svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
+svg .first { stroke: var(--first); } svg .second { stroke: var(--second); stroke-dasharray: 6 3; }
+svg .ready { fill: var(--ready); } svg .held { fill: var(--held); } svg .boot { fill: var(--boot); }
+svg .lost { stroke: var(--bad); stroke-width: 2; fill: none; }
+svg .production { fill: var(--production); } svg .interactive { fill: var(--interactive); }
+svg .batch { fill: var(--batch); }
+"""
+#: Characters that no text of a picture or a page may have: control characters, and those that
+#: change the direction of the text after them.
+_UNFIT = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+_TIME_STEPS = tuple(
+    timedelta(minutes=each)
+    for each in (1, 5, 15, 30, 60, 180, 360, 720, 1440, 2880, 10080, 20160, 40320, 161280)
+)
+_MOST_TIMES = 8
+
+
+def escape(text: str) -> str:
+    """Returns a text for HTML and SVG."""
+    return html.escape(_UNFIT.sub("\ufffd", text))
+
+
+class Span(NamedTuple):
+    """The time that a picture shows, as its horizontal axis."""
+
+    begin: datetime
+    end: datetime
+
+    def x(self, at: datetime) -> float:
+        """Returns the place of a time in a picture."""
+        return LEFT + self.column(at)
+
+    def column(self, at: datetime) -> float:
+        """Returns the place of a time in a plot, from 0 to `PLOT`."""
+        length = max((self.end - self.begin).total_seconds(), 0.001)
+        part = (at - self.begin).total_seconds() / length
+        return PLOT * min(1.0, max(0.0, part))
+
+    def axis(self, top: float, bottom: float) -> str:
+        """Returns vertical lines at round times, with their labels below."""
+        length = self.end - self.begin
+        step = next((each for each in _TIME_STEPS if length / each <= _MOST_TIMES), length)
+        zero = self.begin.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        first = zero - timedelta(days=zero.weekday())
+        at = first + -(-(self.begin - first) // step) * step if step else self.begin
+        parts = []
+        while at <= self.end:
+            parts.append(line(self.x(at), top, self.x(at), bottom, "grid"))
+            is_day = at.hour == at.minute == 0
+            label = f"{at:%m-%d}" if is_day else f"{at:%H:%M}"
+            parts.append(text(self.x(at), bottom + 14, label, "small middle"))
+            if not step:
+                break
+            at += step
+        return "".join(parts)
+
+
+def text(x: float, y: float, content: str, kind: str = "") -> str:
+    """Returns a text whose baseline begins, or ends or is centred, at a place."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escape(content)}</text>'
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
+
+
+def rect(x: float, y: float, width: float, height: float, kind: str) -> str:
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" class="{kind}"/>'
+    )
+
+
+def area(upper: Sequence[float], lower: Sequence[float], kind: str, first: float = LEFT) -> str:
+    """Returns the area between two lines with a value for each column.
+
+    Args:
+        first: the place of the first column.
+    """
+    forth = _steps(upper, first)
+    back = _steps(lower, first)[::-1]
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (*forth, *back))
+    return f'<polygon points="{points}" class="{kind}"/>'
+
+
+def path(places: Iterable[tuple[float, float]], kind: str) -> str:
+    """Returns a line through places."""
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    return f'<polyline points="{points}" class="line {kind}"/>'
+
+
+def steps(values: Sequence[float], kind: str) -> str:
+    """Returns a line with a value for each column."""
+    return path(_steps(values, LEFT), kind)
+
+
+def _steps(values: Sequence[float], first: float) -> list[tuple[float, float]]:
+    """Returns the corners of a line with a value for each column: two for each run of equal
+    ones.
+    """
+    places: list[tuple[float, float]] = []
+    begin = 0
+    for column in range(1, len(values) + 1):
+        if column == len(values) or abs(values[column] - values[begin]) >= 0.05:
+            places += [(first + begin, values[begin]), (first + column, values[begin])]
+            begin = column
+    return places
+
+
+def levels(most: float, top: float, bottom: float) -> tuple[str, float]:
+    """Returns horizontal lines at round values from 0 on, with their labels, and the value at the
+    top.
+
+    Args:
+        most: the largest value.
+    """
+    step = _round_step(most)
+    count = max(1, math.ceil(most / step - 1e-9))
+    parts = []
+    for number in range(count + 1):
+        y = bottom - (bottom - top) * number / count
+        parts.append(line(LEFT, y, WIDTH - RIGHT, y, "grid" if number else "axis"))
+        parts.append(text(LEFT - 6, y + 4, f"{number * step:,.10g}", "small end"))
+    return "".join(parts), count * step
+
+
+def _round_step(most: float) -> float:
+    """Returns 1, 2 or 5 times a power of ten, so that about four steps reach the value."""
+    if most <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(most / 4))
+    fitting = (each * power for each in (1, 2, 5, 10) if each * power * 4.5 >= most)
+    return max(1.0, next(fitting, 10 * power))
+
+
+def legend(entries: Sequence[tuple[str, str]], y: float, x: float = LEFT) -> str:
+    """Returns the meaning of areas: a square of each kind with its text, in one line."""
+    parts = []
+    for kind, content in entries:
+        parts.append(rect(x, y - 9, 10, 10, kind))
+        parts.append(text(x + 15, y, content, "small"))
+        x += 27 + 6.2 * len(content)
+    return "".join(parts)
+
+
+def svg(height: float, described: str, parts: Iterable[str], *, alone: bool = True) -> str:
+    """Returns a picture.
+
+    Args:
+        described: what it shows, for people who do not see it.
+        alone: whether it is a file of its own, which brings its styles.
+    """
+    style = f"<style>{COLOURS}{SHAPES}</style>" if alone else ""
+    ground = rect(0, 0, WIDTH, height, "ground")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0f} {height:.0f}"'
+        f' width="{WIDTH:.0f}" height="{height:.0f}" role="img" aria-label="{escape(described)}">'
+        f"{style}{ground}{''.join(parts)}</svg>"
+    )

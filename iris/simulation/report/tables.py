@@ -1,0 +1,325 @@
+"""The tables about one configuration, or about two beside each other. The command line and the page
+show the same ones.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from iris.simulation.report.answers import LongWait
+from iris.simulation.report.forms import (
+    NO_VALUE,
+    Form,
+    count,
+    difference,
+    hours,
+    moment,
+    money,
+    percent,
+    seconds,
+)
+from iris.simulation.report.results import Change, Path, Results, Spread, changes
+
+#: Marks a difference that is not larger than its spread.
+UNCLEAR = "~"
+#: The most characters of a message in a table. The JSON and the page have all.
+_MESSAGE = 120
+#: The heading of the first column of the table of the longest waits.
+WAITS = "GANG"
+_UNCLEAR_NOTE = f"{UNCLEAR} the difference is not larger than its spread over the seeds"
+
+
+class Table(NamedTuple):
+    """A table of texts."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    #: The number of columns that are texts, from the left; the others are numbers. Numbers to the
+    #: right are less important.
+    texts: int = 1
+    #: A line below the table; empty for none.
+    note: str = ""
+
+
+class Measure(NamedTuple):
+    """A number that the tables show."""
+
+    name: str
+    path: Path
+    form: Form
+    #: Whether its row is left out if it is zero everywhere.
+    rare: bool = False
+    #: What is shown for a number that does not exist.
+    absent: str = NO_VALUE
+
+
+#: The rows of the first table. `{currency}` is that of the money.
+MEASURES = (
+    Measure("gangs", ("all", "gangs"), count),
+    Measure("wait, median", ("all", "waits", "p50"), seconds),
+    Measure("wait, 90 %", ("all", "waits", "p90"), seconds),
+    Measure("wait, 99 %", ("all", "waits", "p99"), seconds),
+    Measure("wait, mean", ("all", "waits", "mean"), seconds),
+    Measure("wait, longest", ("all", "waits", "longest"), seconds),
+    Measure("unschedulable", ("all", "unschedulable"), count, rare=True),
+    Measure("failed", ("all", "failed"), count, rare=True),
+    Measure("not ended", ("all", "unended"), count, rare=True),
+    Measure("evictions", ("all", "evictions"), count, rare=True),
+    Measure("losses of machines", ("all", "losses"), count, rare=True),
+    Measure("all done after", ("makespan",), seconds),
+    Measure("slices made", ("slices", "made"), count),
+    Measure("ready host-hours", ("slices", "ready_host_hours"), hours),
+    Measure("held of them", ("slices", "held"), percent),
+    Measure("idle host-hours", ("slices", "idle_host_hours"), hours),
+    Measure("cost {currency}", ("slices", "cost"), money),
+)
+#: The columns of the tables of gangs by band, team, user and shape.
+_OF_PARTS = (
+    Measure("GANGS", ("gangs",), count),
+    Measure("P50", ("waits", "p50"), seconds),
+    Measure("P90", ("waits", "p90"), seconds),
+    Measure("P99", ("waits", "p99"), seconds),
+    Measure("COST {currency}", ("cost",), money, rare=True),
+    Measure("HOST-HOURS", ("host_hours",), hours),
+    Measure("UNSCHEDULABLE", ("unschedulable",), count, rare=True),
+    Measure("FAILED", ("failed",), count, rare=True),
+    Measure("EVICTIONS", ("evictions",), count, rare=True),
+    Measure("LOSSES", ("losses",), count, rare=True),
+)
+_OF_GROUPS = (
+    Measure("SLICES", ("made",), count),
+    Measure("READY HOURS", ("ready_host_hours",), hours),
+    Measure("HELD", ("held",), percent),
+    Measure("IDLE HOURS", ("idle_host_hours",), hours),
+    Measure("BOOT HOURS", ("boot_host_hours",), hours),
+    Measure("COST {currency}", ("cost",), money, rare=True),
+)
+_OF_WASTE = (
+    Measure("HOST-HOURS", ("host_hours",), hours, absent="0"),
+    Measure("COST {currency}", ("cost",), money, rare=True, absent="0"),
+)
+#: The tables of gangs: the title, the heading of the first column and the field of `Answers`.
+_PARTS = (
+    ("Gangs by band", "BAND", "bands"),
+    ("Gangs by team", "TEAM", "teams"),
+    ("Gangs by user", "USER", "users"),
+    ("Gangs by shape", "SHAPE", "shapes"),
+)
+
+
+class Shown:
+    """The numbers of one configuration or two, ready for tables.
+
+    Args:
+        before: the configuration to compare with; None if there is none.
+        by_chance: whether other seeds could have other results.
+        limit: the most rows of a table of users, teams or shapes.
+    """
+
+    def __init__(
+        self, before: Results | None, after: Results, *, by_chance: bool = True, limit: int = 8
+    ) -> None:
+        self._before, self._after, self._limit = before, after, limit
+        self._by_chance = by_chance
+        self._new = after.spreads
+        self._old = before.spreads if before is not None else {}
+        self._changes = changes(before, after) if before is not None else {}
+        self._seeds = len(after.seeds)
+        self._currency = after.answers[0].currency
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Sentences about what was simulated."""
+        first = self._after.answers[0]
+        length = seconds((first.ends - first.begins).total_seconds())
+        seeds = (
+            f"{self._seeds} seeds; numbers are means over them"
+            if self._seeds > 1
+            else f"seed {self._after.seeds[0]}"
+            if self._by_chance
+            else "nothing is left to chance"
+        )
+        told = f"{length} from {moment(first.begins)} UTC, {first.all.gangs:,} gangs, {seeds}"
+        lines = [told]
+        if self._before is not None:
+            lines.append(f"before: {self._before.name}; after: {self._after.name}")
+        for machine, missing in first.unpriced.items():
+            lines.append(f"no price for {machine}: {hours(missing)} host-hours are not in the cost")
+        return tuple(lines)
+
+    @property
+    def worst(self) -> tuple[LongWait, ...]:
+        """The longest waits of the configuration of interest, with its first seed."""
+        return self._after.answers[0].worst
+
+    def tables(self) -> tuple[Table, ...]:
+        """Returns all tables, without those that are empty."""
+        found = [self.summary(), *self._of_parts(), self._of_groups(), self._of_faults()]
+        found += [self._of_waste(), self._of_waits()]
+        return tuple(each for each in found if each.rows)
+
+    def summary(self) -> Table:
+        """Returns the table of the numbers about everything."""
+        measures = [each for each in MEASURES if self._is_shown(each, [each.path])]
+        names = [each.name.format(currency=self._currency).strip() for each in measures]
+        head: tuple[str, ...]
+        if self._before is None:
+            head = ("VALUE",) if self._seeds == 1 else ("MEAN", "LEAST", "MOST")
+            cells = [self._values(each) for each in measures]
+        else:
+            head = ("BEFORE", "AFTER", "DIFFERENCE")
+            head = head if self._seeds == 1 else (*head, "SPREAD", "CLEAR")
+            cells = [self._difference(each) for each in measures]
+        rows = tuple((name, *row) for name, row in zip(names, cells, strict=True))
+        note = ""
+        if self._before is not None and self._by_chance:
+            note = (
+                "one seed cannot tell a difference from luck; simulate more with --seeds 5"
+                if self._seeds == 1
+                else "clear: the difference is larger than its standard deviation over the seeds"
+            )
+        return Table("Everything", ("MEASURE", *head), rows, note=note)
+
+    def _values(self, measure: Measure) -> tuple[str, ...]:
+        spread = self._new[measure.path]
+        if self._seeds == 1:
+            return (measure.form(spread.mean),)
+        return tuple(map(measure.form, (spread.mean, spread.least, spread.most)))
+
+    def _difference(self, measure: Measure) -> tuple[str, ...]:
+        old, new = self._old.get(measure.path), self._new.get(measure.path)
+        change = self._changes[measure.path]
+        shown = difference(change.mean, measure.form)
+        cells = (
+            NO_VALUE if old is None else measure.form(old.mean),
+            NO_VALUE if new is None else measure.form(new.mean),
+            shown,
+        )
+        if change.clear is None:
+            return cells
+        spread = difference(change.deviation, measure.form).removeprefix("+")
+        clear = NO_VALUE if shown == "0" else "yes" if change.clear else "no"
+        return (*cells, f"± {spread}", clear)
+
+    def _of_parts(self) -> Iterator[Table]:
+        for title, heading, field in _PARTS:
+            keys = self._keys(field)
+            if field != "bands" and len(keys) < 2:
+                continue
+            yield self._by_key(title, heading, field, keys, _OF_PARTS)
+
+    def _of_groups(self) -> Table:
+        keys = self._keys("groups")
+        return self._by_key("Slices by scale group", "GROUP", "groups", keys, _OF_GROUPS)
+
+    def _of_waste(self) -> Table:
+        keys = self._keys("waste")
+        title = "Host-hours without result"
+        return self._by_key(title, "WASTE", "waste", keys, _OF_WASTE)
+
+    def _of_faults(self) -> Table:
+        """Returns the table of the requests that failed and the slices that were lost."""
+        paths = [
+            path
+            for path in dict.fromkeys((*self._old, *self._new))
+            if path[0] == "groups" and path[2] in ("refused", "lost")
+        ]
+        words = {"refused": "request failed", "lost": "slice lost"}
+        rows = tuple(
+            (
+                path[1],
+                words[path[2]],
+                path[3],
+                self._cell(Measure("", path, count, absent="0"), path),
+            )
+            for path in sorted(paths)
+        )
+        head = ("GROUP", "WHAT", "WHY", "COUNT")
+        return Table("Failed requests and lost slices", head, rows, 3, self._note(rows))
+
+    def _of_waits(self) -> Table:
+        """Returns the table of the longest waits of the first seed."""
+        rows = tuple(
+            (each.id, each.user, each.band.value, each.shape, seconds(each.waited), why(each))
+            for each in self.worst
+        )
+        title = "Longest waits" if self._before is None else f"Longest waits, {self._after.name}"
+        head = (WAITS, "USER", "BAND", "SHAPE", "WAITED", "WHY")
+        return Table(title, head, rows, texts=len(head))
+
+    def _keys(self, field: str) -> list[str]:
+        """Returns the keys of a field of `Answers`, in its order."""
+        both = (self._after, self._before) if self._before is not None else (self._after,)
+        return list(
+            dict.fromkeys(
+                key
+                for results in both
+                for answers in results.answers
+                for key in getattr(answers, field)
+            )
+        )
+
+    def _by_key(
+        self, title: str, heading: str, field: str, keys: Sequence[str], columns: Sequence[Measure]
+    ) -> Table:
+        shown = keys[: self._limit]
+        kept = [
+            each for each in columns if self._is_shown(each, [(field, k, *each.path) for k in keys])
+        ]
+        rows = tuple(
+            (key or NO_VALUE, *(self._cell(each, (field, key, *each.path)) for each in kept))
+            for key in shown
+        )
+        names = (each.name.format(currency=self._currency).strip() for each in kept)
+        more = [f"and {len(keys) - len(shown):,} more in the JSON"] if shown != keys else []
+        note = "; ".join(filter(None, [*more, self._note(rows)]))
+        return Table(title, (heading, *names), rows, note=note)
+
+    def _is_shown(self, measure: Measure, paths: Sequence[Path]) -> bool:
+        known = [
+            spreads[path].most
+            for spreads in (self._old, self._new)
+            for path in paths
+            if path in spreads
+        ]
+        return any(known) if measure.rare else bool(known)
+
+    def _cell(self, measure: Measure, path: Path) -> str:
+        """Returns a number, or the number before and after if they differ."""
+        new = self._text(self._new, measure, path)
+        if self._before is None:
+            return new
+        old, change = self._text(self._old, measure, path), self._changes.get(path)
+        if old == new:
+            return new
+        return f"{old} → {new}{_mark(change)}"
+
+    @staticmethod
+    def _text(spreads: dict[Path, Spread], measure: Measure, path: Path) -> str:
+        return measure.form(spreads[path].mean) if path in spreads else measure.absent
+
+    @staticmethod
+    def _note(rows: Sequence[Sequence[str]]) -> str:
+        marked = any(cell.endswith(UNCLEAR) for row in rows for cell in row)
+        return _UNCLEAR_NOTE if marked else ""
+
+
+def _mark(change: Change | None) -> str:
+    return f" {UNCLEAR}" if change is not None and change.clear is False else ""
+
+
+def why(wait: LongWait) -> str:
+    """Returns why a gang waited: each reason with how long it held, and the message of the one that
+    held longest.
+    """
+    if not wait.reasons:
+        return NO_VALUE
+    ends = (*(each.after for each in wait.reasons[1:]), wait.waited)
+    lasted = [end - each.after for each, end in zip(wait.reasons, ends, strict=True)]
+    codes = ", ".join(
+        f"{each.code} {seconds(length)}" for each, length in zip(wait.reasons, lasted, strict=True)
+    )
+    longest = max(range(len(lasted)), key=lasted.__getitem__)
+    message = wait.reasons[longest].message
+    cut = message if len(message) <= _MESSAGE else f"{message[: _MESSAGE - 1].rstrip()}…"
+    return f"{codes}: {cut}"
