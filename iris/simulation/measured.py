@@ -19,7 +19,8 @@ from iris.simulation.world import ANY, Machines, World
 
 #: The number of quantiles of a distribution: every tenth.
 QUANTILES = 11
-#: The fewest boots that make a distribution of their own.
+#: The fewest boots of a zone that make a distribution of their own. The zones of a group are alike;
+#: groups are not, so even one boot of a group says more about it than those of others.
 FEWEST_BOOTS = 5
 #: The hours for which a group counts as having had the rates of the wider entry, beside its own.
 PRIOR_HOURS = 24.0
@@ -61,7 +62,9 @@ def measured_world(trace: Trace) -> World:
         machines[group], stock = measure.machines(whole, machines[ANY], widest_stock)
         for zone, slices in sorted(zones.items()):
             if zone:
-                machines[f"{group}@{zone}"], _ = measure.machines(slices, machines[group], stock)
+                machines[f"{group}@{zone}"], _ = measure.machines(
+                    slices, machines[group], stock, FEWEST_BOOTS
+                )
     return World(machines=machines)
 
 
@@ -78,13 +81,18 @@ class _Measure:
         self._period = period
 
     def machines(
-        self, slices: Sequence[SliceTrace], wider: Machines | None, wider_stock: float
+        self,
+        slices: Sequence[SliceTrace],
+        wider: Machines | None,
+        wider_stock: float,
+        fewest: int = 1,
     ) -> tuple[Machines, float]:
         """Returns an entry, and the part of all periods in which there was no stock.
 
         Args:
             wider: the next wider entry; None if there is none.
             wider_stock: the part of the periods without stock there.
+            fewest: the fewest boots that make a distribution.
         """
         near, prior = (wider, PRIOR_HOURS) if wider is not None else (Machines(), 0.0)
         lost = tuple(fault for fault in SliceFault if fault is not SliceFault.PREEMPTED)
@@ -93,7 +101,7 @@ class _Measure:
         mean = (out + PRIOR_PERIODS * wider_stock) / (len(stock) + PRIOR_PERIODS)
         preempted = (SliceFault.PREEMPTED,)
         entry = Machines(
-            boot=_boots(slices) or near.boot,
+            boot=_boots(slices, fewest) or near.boot,
             preemptions_per_hour=_rate(slices, preempted, near.preemptions_per_hour, prior=prior),
             failures_per_hour=_rate(slices, lost, near.failures_per_hour, prior=prior),
             stock_out=_shares(stock, mean) if out else (round(mean, 4),),
@@ -117,13 +125,13 @@ class _Measure:
             yield _Stock(hour, sum(outs) / len(outs))
 
 
-def _boots(slices: Iterable[SliceTrace]) -> tuple[float, ...]:
+def _boots(slices: Iterable[SliceTrace], fewest: int) -> tuple[float, ...]:
     """Returns the distribution of the times from the request of a slice until it was ready; empty
     if there were too few. Slices that were never ready do not count: they are stock-outs, failures
     or no longer wanted.
     """
     times = sorted(each.ready - each.requested for each in slices if each.ready is not None)
-    if len(times) < FEWEST_BOOTS:
+    if len(times) < fewest:
         return ()
     return tuple(round(sample(times, at / (QUANTILES - 1)), 3) for at in range(QUANTILES))
 

@@ -6,7 +6,7 @@ import pytest
 
 from iris.model.slice.provisioning import SliceFault
 from iris.simulation.chance import sample, uniform, waiting_time
-from iris.simulation.measured import FEWEST_BOOTS, PRIOR_HOURS, measured_world
+from iris.simulation.measured import PRIOR_HOURS, measured_world
 from iris.simulation.trace import Heading, SliceTrace, Trace
 from iris.simulation.world import Machines, World
 
@@ -111,17 +111,22 @@ def test_few_requests_in_an_hour_say_little_about_it() -> None:
     assert 0 < shares[12] < shares[4] < shares[3]
 
 
-def test_a_group_with_little_past_has_the_boot_times_and_rates_of_the_others() -> None:
-    """Four boots are no distribution, and an hour without a loss is no proof."""
+def test_a_group_with_little_past_has_its_own_boot_times_and_the_rates_of_the_others() -> None:
+    """Groups are of different kinds, so one boot says more than those of others; an hour without a
+    loss is no proof. The zones of one group are alike.
+    """
     truth = Machines(boot=(100.0,), preemptions_per_hour=0.2, failures_per_hour=0.05)
     new = [
-        a_slice(at, at + 500, at + 500 + HOUR / 4, group="new") for at in range(FEWEST_BOOTS - 1)
+        a_slice(at, at + 500, at + 500 + HOUR / 4, group="new", zone=zone)
+        for at, zone in enumerate("aaab")
     ]
-    world = measured_world(a_trace(*lived(truth, "a", 1000), *new))
-    found, others = world.of("new", "a"), world.of("other", "a")
+    slow = a_slice(9, 9 + 900, 9 + 900 + HOUR / 4, group="new", zone="b")
+    world = measured_world(a_trace(*lived(truth, "a", 1000), *new, slow))
+    others = world.of("other", "a")
     assert others.boot[5] == 100.0
-    assert found.boot == world.machines["new"].boot == others.boot
-    part = PRIOR_HOURS / (PRIOR_HOURS + 1)
+    assert world.of("new", "a").boot == world.of("new", "b").boot == world.machines["new"].boot
+    assert (world.machines["new"].boot[0], world.machines["new"].boot[-1]) == (500.0, 900.0)
+    part = PRIOR_HOURS / (PRIOR_HOURS + 1.25)
     assert world.machines["new"].preemptions_per_hour == pytest.approx(
         others.preemptions_per_hour * part, abs=1e-5
     )

@@ -1,0 +1,95 @@
+"""A real cluster under load, and its simulation from the workload that it exports."""
+
+import random
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+
+from iris.config import load_config
+from iris.simulation.engine import cluster_of, simulate
+from iris.simulation.measured import measured_world
+from iris.simulation.trace import from_lines
+from tests.e2e.cluster import Cluster, a_cluster, a_home, eventually
+
+pytestmark = pytest.mark.long
+
+CONFIG = """
+name: real
+platform: {local: {}}
+defaults: {autoscaler: {scale_up_delay: 1s, scale_down_delay: 1h}}
+scale_groups:
+  cpus: {type: local_vm, max_slices: 2, resources: {cpu: 4, memory: 16g}}
+  tpus: {type: local_vm, max_slices: 1, accelerator_variant: v5litepod-16}
+"""
+JOBS = 300
+#: Two placements of the real cluster within this time have no order: messages take as long.
+AT_ONCE = 1.0
+
+
+def lines() -> list[str]:
+    """The jobs, one line each: tasks of several sizes and durations, gangs, and all bands.
+
+    The second half waits behind the first. A job that could be placed at once would depend on how
+    long its request is on its way, which no workload tells.
+    """
+    dice = random.Random(32)
+    made = []
+    for number in range(JOBS):
+        band = dice.choice(("production", "interactive")) if number < JOBS // 2 else "batch"
+        seconds = dice.choice((0.2, 0.5, 1, 2, 3))
+        kind = "--tpu v5litepod-16" if number % 15 == 0 else f"--cpu {dice.choice((1, 1, 2, 4))}"
+        made.append(f"-n job-{number} --priority {band} {kind} -- sleep {seconds}")
+    return made
+
+
+def run(cluster: Cluster) -> datetime:
+    """Runs all jobs: half of them at once, and the others when a third of those has ended. Returns
+    a time before the first one.
+    """
+    begins, jobs = datetime.now(UTC), lines()
+    for some in (jobs[: JOBS // 2], jobs[JOBS // 2 :]):
+        file = cluster.home / "jobs"
+        file.write_text("\n".join(some))
+        cluster.iris("submit", "--batch", str(file), "-d", within=120)
+        ended = ("jobs", "--state", "succeeded", "--limit", "1000", "--json")
+        eventually(lambda: len(cluster.iris(*ended).json) > JOBS // 6, within=300, every=2)
+    eventually(lambda: len(cluster.iris(*ended).json) == JOBS, within=600, every=2)
+    return begins
+
+
+def test_a_simulation_of_a_real_run_places_in_the_same_order_at_the_same_times() -> None:
+    """An answer about a cluster that does not exist is worth as much as one about this one."""
+    with a_home() as home:
+        file = home / "cluster.yaml"
+        file.write_text(CONFIG)
+        with a_cluster("--config", str(file), "--ephemeral", name="real") as cluster:
+            begins = run(cluster)
+            since = begins.isoformat()
+            exported = cluster.iris("usage", "--since", since, "--trace", "-").out
+        config = load_config(file)
+
+    trace = from_lines(exported.splitlines(), "-")
+    history = simulate(cluster_of(config), trace, measured_world(trace))
+
+    assert len(trace.gangs) == JOBS
+    pairs = [
+        (gang.at + gang.waited, simulated.attempts[0].at, gang.waited, simulated.waited(begins))
+        for gang, simulated in zip(trace.gangs, history.gangs, strict=True)
+        if gang.waited is not None
+    ]
+    wrong = [
+        (real, simulated)
+        for _, _, real, simulated in pairs
+        if abs(real - simulated) > max(1, real / 20)
+    ]
+    assert wrong == []
+    in_order = sorted(pairs)
+    swapped = [
+        (before, after)
+        for before, after in pairwise(in_order)
+        if after[0] - before[0] > AT_ONCE and after[1] < before[1]
+    ]
+    assert swapped == []
+    made = sorted(each.group for each in trace.slices)
+    assert sorted(use.group for use in history.uses if use.kind == "slice") == made
