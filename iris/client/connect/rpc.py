@@ -137,6 +137,16 @@ class Connection:
         address = self.record.dashboard
         return f"{address}/jobs/{quote(job)}" if address else ""
 
+    def dashboard_link(self, job: str) -> str | None:
+        """Returns the details of the job's workflow for Temporal's Web UI, as Markdown: a link to
+        the job's page in the dashboard. Returns None if the cluster has no dashboard, or one that
+        only a tunnel of this machine reaches: others could not follow the link.
+        """
+        end = self.record.end
+        if not self.record.dashboard or (end is not None and end.dashboard_port):
+            return None
+        return f"[This job in the dashboard]({self.dashboard_page(job)})"
+
     def workflow(self, workflow_id: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
         """Returns a handle of the workflow's latest run, or of the run with this id."""
         return self.client.get_workflow_handle(workflow_id, run_id=run_id)
