@@ -2,7 +2,8 @@
 
 The browser opens the page's own address a second time, and asks for an event stream. The page is
 rendered again every two to eight seconds, once for all who look at the same address, and sent if it
-has changed.
+has changed. While the cluster does not answer, the browser gets the problem instead, and keeps the
+page.
 """
 
 import asyncio
@@ -33,11 +34,16 @@ KEEP_ALIVE = 20.0
 MOST_STREAMS = 200
 
 
+class NotUpToDate(Exception):
+    """The cluster does not answer, so an open page stays as it is. The message is the problem."""
+
+
 class Live:
     """The open pages.
 
     Args:
-        render: returns the part of a page that changes.
+        render: returns the part of a page that changes. It raises `NotUpToDate` if the cluster does
+            not answer.
     """
 
     def __init__(self, render: Callable[[Page, Address], Awaitable[str]]) -> None:
@@ -71,14 +77,18 @@ class Live:
         try:
             yield event("started", self.started)
             sent, silent, pause = "", 0.0, INTERVAL
+            problem = ""
             while not self.closed.is_set():
+                before, html = problem, sent
                 try:
-                    html = await self._rendered(page, address, url)
+                    html, problem = await self._rendered(page, address, url), ""
+                except NotUpToDate as error:
+                    problem = str(error)
                 except Exception:
                     logger.exception("the page %s could not be rendered", url)
-                    html, pause = sent, LONGEST
-                if html != sent:
-                    yield event("main", html)
+                    pause = LONGEST
+                if html != sent or problem != before:
+                    yield event("main", html) if html != sent else event("problem", problem)
                     sent, silent, pause = html, 0.0, INTERVAL
                 else:
                     pause = min(pause * GROWTH, LONGEST)
