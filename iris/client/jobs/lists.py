@@ -21,13 +21,16 @@ from iris.model.states import JobState
 READ_TOGETHER = 500
 #: The maximum number of workflows in an answer of the service.
 LARGEST_PAGE = 1_000
-#: The length of the first time window in which `newest_first` reads workflows.
-FIRST_WINDOW = timedelta(hours=1)
+#: The length of the first time window in which `newest_first` reads workflows. It is short, because
+#: the service counts few workflows much faster than many.
+FIRST_WINDOW = timedelta(minutes=1)
 #: The factor by which the time window is lengthened if it contains too few workflows.
 GROWTH = 8
-#: The maximum number of times that a time window with too many workflows is halved. It is enough to
-#: reduce decades to one second, the shortest window.
-MOST_HALVINGS = 30
+#: The maximum number of times that a time window with too many workflows is shortened. It is enough
+#: to reduce decades to one second, the shortest window.
+MOST_SHORTENED = 60
+#: The smallest and the largest part of a window that is left when it is shortened.
+_LEAST, _MOST = 0.1, 0.9
 #: The maximum number of workflows in a time window, as a multiple of the wanted number.
 MOST_TIMES = 2
 #: A time at which no workflow of Iris existed yet.
@@ -353,8 +356,10 @@ def _newest_first(
 
 
 async def _numbered(connection: Connection, rows: list[JobRow]) -> list[JobRow]:
-    """Returns the rows. An ended run has its number if a newer run has the same name."""
-    runs = await runs_of(connection, {row.id for row in rows}) if rows else {}
+    """Returns the rows. An ended run has its number if a newer run has the same name. A run that
+    has not ended is the newest of its name.
+    """
+    runs = await runs_of(connection, {row.id for row in rows if row.state.ended})
     return [
         row.model_copy(update={"run": runs[row.id].index(row.run_id) + 1})
         if row.run_id in runs.get(row.id, ())[:-1]
@@ -400,7 +405,7 @@ async def _start(
         left: the number of workflows that started before the end of the window.
     """
     latest = until or datetime.now(UTC).replace(microsecond=0)
-    length, few = FIRST_WINDOW, latest
+    length, few, fewer = FIRST_WINDOW, latest, 0
     while True:
         start = latest - length
         if start < _FIRST:
@@ -408,16 +413,18 @@ async def _start(
         count = (await client.count_workflows(_within(query, start, until))).count
         if count >= least or count >= left:
             break
-        few, length = start, GROWTH * length
-    for _ in range(MOST_HALVINGS):
-        middle = (start + (few - start) / 2).replace(microsecond=0)
-        if count <= MOST_TIMES * least or middle <= start:
+        few, fewer, length = start, count, GROWTH * length
+    for step in range(MOST_SHORTENED):
+        # The right part if the workflows started evenly. In a burst of them, halves are better.
+        part = 0.5 if step % 2 else (1.5 * least - fewer) / max(1, count - fewer)
+        middle = (few - (few - start) * min(_MOST, max(_LEAST, part))).replace(microsecond=0)
+        if count <= MOST_TIMES * least or not start < middle < few:
             break
         between = (await client.count_workflows(_within(query, middle, until))).count
         if between >= least:
             start, count = middle, between
         else:
-            few = middle
+            few, fewer = middle, between
     return start
 
 
