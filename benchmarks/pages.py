@@ -23,7 +23,7 @@ from statistics import mean
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from benchmarks.behind import AT_ONCE, CORES, HOSTS, a_job, all_wait
+from benchmarks.behind import AT_ONCE, CORES, HOSTS, a_job
 from benchmarks.ground import NAME, Ground, cluster, cpu_seconds
 from benchmarks.table import Row
 from iris.client.client import AsyncIrisClient
@@ -84,7 +84,6 @@ async def _block(ground: Ground) -> dict[str, str]:
 async def _fill(ground: Ground, jobs: int) -> None:
     """Makes jobs, of which every second one waits and the others have ended."""
     iris = await ground.client()
-    before = (await iris.cluster.status()).waiting
     specs = [a_job("crowd", cores=CORES[number % len(CORES)]) for number in range(jobs)]
     rest = iter(enumerate(specs))
 
@@ -96,7 +95,6 @@ async def _fill(ground: Ground, jobs: int) -> None:
     waiting = specs[::2]
     for first in range(0, len(waiting), TOGETHER):
         await _ask(iris, waiting[first : first + TOGETHER])
-    await all_wait(iris, before + len(waiting))
 
 
 async def _make(iris: AsyncIrisClient, spec: JobSpec, *, ends: bool) -> None:

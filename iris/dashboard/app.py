@@ -1,7 +1,7 @@
 """The web application: the pages, their live updates, and the files they need."""
 
 import mimetypes
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -77,7 +77,7 @@ class Dashboard:
         self._reader = reader
         self._templates = make_environment(allow_actions=allow_actions)
         self._files = {each.relative_to(STATIC).as_posix() for each in STATIC.rglob("*.*")}
-        self._live = Live(self._render)
+        self._live = Live(self._render, self._state)
         self._forms = Forms(reader, self._show, self._live, allowed=allow_actions)
         pages = Starlette(
             routes=[
@@ -117,6 +117,10 @@ class Dashboard:
             return await page.load(self._reader, address), page.template
         except IrisError as error:
             return problem_of(error), "problem.html"
+
+    async def _state(self, page: Page, address: Address) -> Hashable:
+        """Returns a value that differs if what the page shows may have changed."""
+        return await self._reader.state(address.path.get("job", ""))
 
     async def _render(self, page: Page, address: Address) -> str:
         """Returns the part of the page that changes.

@@ -76,6 +76,10 @@ class MadeReader(Reader):
         if name in self._silent:
             raise Unreachable(f"{name} are away")
 
+    async def state(self, job: str = "") -> object:
+        """It may always have changed."""
+        return None
+
     async def snapshot(self) -> Snapshot:
         self._check("snapshot")
         return snapshot_of(self.ledger, SnapshotPage(limit=1))

@@ -2,7 +2,7 @@
 not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import pytest
 from starlette.requests import Request
@@ -19,11 +19,23 @@ async def nothing(_: Reader, __: Address) -> Content:
     return Content("x", {})
 
 
-async def sent(renderings: Sequence[str | Exception], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What a browser gets for these renderings, one after the other."""
-    monkeypatch.setattr(live, "INTERVAL", 0.0)
-    monkeypatch.setattr(live, "LONGEST", 0.0)
-    rest = list(renderings)
+async def sent(
+    renderings: Sequence[str | Exception],
+    monkeypatch: pytest.MonkeyPatch,
+    states: Sequence[Hashable] = (),
+) -> list[str]:
+    """What a browser gets for these renderings, one after the other.
+
+    Args:
+        states: the state of the cluster before each look at it; then, and if there are none, it
+            changes each time.
+    """
+    monkeypatch.setattr(live, "INTERVAL", 0.001)
+    monkeypatch.setattr(live, "LONGEST", 0.001)
+    rest, coming = list(renderings), [*states]
+
+    async def state(_: Page, __: Address) -> Hashable:
+        return coming.pop(0) if coming else object()
 
     async def render(_: Page, __: Address) -> str:
         following = rest.pop(0)
@@ -33,7 +45,7 @@ async def sent(renderings: Sequence[str | Exception], monkeypatch: pytest.Monkey
             raise following
         return following
 
-    pages = Live(render)
+    pages = Live(render, state)
     scope = {
         "type": "http",
         "method": "GET",
@@ -70,4 +82,41 @@ async def test_a_page_that_changed_meanwhile_is_sent_when_the_cluster_answers(
     assert await sent([NotUpToDate("no answer"), "a"], monkeypatch) == [
         "event: problem\ndata: no answer\n\n",
         "event: main\ndata: a\n\n",
+    ]
+
+
+async def test_a_page_is_rendered_again_only_if_the_cluster_may_have_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten open pages of an idle cluster would cost a tenth of a core. A page is rendered once more
+    after it has changed: lists of jobs follow the planners after a moment.
+    """
+    # The second rendering is like the first, so the next two looks render nothing.
+    states = ["one", "one", "one", "one", "two"]
+
+    assert await sent(["a", "a", "b"], monkeypatch, states) == [
+        "event: main\ndata: a\n\n",
+        "event: main\ndata: b\n\n",
+    ]
+
+
+async def test_a_page_is_rendered_if_the_state_of_the_cluster_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reader must learn that the service is away."""
+    assert await sent(["a", "a", NotUpToDate("away")], monkeypatch, [None] * 3) == [
+        "event: main\ndata: a\n\n",
+        "event: problem\ndata: away\n\n",
+    ]
+
+
+async def test_an_unchanged_cluster_is_looked_at_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Loads of machines and records of use change without the planners."""
+    monkeypatch.setattr(live, "OLDEST", 0.005)
+
+    assert await sent(["a", "a", "b"], monkeypatch, ["one"] * 1_000) == [
+        "event: main\ndata: a\n\n",
+        "event: main\ndata: b\n\n",
     ]
