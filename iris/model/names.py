@@ -187,6 +187,10 @@ def host_queue(cluster: str, host_id: str) -> str:
     return f"{cluster}/host/{host_id}"
 
 
+#: The command of the jobs whose tasks are the workers of a pool, as lists show it.
+POOL_WORKER = "pool-worker"
+
+
 def pool_queue(cluster: str, job: str, token: str) -> str:
     """Returns the queue of a worker pool's calls. The token distinguishes pools of the same job
     name.

@@ -30,7 +30,10 @@ def reader() -> MadeReader:
 
 @pytest.fixture
 def opened(browser: Browser, reader: MadeReader) -> Iterator[Watched]:
-    with a_site(reader) as base:
+    async def made() -> MadeReader:
+        return reader
+
+    with a_site(made) as base:
         context = browser.new_context(viewport={"width": 1280, "height": 800})
         try:
             yield Watched(context.new_page(), base)

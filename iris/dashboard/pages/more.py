@@ -1,15 +1,19 @@
-"""Schedules, and the endpoints of a job."""
+"""Schedules, pools of workers, and the endpoints of a job."""
 
 import asyncio
 from collections.abc import Sequence
 
+from iris.client.jobs.rows import JobRow
 from iris.client.schedules.client import ScheduleRow
 from iris.dashboard.content import Address, Content
 from iris.dashboard.reader import SHARED_LONGER, Part, Reader, part
+from iris.model import names
 from iris.model.job.endpoints import Endpoint
 
 #: The number of schedules on one page.
 PER_PAGE = 100
+#: The most jobs of pools that the page shows.
+MOST_POOLS = 50
 
 
 async def load(reader: Reader, address: Address) -> Content:
@@ -27,8 +31,10 @@ async def load(reader: Reader, address: Address) -> Content:
             reader.shared(("endpoints", job), lambda: client.list("", job), SHARED_LONGER)
         )
 
-    schedules, found = await asyncio.gather(
-        part(reader.shared("schedules", reader.client.schedules.list, SHARED_LONGER)), endpoints()
+    schedules, pools, found = await asyncio.gather(
+        part(reader.shared("schedules", reader.client.schedules.list, SHARED_LONGER)),
+        part(reader.pools(MOST_POOLS)),
+        endpoints(),
     )
     rows = matching(schedules.value or (), query.get("text", ""))
     return Content(
@@ -37,6 +43,8 @@ async def load(reader: Reader, address: Address) -> Content:
             "schedules": schedules,
             "rows": rows[:PER_PAGE],
             "total": len(rows),
+            "pools": pools,
+            "pool_rows": workers_in(pools.value.rows) if pools.value else [],
             "endpoints": found,
             "job": job,
             "query": query,
@@ -48,3 +56,10 @@ def matching(rows: Sequence[ScheduleRow], text: str) -> list[ScheduleRow]:
     """Returns the schedules whose id or command contains the text, in any case."""
     wanted = text.lower()
     return [row for row in rows if wanted in row.id.lower() or wanted in row.command.lower()]
+
+
+def workers_in(rows: Sequence[JobRow]) -> list[JobRow]:
+    """Returns the jobs whose tasks are workers of a pool. Others may have its text in their names,
+    reasons or notes.
+    """
+    return [row for row in rows if row.command.rpartition(" x ")[2] == names.POOL_WORKER]
