@@ -5,8 +5,9 @@ const connection = document.getElementById("connection");
 let stream = null;
 let retry = 0;
 
-function showConnection(state, text) {
+function showConnection(state, text, details = "") {
   connection.dataset.state = state;
+  connection.title = details;
   connection.querySelector(".text").textContent = text;
 }
 
@@ -88,8 +89,9 @@ function connect() {
   });
   // The cluster does not answer: the page stays. An empty problem has ended.
   stream.addEventListener("problem", (event) => {
-    if (event.data) showConnection("stale", "not up to date: " + event.data);
-    else showConnection("live", "live");
+    const problem = event.data;
+    if (!problem) showConnection("live", "live");
+    else showConnection("stale", "not up to date: " + problem.split(/[:;] /)[0], problem);
   });
   stream.onerror = () => {
     showConnection("lost", "connection lost, trying again");
