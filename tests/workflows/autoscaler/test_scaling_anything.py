@@ -231,7 +231,7 @@ async def test_the_sums_of_the_records_are_those_of_the_platforms_own_log(
         await fleet.audit()
 
     # A record may be stored several times, always the same.
-    slices = set(use for use in fleet.uses.stored if isinstance(use, SliceUse))
+    slices = {use for use in fleet.uses.stored if isinstance(use, SliceUse)}
     lives = {use.id: fleet.platform.lived(use.id) for use in slices}
     assert sorted(use.id for use in slices) == sorted(fleet.platform.created)
     since, until = min(use.requested_at for use in slices), max(use.gone_at for use in slices)
