@@ -12,7 +12,6 @@ beside it is the mean of all loads.
 import asyncio
 import http.client
 import re
-import secrets
 import socket
 import threading
 import time
@@ -29,6 +28,7 @@ from benchmarks.table import Row
 from iris.client.client import AsyncIrisClient
 from iris.config import load_config, make_local_config
 from iris.dashboard.app import PAGES
+from iris.dashboard.live import LONGEST
 from iris.dashboard.reader import SHARED_FOR
 from iris.messages.scheduler import Answers, Ask, Batch
 from iris.messages.submission import JobSubmission
@@ -58,7 +58,7 @@ TOGETHER = 250
 def measure(*, quick: bool) -> list[Row]:
     if quick:
         return _measure(1_000, loads=3, seconds=20)
-    return _measure(10_000, loads=5, seconds=60)
+    return _measure(10_000, loads=4, seconds=60)
 
 
 def _measure(many: int, loads: int, seconds: float) -> list[Row]:
@@ -86,19 +86,21 @@ async def _fill(ground: Ground, jobs: int) -> None:
     iris = await ground.client()
     specs = [a_job("crowd", cores=CORES[number % len(CORES)]) for number in range(jobs)]
     rest = iter(enumerate(specs))
+    requests: list[Request] = []
 
     async def work() -> None:
         for number, spec in rest:
-            await _make(iris, spec, ends=number % 2 == 1)
+            run_id = await _make(iris, spec, ends=number % 2 == 1)
+            if number % 2 == 0:
+                requests.append(_request(spec, run_id))
 
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
-    waiting = specs[::2]
-    for first in range(0, len(waiting), TOGETHER):
-        await _ask(iris, waiting[first : first + TOGETHER])
+    for first in range(0, len(requests), TOGETHER):
+        await _ask(iris, requests[first : first + TOGETHER])
 
 
-async def _make(iris: AsyncIrisClient, spec: JobSpec, *, ends: bool) -> None:
-    """Starts the workflow of a job that never runs, and ends it if wanted."""
+async def _make(iris: AsyncIrisClient, spec: JobSpec, *, ends: bool) -> str:
+    """Starts the workflow of a job that never runs, and ends it if wanted. Returns its run id."""
     memo, attributes = job_facts(NAME, spec)
     reason = "needs more cores than are free; 1 host has enough and is in use"
     handle = await iris.connection.client.start_workflow(
@@ -112,22 +114,23 @@ async def _make(iris: AsyncIrisClient, spec: JobSpec, *, ends: bool) -> None:
     )
     if ends:
         await handle.terminate()
+    return handle.first_execution_run_id or ""
 
 
-async def _ask(iris: AsyncIrisClient, specs: Sequence[JobSpec]) -> None:
-    """Sends the scheduler the requests that the jobs would send."""
-    now = datetime.now(UTC)
-    requests = [
-        Request(
-            key=f"{spec.id}@1/{secrets.token_hex(4)}",
-            owner=names.job_workflow(NAME, spec.id),
-            task=spec.id,
-            user=spec.user,
-            resources=spec.resources,
-            submitted_at=now,
-        )
-        for spec in specs
-    ]
+def _request(spec: JobSpec, run_id: str) -> Request:
+    """Returns the request for hosts that the job would send."""
+    return Request(
+        key=names.attempt_key(f"{spec.id}@1", run_id),
+        owner=names.job_workflow(NAME, spec.id),
+        task=spec.id,
+        user=spec.user,
+        resources=spec.resources,
+        submitted_at=datetime.now(UTC),
+    )
+
+
+async def _ask(iris: AsyncIrisClient, requests: Sequence[Request]) -> None:
+    """Sends requests to the scheduler."""
     await iris.connection.workflow(iris.connection.scheduler).execute_update(
         "exchange",
         Batch(messages=tuple(Ask(request=request) for request in requests)),
@@ -214,7 +217,7 @@ def _open(ground: Ground, seconds: float, note: str) -> Row:
     alone, opened = percent(), 100.0
     for _ in range(TIMES_OPEN):
         with _opened(ground):
-            time.sleep(20)  # until the pauses between two updates have their length
+            time.sleep(2 * LONGEST)  # until the pauses between two updates have their length
             opened = min(opened, percent())
         alone = min(alone, percent())
     return Row(
@@ -240,6 +243,7 @@ def _opened(ground: Ground) -> Iterator[None]:
             stack.callback(connection.sock.shutdown, socket.SHUT_RDWR)
             reader = threading.Thread(target=_read, args=(connection,), daemon=True)
             reader.start()
+            time.sleep(LONGEST / OPEN)  # people do not open pages at the same moment
         yield
 
 
