@@ -35,8 +35,6 @@ SHARED_LONGER = 5.0
 #: How long an answer from the records of use is shared, in seconds. They are stored every half
 #: minute, and many of them are read for one answer.
 USAGE_SHARED_FOR = 60.0
-#: How long the list of pools is shared, in seconds: it is found among hundreds of jobs.
-POOLS_SHARED_FOR = 20.0
 #: How long a part of a page waits for its source, in seconds. The page shows the other parts then.
 PATIENCE = 3.0
 T = TypeVar("T")
@@ -251,19 +249,13 @@ class Reader:
             lambda: self.client.jobs.list_page(wanted, limit=limit, start=start),
         )
 
-    async def pools(self, limit: int) -> JobPage:
-        """Returns the newest live jobs with the text of a pool's command. The service cannot look
-        for it, so the newest live jobs are read, and the answer is shared longer.
+    async def pools(self, limit: int) -> list[JobRow]:
+        """Returns the newest live jobs whose tasks are workers of a pool.
 
         Raises:
             Unreachable: the service does not answer.
         """
-        wanted = JobFilter(live_only=True, text=names.POOL_WORKER)
-        return await self.shared(
-            ("pools", limit),
-            lambda: self.client.jobs.list_page(wanted, limit=limit),
-            POOLS_SHARED_FOR,
-        )
+        return await self.jobs(JobFilter(live_only=True, pools=True), limit)
 
     async def count_by_state(self, wanted: JobFilter) -> dict[JobState, int]:
         """Returns the number of jobs in each state. Ignores the filter's states and its text.

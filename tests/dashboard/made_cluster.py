@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
-from iris.client.jobs.lists import JobFilter, JobPage
+from iris.client.jobs.lists import JobFilter
 from iris.client.jobs.rows import JobRow
 from iris.client.operate.worker_reports import AgentReport
 from iris.dashboard.app import Dashboard
@@ -57,7 +57,7 @@ class MadeReader(Reader):
         status: AutoscalerStatus | None = None,
         slices: Sequence[SliceStatus] = (),
         failures: Sequence[JobRow] = (),
-        live: Sequence[JobRow] = (),
+        pools: Sequence[JobRow] = (),
         reports: Mapping[tuple[str, str], AgentReport] = MappingProxyType({}),
         silent: Sequence[str] = (),
     ) -> None:
@@ -66,7 +66,7 @@ class MadeReader(Reader):
         self._status = status or AutoscalerStatus()
         self._slices = {each.id: each for each in slices}
         self._failures = list(failures)
-        self._live = list(live)
+        self._pools = list(pools)
         self._reports = dict(reports)
         self._silent = silent
 
@@ -129,9 +129,9 @@ class MadeReader(Reader):
         self._check("jobs")
         return self._failures[:limit]
 
-    async def pools(self, limit: int) -> JobPage:
+    async def pools(self, limit: int) -> list[JobRow]:
         self._check("pools")
-        return JobPage(self._live[:limit], "", False)
+        return self._pools[:limit]
 
     async def shared(
         self, question: Any, ask: Callable[[], Awaitable[Any]], fresh: float = 0

@@ -14,7 +14,7 @@ from iris.client.jobs.rows import JobRow, row_of, state_of
 from iris.model import names
 from iris.model.errors import InvalidValue
 from iris.model.job.cancelling import CANCELLING
-from iris.model.job.tags import check_tag, format_tags, has_tags, written
+from iris.model.job.tags import POOL_MARK, check_tag, format_tags, has_tags, written
 from iris.model.states import JobState
 
 #: The approximate number of jobs that are read with one request if the client has to filter them.
@@ -55,6 +55,7 @@ class JobFilter:
         tags: takes only jobs with all these tags, which are pairs of a key and a value. An empty
             value stands for any value.
         top_level: takes only jobs without a parent.
+        pools: takes only jobs whose tasks are workers of a pool.
     """
 
     live_only: bool = False
@@ -67,6 +68,7 @@ class JobFilter:
     prefix: str = ""
     tags: Collection[tuple[str, str]] = ()
     top_level: bool = False
+    pools: bool = False
 
     @property
     def only_running(self) -> bool:
@@ -96,6 +98,8 @@ class JobFilter:
             conditions.append(f"({' OR '.join(sorted(map(_is_in, self.states)))})")
         if self.top_level:
             conditions.append(f"{names.SA_PARENT} IS NULL")
+        if self.pools:
+            conditions.append(f"{names.SA_TAGS} = '{POOL_MARK}'")
         if self.user:
             conditions.append(f"{names.SA_USER} = '{names.check_name('user', self.user)}'")
         for key, value in self.tags:

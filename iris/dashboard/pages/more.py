@@ -3,11 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from iris.client.jobs.rows import JobRow
 from iris.client.schedules.client import ScheduleRow
 from iris.dashboard.content import Address, Content
 from iris.dashboard.reader import SHARED_LONGER, Part, Reader, part
-from iris.model import names
 from iris.model.job.endpoints import Endpoint
 
 #: The number of schedules on one page.
@@ -44,7 +42,7 @@ async def load(reader: Reader, address: Address) -> Content:
             "rows": rows[:PER_PAGE],
             "total": len(rows),
             "pools": pools,
-            "pool_rows": workers_in(pools.value.rows) if pools.value else [],
+            "most_pools": MOST_POOLS,
             "endpoints": found,
             "job": job,
             "query": query,
@@ -56,10 +54,3 @@ def matching(rows: Sequence[ScheduleRow], text: str) -> list[ScheduleRow]:
     """Returns the schedules whose id or command contains the text, in any case."""
     wanted = text.lower()
     return [row for row in rows if wanted in row.id.lower() or wanted in row.command.lower()]
-
-
-def workers_in(rows: Sequence[JobRow]) -> list[JobRow]:
-    """Returns the jobs whose tasks are workers of a pool. Others may have its text in their names,
-    reasons or notes.
-    """
-    return [row for row in rows if row.command.rpartition(" x ")[2] == names.POOL_WORKER]
