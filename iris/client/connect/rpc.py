@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -117,6 +118,8 @@ class Connection:
         self.client = client
         self.record = record
         self._keys_checked = False
+        #: The times since which lists of jobs have read the newest ones, by query.
+        self.windows: dict[str, datetime] = {}
         self.scheduler = names.scheduler_workflow(record.name)
         self.autoscaler = names.autoscaler_workflow(record.name)
 

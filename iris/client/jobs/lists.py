@@ -31,6 +31,8 @@ GROWTH = 8
 MOST_SHORTENED = 60
 #: The smallest and the largest part of a window that is left when it is shortened.
 _LEAST, _MOST = 0.1, 0.9
+#: The maximum number of queries whose first windows are remembered.
+MOST_KNOWN = 100
 #: The maximum number of workflows in a time window, as a multiple of the wanted number.
 MOST_TIMES = 2
 #: A time at which no workflow of Iris existed yet.
@@ -356,7 +358,7 @@ def _newest_first(
     if wanted.only_running:  # the service itself sorts running workflows by their start
         return connection.client.list_workflows(query, page_size=min(least, LARGEST_PAGE))
     until = None if wanted.until is None else _after(wanted.until)
-    return newest_first(connection.client, query, least, until)
+    return newest_first(connection.client, query, least, until, connection.windows)
 
 
 async def _numbered(connection: Connection, rows: list[JobRow]) -> list[JobRow]:
@@ -373,7 +375,11 @@ async def _numbered(connection: Connection, rows: list[JobRow]) -> list[JobRow]:
 
 
 async def newest_first(
-    client: Client, query: str, least: int, until: datetime | None = None
+    client: Client,
+    query: str,
+    least: int,
+    until: datetime | None = None,
+    windows: dict[str, datetime] | None = None,
 ) -> AsyncIterator[WorkflowExecution]:
     """Yields the workflows, the latest started first. Reads them in windows of time, because the
     service does not sort ended workflows.
@@ -383,19 +389,37 @@ async def newest_first(
         least: the number of workflows that the caller wants at least. About this many are read
             together.
         until: the end of the first window. None is now.
+        windows: the starts of the first windows until now, by query. The next list of the same
+            query begins with the same window, if it still has the right size.
     """
-    left = (await client.count_workflows(query)).count
+    known = windows if windows is not None and until is None else {}
+    if (start := known.get(query)) is not None:
+        count = (await client.count_workflows(_within(query, start, None))).count
+        if least <= count <= MOST_TIMES * least:
+            for each in await _listed(client, _within(query, start, None)):
+                yield each
+            until = start
+    left = (await client.count_workflows(_within(query, None, until))).count
     while left > 0:
         start = (
             await _start(client, query, until, least, left) if left > MOST_TIMES * least else None
         )
-        found = [each async for each in client.list_workflows(_within(query, start, until))]
-        found.sort(key=lambda each: (each.start_time, each.run_id), reverse=True)
+        if until is None and start is not None:
+            while len(known) >= MOST_KNOWN:
+                del known[next(iter(known))]
+            known[query] = start
+        found = await _listed(client, _within(query, start, until))
         for each in found:
             yield each
         if start is None:
             return
         until, left = start, left - len(found)
+
+
+async def _listed(client: Client, query: str) -> list[WorkflowExecution]:
+    """Returns the workflows, the latest started first."""
+    found = [each async for each in client.list_workflows(query)]
+    return sorted(found, key=lambda each: (each.start_time, each.run_id), reverse=True)
 
 
 async def _start(
