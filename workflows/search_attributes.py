@@ -11,7 +11,7 @@ from iris.model.job.arrays import MEMO_ARRAY
 from iris.model.job.cancelling import MEMO_CANCELLING, MEMO_GRACE, Cancelling
 from iris.model.job.demand_limits import cut
 from iris.model.job.spec import DEFAULT_GRACE, Band, JobSpec
-from iris.model.job.tags import MEMO_NOTE, indexed
+from iris.model.job.tags import MEMO_NOTE, POOL_MARK, indexed
 from iris.model.states import JobState
 from iris.workflows import web_ui
 
@@ -59,8 +59,9 @@ def job_facts(cluster: str, spec: JobSpec) -> tuple[dict[str, Any], dict[str, st
     if spec.parent is not None:
         memo[names.MEMO_PARENT] = spec.parent.model_dump(mode="json")
         attributes[names.SA_PARENT] = spec.parent.job
-    if spec.tags:
-        attributes[names.SA_TAGS] = indexed(spec.tags)
+    is_pool = spec.call is not None and spec.command == (names.POOL_WORKER,)
+    if spec.tags or is_pool:
+        attributes[names.SA_TAGS] = [*indexed(spec.tags), *[POOL_MARK] * is_pool]
     return memo, attributes
 
 

@@ -2,6 +2,7 @@
 
 from ipaddress import ip_address
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from iris.config.schema import ClusterConfig
 
@@ -20,12 +21,15 @@ class DashboardAddress(NamedTuple):
     names: tuple[str, ...] = ()
     #: Whether the pages can change something.
     allow_actions: bool = False
+    #: The address that people use, such as that of a proxy; empty if the pages have none but their
+    #: own.
+    public_url: str = ""
 
     @property
     def url(self) -> str:
         """The address for browsers; empty if no dashboard is served."""
-        if not self.port:
-            return ""
+        if not self.port or self.public_url:
+            return self.public_url if self.port else ""
         host = self.address
         if self.names and not ip_address(host).is_loopback:
             host = self.names[0]
@@ -35,7 +39,11 @@ class DashboardAddress(NamedTuple):
 
     @property
     def tunnel_port(self) -> int:
-        """The port at 127.0.0.1 of the machine, to which a tunnel leads; 0 if there is none."""
+        """The port at 127.0.0.1 of the machine, to which a tunnel leads; 0 if there is none, or if
+        people need no tunnel.
+        """
+        if self.public_url:
+            return 0
         address = ip_address(self.address)
         return self.port if address.is_loopback or address.is_unspecified else 0
 
@@ -57,4 +65,7 @@ def dashboard_of(
     section = config.dashboard
     if port is None:
         port = after if section.port is None else section.port
-    return DashboardAddress(port, section.address, section.names, section.allow_actions)
+    url = section.url.rstrip("/")
+    host = urlsplit(url).hostname
+    names = section.names if host is None or host in section.names else (*section.names, host)
+    return DashboardAddress(port, section.address, names, section.allow_actions, url)

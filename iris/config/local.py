@@ -132,7 +132,7 @@ def _local_dashboard(dashboard: Dashboard) -> Dashboard:
     """Returns the section for one machine: a simulation of a cluster must not publish a port of a
     user's machine.
     """
-    kept = dashboard.model_fields_set - {"address"}
+    kept = dashboard.model_fields_set - {"address", "url"}
     return Dashboard(**{name: getattr(dashboard, name) for name in kept})
 
 

@@ -337,6 +337,14 @@ class Dashboard(Section):
             " addresses."
         ),
     )
+    url: str = Field(
+        "",
+        description=(
+            "Address at which people open the pages, such as https://iris.example.com of a proxy."
+            " Commands print it, and each job's page in Temporal's Web UI links to it. Unset: it"
+            " follows from address, names and port."
+        ),
+    )
     allow_actions: bool = Field(
         False,
         description=(

@@ -1,7 +1,7 @@
 """The web application: the pages, their live updates, and the files they need."""
 
 import mimetypes
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -14,9 +14,9 @@ from starlette.routing import Route
 
 from iris.dashboard.actions.browser import forget_said, said
 from iris.dashboard.actions.forms import Forms
-from iris.dashboard.content import Address, Content, Page
+from iris.dashboard.content import NO_ANSWER, Address, Content, Page, problem_of
 from iris.dashboard.guard import Guard
-from iris.dashboard.live import EVENT_STREAM, Live
+from iris.dashboard.live import EVENT_STREAM, Live, NotUpToDate
 from iris.dashboard.log_routes import LogRoutes
 from iris.dashboard.pages import (
     autoscaler,
@@ -33,7 +33,7 @@ from iris.dashboard.pages import (
 )
 from iris.dashboard.reader import Reader
 from iris.dashboard.rendering import STATIC, make_environment, static
-from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected
+from iris.model.errors import IrisError
 
 #: The pages, in the order of the navigation.
 PAGES: tuple[Page, ...] = (
@@ -77,7 +77,7 @@ class Dashboard:
         self._reader = reader
         self._templates = make_environment(allow_actions=allow_actions)
         self._files = {each.relative_to(STATIC).as_posix() for each in STATIC.rglob("*.*")}
-        self._live = Live(self._render)
+        self._live = Live(self._render, self._state)
         self._forms = Forms(reader, self._show, self._live, allowed=allow_actions)
         pages = Starlette(
             routes=[
@@ -118,9 +118,19 @@ class Dashboard:
         except IrisError as error:
             return problem_of(error), "problem.html"
 
+    async def _state(self, page: Page, address: Address) -> Hashable:
+        """Returns a value that differs if what the page shows may have changed."""
+        return await self._reader.state(address.path.get("job", ""))
+
     async def _render(self, page: Page, address: Address) -> str:
-        """Returns the part of the page that changes."""
+        """Returns the part of the page that changes.
+
+        Raises:
+            NotUpToDate: the cluster does not answer at the moment.
+        """
         content, template = await self._content(page, address)
+        if content.status >= NO_ANSWER:
+            raise NotUpToDate(content.values["problem"])
         return self._html("live.html", content, template, address)
 
     def _show(
@@ -184,19 +194,6 @@ class Dashboard:
         problem = "the dashboard has an error; the log of the control plane has the details"
         content = Content("Error", {"problem": problem}, status=500)
         return self._show(request, content, "problem.html")
-
-
-def problem_of(error: IrisError) -> Content:
-    """Returns the page for an error."""
-    if isinstance(error, NotFound):
-        title, status = "Not found", 404
-    elif isinstance(error, InvalidValue):
-        title, status = "Wrong value", 400
-    elif isinstance(error, Rejected):
-        title, status = "Refused", 403
-    else:
-        title, status = "No answer", 503
-    return Content(title, {"problem": str(error)}, status=status)
 
 
 def address_of(request: Request) -> Address:

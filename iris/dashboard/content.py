@@ -4,6 +4,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from iris.dashboard.reader import Reader
+from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected
+
+#: The HTTP status of a page that the cluster does not answer for. It may a moment later.
+NO_ANSWER = 503
 
 
 class Content(NamedTuple):
@@ -47,6 +51,19 @@ class Page(NamedTuple):
     load: Load
     #: The entry of the navigation that leads to this page or to the page above it.
     section: str
+
+
+def problem_of(error: IrisError) -> Content:
+    """Returns the page for an error."""
+    if isinstance(error, NotFound):
+        title, status = "Not found", 404
+    elif isinstance(error, InvalidValue):
+        title, status = "Wrong value", 400
+    elif isinstance(error, Rejected):
+        title, status = "Refused", 403
+    else:
+        title, status = "No answer", NO_ANSWER
+    return Content(title, {"problem": str(error)}, status=status)
 
 
 def page_number(text: str) -> int:

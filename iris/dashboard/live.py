@@ -2,14 +2,15 @@
 
 The browser opens the page's own address a second time, and asks for an event stream. The page is
 rendered again every two to eight seconds, once for all who look at the same address, and sent if it
-has changed.
+has changed. If neither the page nor the cluster has changed, it is rendered only twice a minute.
+While the cluster does not answer, the browser gets the problem instead, and keeps the page.
 """
 
 import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -26,6 +27,9 @@ INTERVAL = 2.0
 #: pages that stay open cost little, and is short again after a change.
 LONGEST = 8.0
 GROWTH = 1.5
+#: The longest time between two renderings, in seconds, while nothing shows that the cluster has
+#: changed. Some of what pages show changes unnoticed: reports of agents, and records of use.
+OLDEST = 30.0
 #: The time after which a page without changes gets a comment, in seconds: proxies close idle
 #: connections, and the server notices only by a write that a browser is gone.
 KEEP_ALIVE = 20.0
@@ -33,15 +37,27 @@ KEEP_ALIVE = 20.0
 MOST_STREAMS = 200
 
 
+class NotUpToDate(Exception):
+    """The cluster does not answer, so an open page stays as it is. The message is the problem."""
+
+
 class Live:
     """The open pages.
 
     Args:
-        render: returns the part of a page that changes.
+        render: returns the part of a page that changes. It raises `NotUpToDate` if the cluster does
+            not answer.
+        state: returns a value that differs if what the page shows may have changed; None if it is
+            unknown.
     """
 
-    def __init__(self, render: Callable[[Page, Address], Awaitable[str]]) -> None:
+    def __init__(
+        self,
+        render: Callable[[Page, Address], Awaitable[str]],
+        state: Callable[[Page, Address], Awaitable[Hashable]],
+    ) -> None:
         self._render = render
+        self._state = state
         #: Identifies this process. A page that was loaded from an earlier one loads itself again,
         #: because its scripts and styles may have changed.
         self.started = uuid.uuid4().hex[:12]
@@ -70,26 +86,44 @@ class Live:
         self._streams += 1
         try:
             yield event("started", self.started)
-            sent, silent, pause = "", 0.0, INTERVAL
+            sent, problem, silent, pause = "", "", 0.0, INTERVAL
+            # The state of the cluster when the page was rendered and had not changed, and the time
+            # since then.
+            known: Hashable = None
+            age = 0.0
             while not self.closed.is_set():
-                try:
-                    html = await self._rendered(page, address, url)
-                except Exception:
-                    logger.exception("the page %s could not be rendered", url)
-                    html, pause = sent, LONGEST
-                if html != sent:
-                    yield event("main", html)
-                    sent, silent, pause = html, 0.0, INTERVAL
-                else:
-                    pause = min(pause * GROWTH, LONGEST)
+                state = await self._state(page, address)
+                if state is None or state != known or age >= OLDEST:
+                    html, why = await self._try(page, address, url, sent)
+                    changed = (html, why) != (sent, problem)
+                    if changed:
+                        yield event("main", html) if html != sent else event("problem", why)
+                    sent, problem, age = html, why, 0.0
+                    known = None if changed or why else state
+                    silent, pause = (0.0, INTERVAL) if changed else (silent, pause)
                 if silent >= KEEP_ALIVE:
                     yield ":\n\n"
                     silent = 0.0
-                silent += pause
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.closed.wait(), pause)
+                silent, age = silent + pause, age + pause
+                pause = min(pause * GROWTH, LONGEST)
         finally:
             self._streams -= 1
+
+    async def _try(self, page: Page, address: Address, url: str, sent: str) -> tuple[str, str]:
+        """Returns the part of the page that changes, and why it is not up to date; empty if it is.
+
+        Args:
+            sent: what the browser has, if the page cannot be rendered.
+        """
+        try:
+            return await self._rendered(page, address, url), ""
+        except NotUpToDate as error:
+            return sent, str(error)
+        except Exception:
+            logger.exception("the page %s could not be rendered", url)
+            return sent, "the dashboard has an error"
 
     def forget(self) -> None:
         """Renders all open pages again, because an action has changed something."""

@@ -2,8 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -12,6 +13,7 @@ from temporalio.service import RPCError
 
 from iris.client.logs.entries import LogEntry
 from iris.client.logs.follow import reading_from
+from iris.dashboard.content import NO_ANSWER, problem_of
 from iris.dashboard.live import EVENT_STREAM, KEEP_ALIVE, event
 from iris.dashboard.log_html import lines_html
 from iris.dashboard.log_parts import (
@@ -25,13 +27,14 @@ from iris.dashboard.log_parts import (
 )
 from iris.dashboard.pages.logs import selection_of
 from iris.dashboard.reader import Reader
-from iris.model.errors import InvalidValue, IrisError, NotFound
+from iris.model.errors import IrisError
 from iris.storage.object_store import Store
 
 #: The pause between two looks for new output, in seconds.
 INTERVAL = 1.0
-#: The most logs that are followed at the same time. Each reads the store.
-MOST_STREAMS = 60
+#: The most logs that are followed or downloaded at the same time. Each reads the store.
+MOST_READERS = 60
+T = TypeVar("T", str, bytes)
 
 
 class LogRoutes:
@@ -44,7 +47,7 @@ class LogRoutes:
     def __init__(self, reader: Reader, closed: asyncio.Event) -> None:
         self._reader = reader
         self._closed = closed
-        self._streams = 0
+        self._readers = 0
         self.routes = [
             Route("/log-stream/{job:path}", self._selected(self._stream)),
             Route("/log-text/{job:path}", self._selected(self._text)),
@@ -54,14 +57,13 @@ class LogRoutes:
         self, answer: Callable[[Request, Selection], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answered(request: Request) -> Response:
+            if self._readers >= MOST_READERS:
+                return PlainTextResponse("too many logs are read\n", NO_ANSWER)
             job, query = request.path_params["job"], dict(request.query_params)
             try:
                 return await answer(request, await selection_of(self._reader, job, query))
-            except (NotFound, InvalidValue) as error:
-                status = 404 if isinstance(error, NotFound) else 400
-                return PlainTextResponse(f"{error}\n", status)
             except IrisError as error:
-                return PlainTextResponse(f"{error}\n", 503)
+                return PlainTextResponse(f"{error}\n", problem_of(error).status)
 
         return answered
 
@@ -69,15 +71,24 @@ class LogRoutes:
         """Returns the new lines as server-sent events. The id of each event is the position after
         its lines, so that a browser that connects again goes on there.
         """
-        if self._streams >= MOST_STREAMS:
-            return PlainTextResponse("too many logs are followed\n", 503)
         given = request.headers.get("last-event-id") or request.query_params.get("position", "")
         return StreamingResponse(
-            self._events(wanted, parse_position(given)), media_type=EVENT_STREAM
+            self._counted(self._events(wanted, parse_position(given))), media_type=EVENT_STREAM
         )
 
-    async def _events(self, wanted: Selection, position: Position | None) -> AsyncIterator[str]:
-        self._streams += 1
+    async def _counted(self, chunks: AsyncGenerator[T]) -> AsyncIterator[T]:
+        """Yields the chunks, and counts as a reader of the store meanwhile."""
+        if self._readers >= MOST_READERS:  # many asked at the same moment
+            return
+        self._readers += 1
+        try:
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    yield chunk
+        finally:
+            self._readers -= 1
+
+    async def _events(self, wanted: Selection, position: Position | None) -> AsyncGenerator[str]:
         jobs = self._reader.client.jobs
         ended = asyncio.ensure_future(jobs.wait_until_ended(wanted.job, wanted.run_id))
         try:
@@ -105,7 +116,6 @@ class LogRoutes:
         except RPCError as error:
             yield event("problem", f"the service does not answer: {error.message}")
         finally:
-            self._streams -= 1
             ended.cancel()
             with suppress(asyncio.CancelledError, IrisError, RPCError):
                 await ended
@@ -115,12 +125,12 @@ class LogRoutes:
         name = re.sub(r"[^A-Za-z0-9._-]", "-", wanted.job)
         task = "" if wanted.task is None else f"-{wanted.task}"
         return StreamingResponse(
-            self._bytes(wanted),
+            self._counted(self._bytes(wanted)),
             media_type="text/plain; charset=utf-8",
             headers={"Content-Disposition": f'attachment; filename="{name}{task}.log"'},
         )
 
-    async def _bytes(self, wanted: Selection) -> AsyncIterator[bytes]:
+    async def _bytes(self, wanted: Selection) -> AsyncGenerator[bytes]:
         """Yields the bytes that the program wrote. Each line has its task if there are several."""
         reader = wanted.reader(Store(self._reader.client.record.store))
         begun: set[tuple[int, int, str]] = set()

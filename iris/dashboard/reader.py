@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Generic, NamedTuple, TypeVar
 
+from temporalio.service import RPCError, RPCStatusCode
+
 from iris.client.client import AsyncIrisClient
 from iris.client.jobs.lists import JobFilter, JobPage
 from iris.client.jobs.rows import JobRow
@@ -17,6 +19,7 @@ from iris.dashboard.answers import Answers
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.fleet_views import Holdings, QueueView
 from iris.messages.scheduler import HostView, Snapshot, Totals
+from iris.model import names
 from iris.model.errors import IrisError
 from iris.model.job.spec import Band
 from iris.model.job.status import JobStatus
@@ -91,6 +94,40 @@ class Reader:
     def forget(self) -> None:
         """Forgets all answers, because an action has changed something."""
         self._answers.forget()
+
+    async def state(self, job: str = "") -> Hashable:
+        """Returns a value that differs if the cluster has changed: how long the histories of its
+        planners are. Whatever starts, waits, ends or closes is a message to one of them. The
+        service answers at once, and no workflow runs for it.
+
+        Args:
+            job: a job whose own history counts, too.
+
+        Returns:
+            None if the service does not answer.
+        """
+        connection = self.client.connection
+        watched = [connection.scheduler, connection.autoscaler]
+        if job:
+            watched.append(names.job_workflow(connection.record.name, job))
+
+        async def length(workflow: str) -> tuple[str, int]:
+            try:
+                described = await connection.workflow(workflow).describe()
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    return "", 0
+                raise
+            return described.run_id, described.history_length
+
+        async def shared(workflow: str) -> tuple[str, int]:
+            return await self.shared(("history", workflow), lambda: length(workflow))
+
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return tuple(await asyncio.gather(*map(shared, watched)))
+        except (TimeoutError, RPCError):
+            return None
 
     async def _of_scheduler(
         self, question: Hashable, ask: Callable[[], Awaitable[T]], fresh: float = SHARED_FOR
@@ -211,6 +248,14 @@ class Reader:
             ("page of jobs", repr(wanted), limit, start),
             lambda: self.client.jobs.list_page(wanted, limit=limit, start=start),
         )
+
+    async def pools(self, limit: int) -> list[JobRow]:
+        """Returns the newest live jobs whose tasks are workers of a pool.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        return await self.jobs(JobFilter(live_only=True, pools=True), limit)
 
     async def count_by_state(self, wanted: JobFilter) -> dict[JobState, int]:
         """Returns the number of jobs in each state. Ignores the filter's states and its text.

@@ -195,6 +195,10 @@ def host_queue(cluster: str, host_id: str) -> str:
     return f"{cluster}/host/{host_id}"
 
 
+#: The command of the jobs whose tasks are the workers of a pool, as lists show it.
+POOL_WORKER = "pool-worker"
+
+
 def pool_queue(cluster: str, job: str, token: str) -> str:
     """Returns the queue of a worker pool's calls. The token distinguishes pools of the same job
     name.
@@ -295,6 +299,8 @@ MEMO_COMMIT = "iris_commit"
 MEMO_REASON = "iris_reason"
 #: The memo key for a job's line in the batch with which the job was submitted: the line's key.
 MEMO_BATCH = "iris_batch"
+#: The memo key of the workflow that a schedule starts for the details of the workflow of its job.
+MEMO_DETAILS = "iris_details"
 #: The memo key for the times at which a schedule starts its job, as the user wrote them.
 MEMO_WHEN = "iris_when"
 #: The memo key for the time zone of a schedule's cron expressions, as the user wrote it.

@@ -41,6 +41,10 @@ def cloud(section: str = "") -> str:
         ("names: ['iris.example:80']", "dashboard.names"),
         ("names: ['*']", "dashboard.names"),
         ("names: ['']", "dashboard.names"),
+        ("url: iris.example", "dashboard.url"),
+        ("url: 'javascript:alert(1)'", "dashboard.url"),
+        ("url: 'https://iris.example/iris'", "dashboard.url"),
+        ("url: 'https://a) [b](https://evil.example'", "dashboard.url"),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_its_key(section: str, key: str) -> None:
@@ -89,9 +93,19 @@ def test_browsers_and_tunnels_learn_where_the_pages_are(
     assert (listen.url, listen.tunnel_port) == (url, tunnel)
 
 
+def test_the_address_that_people_use_replaces_the_pages_own() -> None:
+    """Behind a proxy nobody needs a tunnel, and the proxy passes the name on with each request."""
+    listen = dashboard_of(load_config(cloud("url: 'https://iris.example.com/'")))
+
+    assert (listen.url, listen.tunnel_port) == ("https://iris.example.com", 0)
+    assert (listen.address, listen.port) == ("127.0.0.1", 10002)
+    assert listen.names == ("iris.example.com",)
+    assert dashboard_of(load_config(cloud("url: 'https://iris.example', port: 0"))).url == ""
+
+
 def test_a_simulated_cluster_publishes_no_pages() -> None:
     """Its control plane is a process on a laptop."""
-    local = make_local_config(load_config(cloud("address: 10.0.0.5, names: [iris.example]")))
+    local = make_local_config(load_config(cloud("address: 10.0.0.5, url: 'https://iris.example'")))
 
     assert dashboard_of(local, port=80).url == "http://127.0.0.1:80"
     assert local.dashboard.port is None

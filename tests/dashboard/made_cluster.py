@@ -30,16 +30,20 @@ from tests.usage.made_uses import attempt, slice_use, summed
 
 
 class _Schedules:
+    def __init__(self, check: Callable[[str], None]) -> None:
+        self._check = check
+
     async def list(self) -> Sequence[Any]:
+        self._check("schedules")
         return ()
 
 
 class _Client:
     """The parts of a client that pages use directly."""
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[str], None]) -> None:
         self.record = ClusterRecord(name="lab", address="127.0.0.1:1", store="memory://lab")
-        self.schedules = _Schedules()
+        self.schedules = _Schedules(check)
 
 
 class MadeReader(Reader):
@@ -53,32 +57,42 @@ class MadeReader(Reader):
         status: AutoscalerStatus | None = None,
         slices: Sequence[SliceStatus] = (),
         failures: Sequence[JobRow] = (),
+        pools: Sequence[JobRow] = (),
         reports: Mapping[tuple[str, str], AgentReport] = MappingProxyType({}),
         silent: Sequence[str] = (),
     ) -> None:
-        super().__init__(cast(AsyncIrisClient, _Client()))
-        self._ledger = ledger or Ledger()
+        super().__init__(cast(AsyncIrisClient, _Client(self._check)))
+        self.ledger = ledger or Ledger()
         self._status = status or AutoscalerStatus()
         self._slices = {each.id: each for each in slices}
         self._failures = list(failures)
+        self._pools = list(pools)
         self._reports = dict(reports)
         self._silent = silent
+
+    def fall_silent(self, *names: str) -> None:
+        """Only these sources do not answer from now on."""
+        self._silent = names
 
     def _check(self, name: str) -> None:
         if name in self._silent:
             raise Unreachable(f"{name} are away")
 
+    async def state(self, job: str = "") -> object:
+        """It may always have changed."""
+        return None
+
     async def snapshot(self) -> Snapshot:
         self._check("snapshot")
-        return snapshot_of(self._ledger, SnapshotPage(limit=1))
+        return snapshot_of(self.ledger, SnapshotPage(limit=1))
 
     async def totals(self) -> Totals:
         self._check("totals")
-        return totals_of(self._ledger, recovering=False)
+        return totals_of(self.ledger, recovering=False)
 
     async def holdings(self) -> Holdings:
         self._check("holdings")
-        return holdings_of(self._ledger)
+        return holdings_of(self.ledger)
 
     async def autoscaler(self) -> AutoscalerStatus:
         self._check("autoscaler")
@@ -87,8 +101,8 @@ class MadeReader(Reader):
     async def hosts(self) -> list[HostView]:
         self._check("hosts")
         found: list[HostView] = []
-        while len(found) < len(self._ledger.hosts):
-            found += snapshot_of(self._ledger, SnapshotPage(offset=len(found))).hosts
+        while len(found) < len(self.ledger.hosts):
+            found += snapshot_of(self.ledger, SnapshotPage(offset=len(found))).hosts
         return found
 
     async def reports(self) -> dict[tuple[str, str], AgentReport]:
@@ -104,7 +118,7 @@ class MadeReader(Reader):
     ) -> QueueView:
         self._check("queue")
         page = QueuePage(band=band, held=held, offset=offset, limit=limit)
-        return queue_of(self._ledger, page, at(100), None)
+        return queue_of(self.ledger, page, at(100), None)
 
     async def slice(self, slice_id: str) -> SliceStatus:
         if slice_id not in self._slices:
@@ -114,6 +128,10 @@ class MadeReader(Reader):
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRow]:
         self._check("jobs")
         return self._failures[:limit]
+
+    async def pools(self, limit: int) -> list[JobRow]:
+        self._check("pools")
+        return self._pools[:limit]
 
     async def shared(
         self, question: Any, ask: Callable[[], Awaitable[Any]], fresh: float = 0

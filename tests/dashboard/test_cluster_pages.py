@@ -312,6 +312,27 @@ async def test_the_autoscaler_shows_blocked_zones_with_their_ends() -> None:
     assert "scale up" in page
 
 
+async def test_the_pools_have_their_workers_and_a_link() -> None:
+    """A pool belongs to a program elsewhere, which may have been forgotten. Without an answer of the
+    list, the rest stands.
+    """
+    pool = JobRow(
+        id="ada/pool-1",
+        state=JobState.RUNNING,
+        user="ada",
+        submitted_at=at(0),
+        command="8 x pool-worker",
+        tasks=8,
+    )
+    page = (await get(MadeReader(pools=[pool]), "/more")).text
+    without = (await get(MadeReader(silent=["pools"]), "/more")).text
+
+    assert 'href="/jobs/ada/pool-1"' in page
+    assert '<td class="number">8</td>' in page
+    assert "pools are away" in without
+    assert "There are no schedules" in without
+
+
 async def test_a_gang_that_waits_for_a_new_slice_is_no_problem() -> None:
     """An empty cluster that scales from zero is healthy."""
     ledger = Ledger()

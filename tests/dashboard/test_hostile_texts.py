@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
 
+from iris.client.client import AsyncIrisClient
 from iris.client.jobs.explanation import Explanation
 from iris.client.jobs.lists import JobPage
 from iris.client.jobs.rows import JobRow
@@ -128,6 +129,11 @@ class Jobs:
 
 async def dashboard(directory: Path, text: str, tasks: int = 1) -> Dashboard:
     """The application for a job with this text everywhere, also in its output."""
+    return Dashboard(Reader(await a_log(directory, text, tasks)))
+
+
+async def a_log(directory: Path, text: str, tasks: int = 1) -> AsyncIrisClient:
+    """A client of a cluster with such a job."""
     store = Store(f"file://{directory}", create=True)
     data = text.encode(errors="replace").replace(b"\n", b" ")
     pieces = [data[start : start + MAX_PIECE] for start in range(0, len(data), MAX_PIECE)]
@@ -143,8 +149,8 @@ async def dashboard(directory: Path, text: str, tasks: int = 1) -> Dashboard:
         for n in range(tasks)
     ]
     cluster = SimpleNamespace(name=text[:300], ui="", store=store.url)
-    client: Any = SimpleNamespace(jobs=Jobs(statuses, text), record=cluster)
-    return Dashboard(Reader(client))
+    client = SimpleNamespace(jobs=Jobs(statuses, text), record=cluster)
+    return cast(AsyncIrisClient, client)
 
 
 class Elements(HTMLParser):

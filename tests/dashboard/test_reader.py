@@ -1,13 +1,16 @@
 """What viewers share of the answers of the cluster."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.client import AsyncIrisClient
 from iris.dashboard.reader import SHARED_FOR, Reader
 from iris.model.errors import Unreachable
+from tests.harness import time_skipping_cluster
 
 
 class Asked:
@@ -52,3 +55,38 @@ async def test_an_error_is_shared_for_a_moment_only() -> None:
         with pytest.raises(Unreachable):
             await asked.shared()
         assert asked.times == times
+
+
+async def test_the_state_of_a_cluster_changes_with_its_jobs_only() -> None:
+    """Open pages are rendered again when it changes."""
+    async with time_skipping_cluster() as cluster:
+        now = 0.0
+        reader = Reader(cluster.users, lambda: now)
+        await cluster.join()
+        await cluster.until(cluster.nothing_held)
+        states = []
+        for act in (None, None, "first", None, "second"):
+            if act is not None:
+                await cluster.end(await cluster.submit(act))
+            now += 10
+            states.append((await reader.state(), await reader.state("ada/first")))
+
+    idle, still, first, after, second = states
+    assert idle == still
+    assert None not in (*idle, *first)
+    assert len({idle[0], first[0], second[0]}) == 3
+    assert first == after
+    assert idle[1] != first[1]
+
+
+async def test_a_service_that_is_away_has_no_state() -> None:
+    """Then a page is rendered, and shows the problem."""
+
+    async def describe() -> None:
+        raise RPCError("away", RPCStatusCode.UNAVAILABLE, b"")
+
+    workflow = SimpleNamespace(describe=describe)
+    connection = SimpleNamespace(scheduler="s", autoscaler="a", workflow=lambda _: workflow)
+    client = cast(AsyncIrisClient, SimpleNamespace(connection=connection))
+
+    assert await Reader(client).state() is None

@@ -16,6 +16,7 @@ import signal
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -350,7 +351,8 @@ def _dashboard_port(
     """
     if config.dashboard.port is not None:
         return config.dashboard.port
-    return free_port(_port_of(before.dashboard) if before is not None else 0, taken)
+    before_port = urlsplit(before.dashboard).port if before is not None else None
+    return free_port(before_port or 0, taken)
 
 
 def _ports(before: ClusterRecord | None, chosen: int = 0) -> tuple[int, int]:

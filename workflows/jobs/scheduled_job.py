@@ -61,6 +61,7 @@ async def _start(
         memo=memo,
         search_attributes=keywords(attributes),
         static_summary=web_ui.escaped(web_ui.summary(spec)),
+        static_details=workflow.memo_value(names.MEMO_DETAILS, None, type_hint=str),
     )
 
 

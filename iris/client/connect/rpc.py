@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -117,6 +118,8 @@ class Connection:
         self.client = client
         self.record = record
         self._keys_checked = False
+        #: The times since which lists of jobs have read the newest ones, by query.
+        self.windows: dict[str, datetime] = {}
         self.scheduler = names.scheduler_workflow(record.name)
         self.autoscaler = names.autoscaler_workflow(record.name)
 
@@ -136,6 +139,16 @@ class Connection:
         """
         address = self.record.dashboard
         return f"{address}/jobs/{quote(job)}" if address else ""
+
+    def dashboard_link(self, job: str) -> str | None:
+        """Returns the details of the job's workflow for Temporal's Web UI, as Markdown: a link to
+        the job's page in the dashboard. Returns None if the cluster has no dashboard, or one that
+        only a tunnel of this machine reaches: others could not follow the link.
+        """
+        end = self.record.end
+        if not self.record.dashboard or (end is not None and end.dashboard_port):
+            return None
+        return f"[This job in the dashboard]({self.dashboard_page(job)})"
 
     def workflow(self, workflow_id: str, run_id: str | None = None) -> WorkflowHandle[Any, Any]:
         """Returns a handle of the workflow's latest run, or of the run with this id."""

@@ -2,6 +2,7 @@
 whose records wait to be stored.
 """
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 from iris.client.connect.rpc import Connection
@@ -15,6 +16,8 @@ from iris.usage.slices import slice_use
 #: How often the scheduler is asked for all uses. Some may be missing if others end between two
 #: pages, each time again.
 TRIES = 5
+#: The number of jobs whose tags are asked for with one query.
+TOGETHER = 200
 
 
 async def uses_not_stored(connection: Connection) -> list[Use]:
@@ -38,7 +41,7 @@ async def uses_not_stored(connection: Connection) -> list[Use]:
         use = slice_use(facts, now, groups.get(facts.group), open=True)
         uses.setdefault(use.id, use)
     running = [use for use in uses.values() if isinstance(use, AttemptUse) and not use.tags]
-    tags = await _tags(connection) if running else {}
+    tags = await _tags(connection, {attempt.job for attempt in running})
     for attempt in running:
         uses[attempt.id] = attempt.model_copy(update={"tags": tags.get(attempt.job, {})})
     return list(uses.values())
@@ -62,11 +65,22 @@ async def _of_scheduler(connection: Connection, now: datetime) -> tuple[dict[str
     return uses, True
 
 
-async def _tags(connection: Connection) -> dict[str, dict[str, str]]:
-    """Returns the tags of the running jobs, by job."""
-    query = f"{connection.list_query(names.KIND_JOB)} AND ExecutionStatus = 'Running'"
+async def _tags(connection: Connection, jobs: Collection[str]) -> dict[str, dict[str, str]]:
+    """Returns the tags of these jobs, by job. Leaves out jobs that have ended, and jobs without
+    tags. Asks for these jobs only: thousands of others may wait.
+    """
+    cluster, tags = connection.record.name, dict[str, dict[str, str]]()
+    # Any client can start a workflow with a quote in its id, and a query cannot contain a quote.
+    ids = [
+        f"'{names.job_workflow(cluster, job)}'"
+        for job in sorted(jobs)
+        if "'" not in job and "\\" not in job
+    ]
+    live = f"{connection.list_query(names.KIND_JOB)} AND ExecutionStatus = 'Running'"
     with connection.rpc_errors():
-        return {
-            names.job_of_workflow(each.id): tags_of(each)
-            async for each in connection.client.list_workflows(query)
-        }
+        for first in range(0, len(ids), TOGETHER):
+            some = ", ".join(ids[first : first + TOGETHER])
+            query = f"{live} AND {names.SA_TAGS} IS NOT NULL AND WorkflowId IN ({some})"
+            async for each in connection.client.list_workflows(query):
+                tags[names.job_of_workflow(each.id)] = tags_of(each)
+    return tags

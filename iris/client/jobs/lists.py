@@ -14,20 +14,25 @@ from iris.client.jobs.rows import JobRow, row_of, state_of
 from iris.model import names
 from iris.model.errors import InvalidValue
 from iris.model.job.cancelling import CANCELLING
-from iris.model.job.tags import check_tag, format_tags, has_tags, written
+from iris.model.job.tags import POOL_MARK, check_tag, format_tags, has_tags, written
 from iris.model.states import JobState
 
 #: The approximate number of jobs that are read with one request if the client has to filter them.
 READ_TOGETHER = 500
 #: The maximum number of workflows in an answer of the service.
 LARGEST_PAGE = 1_000
-#: The length of the first time window in which `newest_first` reads workflows.
-FIRST_WINDOW = timedelta(hours=1)
+#: The length of the first time window in which `newest_first` reads workflows. It is short, because
+#: the service counts few workflows much faster than many.
+FIRST_WINDOW = timedelta(minutes=1)
 #: The factor by which the time window is lengthened if it contains too few workflows.
 GROWTH = 8
-#: The maximum number of times that a time window with too many workflows is halved. It is enough to
-#: reduce decades to one second, the shortest window.
-MOST_HALVINGS = 30
+#: The maximum number of times that a time window with too many workflows is shortened. It is enough
+#: to reduce decades to one second, the shortest window.
+MOST_SHORTENED = 60
+#: The smallest and the largest part of a window that is left when it is shortened.
+_LEAST, _MOST = 0.1, 0.9
+#: The maximum number of queries whose first windows are remembered.
+MOST_KNOWN = 100
 #: The maximum number of workflows in a time window, as a multiple of the wanted number.
 MOST_TIMES = 2
 #: A time at which no workflow of Iris existed yet.
@@ -52,6 +57,7 @@ class JobFilter:
         tags: takes only jobs with all these tags, which are pairs of a key and a value. An empty
             value stands for any value.
         top_level: takes only jobs without a parent.
+        pools: takes only jobs whose tasks are workers of a pool.
     """
 
     live_only: bool = False
@@ -64,6 +70,7 @@ class JobFilter:
     prefix: str = ""
     tags: Collection[tuple[str, str]] = ()
     top_level: bool = False
+    pools: bool = False
 
     @property
     def only_running(self) -> bool:
@@ -93,6 +100,8 @@ class JobFilter:
             conditions.append(f"({' OR '.join(sorted(map(_is_in, self.states)))})")
         if self.top_level:
             conditions.append(f"{names.SA_PARENT} IS NULL")
+        if self.pools:
+            conditions.append(f"{names.SA_TAGS} = '{POOL_MARK}'")
         if self.user:
             conditions.append(f"{names.SA_USER} = '{names.check_name('user', self.user)}'")
         for key, value in self.tags:
@@ -349,12 +358,14 @@ def _newest_first(
     if wanted.only_running:  # the service itself sorts running workflows by their start
         return connection.client.list_workflows(query, page_size=min(least, LARGEST_PAGE))
     until = None if wanted.until is None else _after(wanted.until)
-    return newest_first(connection.client, query, least, until)
+    return newest_first(connection.client, query, least, until, connection.windows)
 
 
 async def _numbered(connection: Connection, rows: list[JobRow]) -> list[JobRow]:
-    """Returns the rows. An ended run has its number if a newer run has the same name."""
-    runs = await runs_of(connection, {row.id for row in rows}) if rows else {}
+    """Returns the rows. An ended run has its number if a newer run has the same name. A run that
+    has not ended is the newest of its name.
+    """
+    runs = await runs_of(connection, {row.id for row in rows if row.state.ended})
     return [
         row.model_copy(update={"run": runs[row.id].index(row.run_id) + 1})
         if row.run_id in runs.get(row.id, ())[:-1]
@@ -364,7 +375,11 @@ async def _numbered(connection: Connection, rows: list[JobRow]) -> list[JobRow]:
 
 
 async def newest_first(
-    client: Client, query: str, least: int, until: datetime | None = None
+    client: Client,
+    query: str,
+    least: int,
+    until: datetime | None = None,
+    windows: dict[str, datetime] | None = None,
 ) -> AsyncIterator[WorkflowExecution]:
     """Yields the workflows, the latest started first. Reads them in windows of time, because the
     service does not sort ended workflows.
@@ -374,19 +389,37 @@ async def newest_first(
         least: the number of workflows that the caller wants at least. About this many are read
             together.
         until: the end of the first window. None is now.
+        windows: the starts of the first windows until now, by query. The next list of the same
+            query begins with the same window, if it still has the right size.
     """
-    left = (await client.count_workflows(query)).count
+    known = windows if windows is not None and until is None else {}
+    if (start := known.get(query)) is not None:
+        count = (await client.count_workflows(_within(query, start, None))).count
+        if least <= count <= MOST_TIMES * least:
+            for each in await _listed(client, _within(query, start, None)):
+                yield each
+            until = start
+    left = (await client.count_workflows(_within(query, None, until))).count
     while left > 0:
         start = (
             await _start(client, query, until, least, left) if left > MOST_TIMES * least else None
         )
-        found = [each async for each in client.list_workflows(_within(query, start, until))]
-        found.sort(key=lambda each: (each.start_time, each.run_id), reverse=True)
+        if until is None and start is not None:
+            while len(known) >= MOST_KNOWN:
+                del known[next(iter(known))]
+            known[query] = start
+        found = await _listed(client, _within(query, start, until))
         for each in found:
             yield each
         if start is None:
             return
         until, left = start, left - len(found)
+
+
+async def _listed(client: Client, query: str) -> list[WorkflowExecution]:
+    """Returns the workflows, the latest started first."""
+    found = [each async for each in client.list_workflows(query)]
+    return sorted(found, key=lambda each: (each.start_time, each.run_id), reverse=True)
 
 
 async def _start(
@@ -400,7 +433,7 @@ async def _start(
         left: the number of workflows that started before the end of the window.
     """
     latest = until or datetime.now(UTC).replace(microsecond=0)
-    length, few = FIRST_WINDOW, latest
+    length, few, fewer = FIRST_WINDOW, latest, 0
     while True:
         start = latest - length
         if start < _FIRST:
@@ -408,16 +441,18 @@ async def _start(
         count = (await client.count_workflows(_within(query, start, until))).count
         if count >= least or count >= left:
             break
-        few, length = start, GROWTH * length
-    for _ in range(MOST_HALVINGS):
-        middle = (start + (few - start) / 2).replace(microsecond=0)
-        if count <= MOST_TIMES * least or middle <= start:
+        few, fewer, length = start, count, GROWTH * length
+    for step in range(MOST_SHORTENED):
+        # The right part if the workflows started evenly. In a burst of them, halves are better.
+        part = 0.5 if step % 2 else (1.5 * least - fewer) / max(1, count - fewer)
+        middle = (few - (few - start) * min(_MOST, max(_LEAST, part))).replace(microsecond=0)
+        if count <= MOST_TIMES * least or not start < middle < few:
             break
         between = (await client.count_workflows(_within(query, middle, until))).count
         if between >= least:
             start, count = middle, between
         else:
-            few = middle
+            few, fewer = middle, between
     return start
 
 

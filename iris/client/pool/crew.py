@@ -218,7 +218,7 @@ async def prepare(
         options["name"] += f"-{token}"
     options.setdefault("retries", _WORKER_RETRIES)
     options.setdefault("max_retries_preemption", _WORKER_PREEMPTIONS)
-    spec = await make_job(client.record, ["pool-worker"], (), {}, workspace, within, **options)
+    spec = await make_job(client.record, [names.POOL_WORKER], (), {}, workspace, within, **options)
     if spec.replicas > 1:
         raise InvalidValue(
             "tpu",

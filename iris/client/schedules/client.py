@@ -152,7 +152,7 @@ class SchedulesClient:
                 names.SA_USER: spec.user,
             }
         )
-        summary = web_ui.summary(spec)
+        summary, link = web_ui.summary(spec), self._connection.dashboard_link(spec.id)
         times = service_times(when, datetime.now(UTC))
         in_utc = when.interval is not None or times.time_zone_name == "UTC"
         schedule = Schedule(
@@ -164,7 +164,9 @@ class SchedulesClient:
                 id=schedule_id,
                 task_queue=names.control_queue(self._cluster),
                 typed_search_attributes=attributes,
+                memo=None if link is None else {names.MEMO_DETAILS: link},
                 static_summary=web_ui.escaped(summary),
+                static_details=link,
             ),
             spec=times,
             policy=SchedulePolicy(overlap=_POLICIES[overlap], catchup_window=CATCH_UP),

@@ -11,6 +11,9 @@ from iris.model.errors import InvalidValue
 _HOST_NAME = re.compile(
     r"(?=.{1,253}$)[a-z0-9][a-z0-9-]{0,62}(\.[a-z0-9][a-z0-9-]{0,62})*", re.IGNORECASE
 )
+#: Matches the address of a server, without a path: the pages link to each other from the root. The
+#: address goes into Markdown, so it has no characters that are markup there.
+_URL = re.compile(r"https?://([a-z0-9.-]{1,253}|\[[0-9a-f:.]+\])(:[0-9]{1,5})?/?", re.IGNORECASE)
 
 
 def dashboard_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
@@ -25,6 +28,9 @@ def dashboard_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
             yield InvalidValue(
                 "dashboard.names", name, "is no host name", "write it without a port"
             )
+    if dashboard.url and not _URL.fullmatch(dashboard.url):
+        problem, remedy = "is no address of pages", "write https://NAME or http://NAME:PORT"
+        yield InvalidValue("dashboard.url", dashboard.url, problem, remedy)
     machine = controller.gcp or controller.manual
     taken = {config.metrics.controller_port: "metrics.controller_port"}
     if machine is not None:

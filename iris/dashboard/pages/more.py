@@ -1,4 +1,4 @@
-"""Schedules, and the endpoints of a job."""
+"""Schedules, pools of workers, and the endpoints of a job."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,6 +10,8 @@ from iris.model.job.endpoints import Endpoint
 
 #: The number of schedules on one page.
 PER_PAGE = 100
+#: The most jobs of pools that the page shows.
+MOST_POOLS = 50
 
 
 async def load(reader: Reader, address: Address) -> Content:
@@ -27,8 +29,10 @@ async def load(reader: Reader, address: Address) -> Content:
             reader.shared(("endpoints", job), lambda: client.list("", job), SHARED_LONGER)
         )
 
-    schedules, found = await asyncio.gather(
-        part(reader.shared("schedules", reader.client.schedules.list, SHARED_LONGER)), endpoints()
+    schedules, pools, found = await asyncio.gather(
+        part(reader.shared("schedules", reader.client.schedules.list, SHARED_LONGER)),
+        part(reader.pools(MOST_POOLS)),
+        endpoints(),
     )
     rows = matching(schedules.value or (), query.get("text", ""))
     return Content(
@@ -37,6 +41,8 @@ async def load(reader: Reader, address: Address) -> Content:
             "schedules": schedules,
             "rows": rows[:PER_PAGE],
             "total": len(rows),
+            "pools": pools,
+            "most_pools": MOST_POOLS,
             "endpoints": found,
             "job": job,
             "query": query,

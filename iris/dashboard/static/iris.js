@@ -5,8 +5,9 @@ const connection = document.getElementById("connection");
 let stream = null;
 let retry = 0;
 
-function showConnection(state, text) {
+function showConnection(state, text, details = "") {
   connection.dataset.state = state;
+  connection.title = details;
   connection.querySelector(".text").textContent = text;
 }
 
@@ -42,12 +43,21 @@ function showAges() {
 
 // -- live updates -------------------------------------------------------------------------------
 
+// Whether an attribute of an element is the reader's: what is opened, where the tab key stops in a
+// grid, and what is typed or chosen in a form that is sent by its button.
+function isReaders(name, node) {
+  if (name === "open") return node.localName === "details";
+  if (name === "tabindex") return node.closest("[data-cells]") !== null;
+  const form = node.closest("form");
+  return form !== null && !("live" in form.dataset) && ["value", "checked", "selected"].includes(name);
+}
+
 // What the reader has opened, typed or focused stays as it is.
 const KEEP = {
   morphStyle: "innerHTML",
   ignoreActiveValue: true,
   callbacks: {
-    beforeAttributeUpdated: (name, node) => !(node.localName === "details" && name === "open"),
+    beforeAttributeUpdated: (name, node) => !isReaders(name, node),
     // Scripts fill these parts, and renew them themselves.
     beforeNodeMorphed: (node) => !(node.dataset && "own" in node.dataset),
   },
@@ -73,7 +83,16 @@ function connect() {
     if (event.data !== document.body.dataset.started) location.reload();
     else showConnection("live", "live");
   });
-  stream.addEventListener("main", (event) => show(event.data));
+  stream.addEventListener("main", (event) => {
+    show(event.data);
+    showConnection("live", "live");
+  });
+  // The cluster does not answer: the page stays. An empty problem has ended.
+  stream.addEventListener("problem", (event) => {
+    const problem = event.data;
+    if (!problem) showConnection("live", "live");
+    else showConnection("stale", "not up to date: " + problem.split(/[:;] /)[0], problem);
+  });
   stream.onerror = () => {
     showConnection("lost", "connection lost, trying again");
     // A browser gives up when a proxy answers with an error; a restart takes some seconds.
@@ -117,19 +136,60 @@ showAges();
 setInterval(showAges, 1000);
 if (!document.hidden) connect();
 
-// -- grids of tasks -----------------------------------------------------------------------------
+// -- grids ---------------------------------------------------------------------------------------
 
 // The arrow keys move through the cells of a grid, of which only one is a stop of the tab key.
+function cellsOf(grid) {
+  return [...grid.querySelectorAll("a")];
+}
+
+// Returns the cell of the next row, below or above, that is nearest to this one.
+function inNextRow(cells, cell, down) {
+  const from = cell.getBoundingClientRect();
+  let found = null;
+  for (const each of cells) {
+    const at = each.getBoundingClientRect();
+    const row = down ? at.top - from.bottom : from.top - at.bottom;
+    if (row < -1) continue;
+    const aside = Math.abs(at.left - from.left);
+    if (!found || row < found.row - 4 || (row < found.row + 4 && aside < found.aside)) {
+      found = { each, row, aside };
+    }
+  }
+  return found && found.each;
+}
+
+function nextCell(cells, cell, key) {
+  const at = cells.indexOf(cell);
+  switch (key) {
+    case "ArrowLeft": return cells[at - 1];
+    case "ArrowRight": return cells[at + 1];
+    case "ArrowUp": return inNextRow(cells, cell, false);
+    case "ArrowDown": return inNextRow(cells, cell, true);
+    case "Home": return cells[0];
+    case "End": return cells[cells.length - 1];
+  }
+  return null;
+}
+
 document.addEventListener("keydown", (event) => {
   const cell = event.target;
-  const grid = cell.parentElement;
-  if (!grid || !("cells" in grid.dataset)) return;
-  const columns = [...grid.children].filter((each) => each.offsetTop === cell.offsetTop).length;
-  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
-  const next = step && grid.children[[...grid.children].indexOf(cell) + step];
+  const grid = cell.closest && cell.closest("[data-cells]");
+  if (!grid || event.altKey || event.ctrlKey || event.metaKey) return;
+  const next = nextCell(cellsOf(grid), cell, event.key);
   if (!next) return;
   event.preventDefault();
   cell.tabIndex = -1;
   next.tabIndex = 0;
   next.focus();
+});
+
+// A grid whose stop has gone with an update gets another one.
+document.addEventListener("iris:shown", () => {
+  for (const grid of document.querySelectorAll("[data-cells]")) {
+    const cells = cellsOf(grid);
+    const stops = cells.filter((each) => each.tabIndex === 0);
+    if (!stops.length && cells.length) cells[0].tabIndex = 0;
+    for (const each of stops.slice(1)) if (each !== document.activeElement) each.tabIndex = -1;
+  }
 });

@@ -1,18 +1,53 @@
 """A cluster whose service answers and whose workflows do not."""
 
 import asyncio
+from typing import cast
 
 import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import WorkflowEnvironment
 
-from iris.client.connect.clusters import ClusterRecord
+from iris.client.connect.clusters import ClusterRecord, ControllerVm
 from iris.client.connect.rpc import Connection
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
 from iris.worker_agents.local.temporal_server import temporal_binary
 from iris.workflows.search_attributes import keywords
+
+LOCAL = ClusterRecord(name="lab", address="127.0.0.1:7233", store="file:///nowhere")
+VM = ControllerVm(project="p", zone="z", machine="m", port=10000)
+
+
+@pytest.mark.parametrize(
+    ("record", "link"),
+    [
+        (LOCAL, None),
+        (
+            LOCAL.model_copy(update={"dashboard": "http://127.0.0.1:7002"}),
+            "[This job in the dashboard](http://127.0.0.1:7002/jobs/ada/train)",
+        ),
+        (
+            LOCAL.model_copy(
+                update={
+                    "dashboard": "http://127.0.0.1:40001",
+                    "vm": VM.model_copy(update={"dashboard_port": 10002}),
+                }
+            ),
+            None,
+        ),
+        (
+            LOCAL.model_copy(update={"dashboard": "https://iris.example", "vm": VM}),
+            "[This job in the dashboard](https://iris.example/jobs/ada/train)",
+        ),
+    ],
+    ids=["none", "on this machine", "through a tunnel", "behind a proxy"],
+)
+def test_the_web_ui_links_to_a_dashboard_that_others_reach_too(
+    record: ClusterRecord, link: str | None
+) -> None:
+    """The end of a tunnel is a port of one user's machine, and everybody reads the Web UI."""
+    assert Connection(cast(Client, None), record).dashboard_link("ada/train") == link
 
 
 @pytest.mark.long

@@ -120,3 +120,29 @@ async def test_a_list_can_begin_in_the_past() -> None:
 
     assert [(await anext(found)).start_time for _ in range(50)] == starts[3_001:3_051]
     assert service.sent <= MOST_TIMES * 50
+
+
+async def test_the_next_list_begins_with_the_window_of_the_last_one() -> None:
+    """An open page asks the same again and again: for a count and a list, and no search. More or
+    fewer jobs are found as before.
+    """
+    service, windows = Service(*BURST), dict[str, datetime]()
+
+    async def newest_again() -> list[datetime]:
+        service.calls = 0
+        found = newest_first(service, "true", 50, windows=windows)  # type: ignore[arg-type]
+        return [(await anext(found)).start_time for _ in range(50)]
+
+    starts = sorted((each.start_time for each in BURST), reverse=True)
+    assert await newest_again() == starts[:50]
+    assert await newest_again() == starts[:50]
+    assert service.calls == 2
+
+    later = [ago(hours=1, seconds=number) for number in range(1_000)]
+    service = Service(*BURST, *later)
+    assert await newest_again() == [each.start_time for each in later[:50]]
+    assert service.calls > 2
+
+    found = newest_first(service, "true", 50, windows=windows)  # type: ignore[arg-type]
+    every = sorted((each.start_time for each in [*BURST, *later]), reverse=True)
+    assert [each.start_time async for each in found] == every

@@ -15,6 +15,7 @@ import pytest
 
 import iris
 from iris.client.functions.result import RemoteTraceback
+from iris.client.jobs.lists import JobFilter
 from iris.client.pool import frames
 from iris.model.states import JobState
 from tests.e2e.cluster import Cluster, eventually
@@ -95,6 +96,18 @@ def test_a_pool_is_an_executor_of_the_standard_library(client: iris.IrisClient) 
     for expected in (RuntimeError, iris.PoolClosed):  # the former is that of every executor
         with pytest.raises(expected, match="was shut down"):
             pool.submit(abs, 1)
+
+
+def test_a_list_has_the_jobs_of_pools_alone(client: iris.IrisClient) -> None:
+    """The dashboard shows them without reading all jobs. Their mark is no tag of the user's."""
+    with iris.WorkerPool(client, 1, resources=SMALL, name="listed") as pool:
+        assert pool.submit(abs, -1).result() == 1
+        other = client.submit(["pool-worker"], name="other", resources=SMALL, tags={"pool": ""})
+        eventually(lambda: other.id in {row.id for row in client.jobs()})
+        (job,) = pool.jobs
+        live = client.jobs(JobFilter(live_only=True, pools=True))
+        assert [(row.id, row.tags) for row in live] == [(job, {})]
+        assert other.id not in {row.id for row in client.jobs(JobFilter(pools=True))}
 
 
 def test_no_result_is_lost_or_doubled_when_everything_between_is_killed(

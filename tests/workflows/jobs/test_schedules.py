@@ -22,13 +22,16 @@ from tests.harness import Cluster, Held, fails
 from tests.workflows.jobs.test_arrays import an_array
 
 
-async def start(cluster: Cluster, run: str = "1", **changes: Any) -> WorkflowHandle[Any, Any]:
+async def start(
+    cluster: Cluster, run: str = "1", details: str = "", **changes: Any
+) -> WorkflowHandle[Any, Any]:
     """What a schedule of the service does at its time."""
     return await cluster.client.start_workflow(
         ScheduledJobWorkflow.run,
         ScheduledJob(cluster=cluster.name, spec=a_spec(name="nightly", **changes)),
         id=f"{names.schedule_id(cluster.name, 'ada/nightly')}-{run}",
         task_queue=names.control_queue(cluster.name),
+        memo={names.MEMO_DETAILS: details} if details else None,
     )
 
 
@@ -53,6 +56,17 @@ async def test_each_run_is_a_job_of_the_same_name(cluster: Cluster) -> None:
         await cluster.result(await start(cluster, number))
         assert (await cluster.end("ada/nightly")).state is JobState.SUCCEEDED
     assert await cluster.nothing_held()
+
+
+async def test_a_run_gives_its_job_the_details_for_the_web_ui(cluster: Cluster) -> None:
+    """The client that creates a schedule knows the address of the dashboard; the workflow that
+    starts the job does not.
+    """
+    await cluster.join()
+    await cluster.result(await start(cluster, details="[a link](http://x)"))
+    described = await cluster.job("ada/nightly").describe()
+
+    assert await described.static_details() == "[a link](http://x)"
 
 
 async def test_a_run_fails_as_its_job_does(cluster: Cluster) -> None:

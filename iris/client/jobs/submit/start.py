@@ -196,6 +196,7 @@ async def _start_sealed(
             memo=memo,
             search_attributes=keywords(attributes),
             static_summary=web_ui.escaped(web_ui.summary(spec)),
+            static_details=connection.dashboard_link(spec.id),
         )
     return _submitted(connection, spec, handle.first_execution_run_id or "")
 

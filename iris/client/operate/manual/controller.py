@@ -14,6 +14,7 @@ from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import (
@@ -386,8 +387,7 @@ class ManualController:
         self._check_name()
         there, before = ClusterRecord.model_validate_json(seen.record), read_record(self.name)
         ssh = self.config.defaults.ssh
-        own_port = _port(there.dashboard) if there.dashboard else 0
-        dashboard = dashboard_of(self.config, port=own_port)
+        dashboard = dashboard_of(self.config, port=urlsplit(there.dashboard).port or 0)
         end = SshController(
             machine=self._access.address,
             user=self._access.user,
