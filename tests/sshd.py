@@ -5,6 +5,7 @@ directory.
 """
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -141,6 +142,7 @@ class Machine:
         return sorted(str(path.relative_to(self.home)) for path in self.home.rglob("*"))
 
 
+@functools.cache
 def user() -> str:
     """Returns the user of this process, as whom machines are entered."""
     return subprocess.run(["id", "-un"], capture_output=True, check=True, text=True).stdout.strip()

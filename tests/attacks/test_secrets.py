@@ -36,10 +36,10 @@ sys.exit(0 if found == sys.argv[1] else 9)
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A cluster that was started from a shell with a token, and a file with a key beside its
-    state.
+    state. The last test stops it.
     """
     with a_home() as home:
         cluster = Cluster(home, options=("--cpu", "4", "--memory", "8g", "--hosts", "1"))
@@ -88,22 +88,23 @@ def shown(*command: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("value", "token", "key", "reference"),
+    ("name", "value", "token", "key", "reference"),
     [
-        (VALUE, "HF_TOKEN=host-env:OURS", "KEY=host-file:{file}", "host-env:OURS"),
-        (MINE, "HF_TOKEN", "KEY=file:key", "sealed:job/"),
-        (MINE, "HF_TOKEN=env:OTHER", "KEY=secret:KEY", "sealed:job/"),
+        ("of-the-host", VALUE, "HF_TOKEN=host-env:OURS", "KEY=host-file:{file}", "host-env:OURS"),
+        ("of-the-submitter", MINE, "HF_TOKEN", "KEY=file:key", "sealed:job/ada/of-the-submitter"),
+        ("named", MINE, "HF_TOKEN=env:OTHER", "KEY=secret:KEY", "sealed:job/ada/named"),
     ],
-    ids=["of the host", "of the submitter", "named"],
 )
 def test_the_value_of_a_secret_is_in_no_history_log_record_or_command_line(
-    cluster: Cluster, value: str, token: str, key: str, reference: str
+    cluster: Cluster, name: str, value: str, token: str, key: str, reference: str
 ) -> None:
     """It is in the memory and the environment of the processes that use it, and nowhere else; also
     after the agent died.
 
     Those of the submitter are in the store, sealed, until the job ends.
     """
+    directory = cluster.file(name)
+    directory.mkdir()
     digest = hashlib.sha256(f"{value} {IN_FILE}".encode()).hexdigest()
     cluster.iris("secret", "set", "KEY", "--from-file", str(cluster.work / "key"))
     asked = (
@@ -114,13 +115,13 @@ def test_the_value_of_a_secret_is_in_no_history_log_record_or_command_line(
         "--cpu",
         "1",
         "--workdir",
-        str(cluster.work),
+        str(directory),
     )
     program = (sys.executable, "-c", PROGRAM, digest)
     cluster.iris(
         "submit",
         "-n",
-        "train",
+        name,
         "-d",
         *asked,
         "--",
@@ -129,11 +130,11 @@ def test_the_value_of_a_secret_is_in_no_history_log_record_or_command_line(
         HF_TOKEN=value,
         OTHER=value,
     )
-    cluster.there_is("begun")
+    cluster.there_is(f"{name}/begun")
     assert [path.rpartition("/")[0] for path in sealed(cluster)] == ["user/ada"] + [
-        "job/ada/train"
+        f"job/ada/{name}"
     ] * (value == MINE)
-    spoken = cluster.iris("exec", "train", "--", "sh", "-c", "echo ${HF_TOKEN-none}").out.split()
+    spoken = cluster.iris("exec", name, "--", "sh", "-c", "echo ${HF_TOKEN-none}").out.split()
 
     assert spoken == ["none"]
     assert value not in shown("ps", "-ef") + shown("ps", "axww")
@@ -143,19 +144,19 @@ def test_the_value_of_a_secret_is_in_no_history_log_record_or_command_line(
     host = cluster.only_host()
     cluster.kill("agent", host)
     eventually(lambda: cluster.pid("agent", host))
-    cluster.file("go").touch()
-    cluster.iris("wait", "train")
+    (directory / "go").touch()
+    cluster.iris("wait", name)
 
-    assert cluster.status("train")["state"] == "SUCCEEDED"
-    assert sorted(cluster.logs("train")) == ["again ***", "key ***", "token ***"]
+    assert cluster.status(name)["state"] == "SUCCEEDED"
+    assert sorted(cluster.logs(name)) == ["again ***", "key ***", "token ***"]
     assert having(cluster) == set()
     history = histories(cluster)
     assert reference in history
     assert value not in history
     assert IN_FILE not in history
     assert sealed(cluster) == ["user/ada/KEY"]
-    cluster.stop()
-    assert having(cluster) == set()
+    cluster.iris("secret", "rm", "KEY")
+    assert sealed(cluster) == []
 
 
 def test_a_job_that_fails_for_its_secret_names_it_and_ends(cluster: Cluster) -> None:
@@ -231,29 +232,30 @@ def test_submit_warns_of_a_secret_in_the_environment(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("secret", "value"),
-    [("OURS=host-env:OURS", VALUE), ("OURS", MINE)],
-    ids=["of the host", "sealed"],
+    ("name", "secret", "value"),
+    [("with-the-hosts", "OURS=host-env:OURS", VALUE), ("with-a-sealed", "OURS", MINE)],
 )
 def test_programs_and_processes_of_iris_that_need_no_secret_do_not_have_it(
-    cluster: Cluster, secret: str, value: str
+    cluster: Cluster, name: str, secret: str, value: str
 ) -> None:
     """Only the processes that were started from the shell, and of the job only the program itself.
     Of a sealed value, also the agent and the control plane have nothing in their environments.
     """
-    os.mkfifo(cluster.work / "go")
+    directory = cluster.file(name)
+    directory.mkdir()
+    os.mkfifo(directory / "go")
     # the shell itself: a child of a loop would be gone before its environment is read
     script = ": > begun; read line < go"
-    asked = ("--secret", secret, "--cpu", "1", "--workdir", str(cluster.work))
-    cluster.iris("submit", "-d", "-n", "with", *asked, "--", "sh", "-c", script, OURS=value)
-    cluster.there_is("begun")
+    asked = ("--secret", secret, "--cpu", "1", "--workdir", str(directory))
+    cluster.iris("submit", "-d", "-n", name, *asked, "--", "sh", "-c", script, OURS=value)
+    cluster.there_is(f"{name}/begun")
     have = {process.pid for process in cluster.processes() if value in str(process.environ())}
     shims = [
         process for process in cluster.processes() if "fork_server.py" in str(process.cmdline())
     ]
     (program,) = [process for process in cluster.processes() if script in process.cmdline()]
-    (cluster.work / "go").write_text("\n")
-    cluster.iris("wait", "with")
+    (directory / "go").write_text("\n")
+    cluster.iris("wait", name)
 
     assert program.pid in have
     assert shims
@@ -266,3 +268,9 @@ def test_programs_and_processes_of_iris_that_need_no_secret_do_not_have_it(
         for each in started_from_the_shell
     )
     assert not Path("/dev/shm/secrets").exists()
+
+
+def test_after_the_stop_no_file_has_a_value(cluster: Cluster) -> None:
+    """Of all the jobs above; a stopped server has written its database out."""
+    cluster.stop()
+    assert having(cluster) == set()

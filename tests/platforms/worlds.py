@@ -62,8 +62,13 @@ def wanted(
     return SliceRequest(slice_id=slice_id, group=group, **settings)
 
 
-async def until(holds: Callable[[], Any], between: Callable[[], Any] | None = None) -> Any:
+async def until(
+    holds: Callable[[], Any], between: Callable[[], Any] | None = None, every: float = 0.01
+) -> Any:
     """What the condition says as soon as it is true; it may be a coroutine function.
+
+    Args:
+        every: how long to wait between two looks, in seconds.
 
     Raises:
         AssertionError: it does not come to hold. The location in the test says which.
@@ -78,7 +83,7 @@ async def until(holds: Callable[[], Any], between: Callable[[], Any] | None = No
         assert time.monotonic() < deadline, f"not within {PATIENCE:g} s; last seen: {answer!r}"
         if between is not None:
             between()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(every)
 
 
 @contextlib.asynccontextmanager
@@ -194,7 +199,8 @@ class ManualWorld:
             known_hosts=self._known_hosts,
             directory=self._directory,
             address="127.0.0.1:1",
-            poll_interval=timedelta(milliseconds=50),
+            # Each look is a session, in which a shell starts ten programs.
+            poll_interval=timedelta(milliseconds=250),
         )
 
     def platform(self, cluster: str = "dev") -> Platform:
@@ -226,14 +232,14 @@ class ManualWorld:
         for cluster, connections in self._connections.items():
             platform = self.platform(cluster)
             for each in (await platform.list_slices()).slices:
-                await until(functools.partial(_gone, platform, each))
+                await until(functools.partial(_gone, platform, each), every=0.1)
             await connections.close()
         assert [
             path for each in self._machines for path in each.home.glob(f"{self._directory}*")
         ] == []
 
     async def until(self, holds: Callable[[], Any]) -> Any:
-        return await until(holds)
+        return await until(holds, every=0.1)
 
 
 async def _gone(platform: Platform, seen: SliceObservation) -> bool:

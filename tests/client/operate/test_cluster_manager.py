@@ -50,6 +50,7 @@ def test_a_cluster_elsewhere_can_be_simulated_here(file: str) -> None:
     here.stop()
 
 
+@pytest.mark.long
 def test_a_cluster_is_there_for_the_block_and_gone_after_it_however_that_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from iris.client.operate.cluster_manager import ClusterManager
 from iris.config import load_config
-from tests.e2e.cluster import a_home, until
-from tests.e2e.google.cluster import BIN, GcpCluster, a_gcp_cluster
+from tests.e2e.cluster import a_home, eventually, free_port, until
+from tests.e2e.google.cluster import BIN, GcpCluster, a_gcp_cluster, stopped_at_last
+from tests.e2e.operate.test_metrics import Page
 from tests.fakes.google.client import FakeGoogle
 
 pytestmark = pytest.mark.long
@@ -19,32 +20,43 @@ def test_a_cluster_starts_runs_jobs_on_machines_it_asks_for_and_stops_without_a_
     google: FakeGoogle,
 ) -> None:
     """As a user types it: start, a job on a virtual machine, a gang on a TPU slice of four hosts,
-    stop.
+    stop. The control plane and the first host serve metrics at the ports of the configuration.
     """
-    with a_gcp_cluster(google, "whole") as cluster:
-        assert (
-            cluster.iris("submit", "-n", "hello", "--", "echo", "hello", within=120).out
-            == "hello\n"
-        )
-        gang = (
-            "submit",
-            "-n",
-            "gang",
-            "--tpu",
-            "v5litepod-16",
-            "--",
-            "sh",
-            "-c",
-            "echo worker $TPU_WORKER_ID",
-        )
-        said = cluster.iris(*gang, within=180).out
-        assert all(f"worker {each}" in said for each in range(4)), said
-        shown = cluster.iris("cluster", "status", "--json").json
-        assert (shown["name"], shown["hosts"]) == ("whole", 5)
-        cluster.iris("cluster", "stop", "--yes", within=180)
-        assert google.alive(cluster.project) == []
-        google.check(cluster.project)
-        assert cluster.processes() == []
+    control, host = Page(free_port()), Page(free_port())
+    with a_home() as home:
+        cluster = GcpCluster(home, google, "whole")
+        ports = f"metrics: {{controller_port: {control.port}, host_port: {host.port}}}\n"
+        cluster.config.write_text(cluster.text + ports)
+        with stopped_at_last(cluster):
+            cluster.start()
+            assert (
+                cluster.iris("submit", "-n", "hello", "--", "echo", "hello", within=120).out
+                == "hello\n"
+            )
+            assert host.value("iris_attempts_ended_total", outcome="SUCCEEDED", fault="") == 1
+            assert control.value("iris_platform_calls_total", call="create", outcome="ok") == 1
+            assert control.value("iris_google_calls_total", urgency="create", answer="ok") == 1
+            ready = {"group": "cpu", "zone": "europe-west4-b", "state": "READY"}
+            eventually(lambda: control.value("iris_slices", **ready) == 1, every=0.5)
+            gang = (
+                "submit",
+                "-n",
+                "gang",
+                "--tpu",
+                "v5litepod-16",
+                "--",
+                "sh",
+                "-c",
+                "echo worker $TPU_WORKER_ID",
+            )
+            said = cluster.iris(*gang, within=180).out
+            assert all(f"worker {each}" in said for each in range(4)), said
+            shown = cluster.iris("cluster", "status", "--json").json
+            assert (shown["name"], shown["hosts"]) == ("whole", 5)
+            cluster.iris("cluster", "stop", "--yes", within=180)
+            assert google.alive(cluster.project) == []
+            google.check(cluster.project)
+            assert cluster.processes() == []
 
 
 def test_a_stop_without_a_control_plane_that_answers_deletes_all_of_ours_and_nothing_else(

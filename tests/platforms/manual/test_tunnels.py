@@ -55,7 +55,7 @@ async def test_the_tunnel_to_a_machine_is_closed_once_its_slice_is_gone(
         assert _is_open(port)
 
         assert await ours.delete_slice(REQUEST.slice_id, REQUEST.zone) is DeleteResult.GOING
-        await asyncio.sleep(20 * settings.poll_interval.total_seconds())
+        await asyncio.sleep(4 * settings.poll_interval.total_seconds())
         assert _is_open(port)  # the agent may have something to report
         await until(partial(_is_gone, ours))
         await until(lambda: not _is_open(port))

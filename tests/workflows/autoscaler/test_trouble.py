@@ -106,15 +106,15 @@ async def test_a_group_whose_slices_do_not_boot_is_asked_less_and_less_often(
 
 
 @pytest.mark.long
-async def test_sixty_slices_that_are_preempted_at_once_are_replaced_together(
+async def test_thirty_slices_that_are_preempted_at_once_are_replaced_together(
     fleet: FleetCluster,
 ) -> None:
     """A storm is when people look at the status: it is answered meanwhile. By one evaluation, if
     the news of all of them comes within a second; on a busy machine it takes a little longer.
     """
     fleet.hosts_work = False
-    await fleet.scale(a_cpu_group(min_slices=60, max_slices=60, pace=EAGER))
-    await fleet.comes_true(lambda: fleet.has(60))
+    await fleet.scale(a_cpu_group(min_slices=30, max_slices=30, pace=EAGER))
+    await fleet.comes_true(lambda: fleet.has(30))
     await fleet.later(15 * MINUTE)
     before = set(fleet.platform.alive)
     await fleet.platform.preempt(*before)
@@ -123,13 +123,13 @@ async def test_sixty_slices_that_are_preempted_at_once_are_replaced_together(
     asked.cancel()
     ups = {action.at for action in (await fleet.scaling()).actions if action.what == "scale_up"}
 
-    assert len(fleet.platform.created) == 120
+    assert len(fleet.platform.created) == 60
     assert len(ups) <= 3
 
 
 async def _all_new(fleet: FleetCluster, before: set[str]) -> bool:
     there = await fleet.in_state()
-    return len(there) == 60 and not before & set(there)
+    return len(there) == 30 and not before & set(there)
 
 
 async def _ask_for_ever(fleet: FleetCluster) -> None:
