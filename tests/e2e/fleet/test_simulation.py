@@ -48,13 +48,13 @@ def run(cluster: Cluster) -> datetime:
     a time before the first one.
     """
     begins, jobs = datetime.now(UTC), lines()
+    listed = ("jobs", "--state", "succeeded", "--limit", "1000", "--json")
     for some in (jobs[: JOBS // 2], jobs[JOBS // 2 :]):
         file = cluster.home / "jobs"
         file.write_text("\n".join(some))
         cluster.iris("submit", "--batch", str(file), "-d", within=120)
-        ended = ("jobs", "--state", "succeeded", "--limit", "1000", "--json")
-        eventually(lambda: len(cluster.iris(*ended).json) > JOBS // 6, within=300, every=2)
-    eventually(lambda: len(cluster.iris(*ended).json) == JOBS, within=600, every=2)
+        eventually(lambda: len(cluster.iris(*listed).json) > JOBS // 6, within=300, every=2)
+    eventually(lambda: len(cluster.iris(*listed).json) == JOBS, within=600, every=2)
     return begins
 
 
