@@ -293,14 +293,33 @@ def _gang_of(history: GangHistory, number: int) -> Gang:
     queued = trace.queued_at
     later = queued is not None and not history.resubmitted and queued != trace.at
     queued_at = at - timedelta(seconds=trace.at - (queued or 0.0)) if later else at
-    tasks = trace.tasks * trace.tasks_per_host
+    spec = spec_of(trace, number)
+    return Gang(
+        cluster=_CLUSTER,
+        spec=spec,
+        run_id=f"{number}",
+        submitted_at=queued_at,
+        admitted_at=at if later else None,
+        tasks=tuple(TaskStatus(index=index) for index in range(spec.replicas)),
+    )
+
+
+def spec_of(trace: GangTrace, number: int) -> JobSpec:
+    """Returns the job that stands for a gang.
+
+    Args:
+        number: the number of the gang, from 1 on.
+
+    Raises:
+        ValueError: the trace has values that no job can have.
+    """
     failures = sum(run.end is UseEnd.FAILED for run in trace.runs[:-1])
-    spec = JobSpec(
+    return JobSpec(
         user=trace.user,
         name=job_name(number),
         command=("true",),
         resources=_of_one_task(trace),
-        replicas=tasks,
+        replicas=trace.tasks * trace.tasks_per_host,
         coscheduling=Coscheduling(
             group_by=trace.group_by, groups=trace.groups, tasks_per_host=trace.tasks_per_host
         )
@@ -312,14 +331,6 @@ def _gang_of(history: GangHistory, number: int) -> Gang:
             timedelta(seconds=trace.patience) if trace.patience is not None else None
         ),
         max_retries_failure=failures,
-    )
-    return Gang(
-        cluster=_CLUSTER,
-        spec=spec,
-        run_id=f"{number}",
-        submitted_at=queued_at,
-        admitted_at=at if later else None,
-        tasks=tuple(TaskStatus(index=index) for index in range(tasks)),
     )
 
 

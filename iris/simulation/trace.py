@@ -5,10 +5,10 @@ names of jobs, no commands and no environments.
 """
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
-from typing import Annotated, Literal, NamedTuple
+from datetime import UTC
+from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, Field, TypeAdapter, ValidationError, model_validator
 
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
@@ -17,14 +17,22 @@ from iris.model.job.spec import Band
 from iris.model.slice.provisioning import SliceFault
 from iris.usage.records import UseEnd
 
+#: The longest time in a trace, in seconds: a hundred years.
+LONGEST = 100 * 365 * 24 * 3600.0
+#: The years of the recorded time, so that all times of a simulation are dates.
+FIRST_YEAR, LAST_YEAR = 1970, 2500
+#: A time that has passed, and a time after the begin. What was before the begin is negative.
+Length = Annotated[float, Field(ge=0, le=LONGEST)]
+Moment = Annotated[float, Field(ge=-LONGEST, le=LONGEST)]
+
 
 class Run(Frozen):
     """An attempt that ends by itself, as the program decides. Times are in seconds."""
 
     #: From the placement until the program starts.
-    set_up: float = Field(default=0.0, ge=0)
+    set_up: Length = 0.0
     #: From the start of the program until its hosts are free.
-    seconds: float = Field(ge=0)
+    seconds: Length
     #: SUCCEEDED, FAILED, CANCELLED or SET_UP_FAILED.
     end: UseEnd = UseEnd.SUCCEEDED
 
@@ -36,11 +44,20 @@ class Heading(Frozen):
     #: The version of the format.
     version: Literal[1] = 1
     #: The time from which the other lines count seconds.
-    begins: datetime
+    begins: AwareDatetime
     #: The end of the recorded time. What ran then is cut off.
-    ends: datetime
+    ends: AwareDatetime
     #: Where the trace comes from, for display.
     source: str = ""
+
+    @model_validator(mode="after")
+    def _has_a_length(self) -> Self:
+        if self.ends <= self.begins:
+            raise ValueError("ends is not after begins")
+        years = (self.begins.astimezone(UTC).year, self.ends.astimezone(UTC).year)
+        if years[0] < FIRST_YEAR or years[1] > LAST_YEAR:
+            raise ValueError(f"begins and ends are not in the years {FIRST_YEAR} to {LAST_YEAR}")
+        return self
 
 
 class GangTrace(Frozen):
@@ -54,9 +71,9 @@ class GangTrace(Frozen):
     user: str
     band: Band = Band.INTERACTIVE
     #: When the gang first asked for hosts, in seconds after the begin.
-    at: float = Field(ge=0)
+    at: Length
     #: When it began to wait, for the scheduler's order: the job's submission. None means `at`.
-    queued_at: float | None = None
+    queued_at: Moment | None = None
     #: What each host needs to have free, and how many there are; as in
     #: `iris.model.job.requests.Request`.
     resources: Resources = Resources()
@@ -70,10 +87,10 @@ class GangTrace(Frozen):
     #: follows; after the last one, the gang has ended.
     runs: tuple[Run, ...] = Field(min_length=1)
     #: The scheduling timeout in seconds; None means that the gang waits without a limit.
-    patience: float | None = None
+    patience: Length | None = None
     #: How long the gang waited for its first hosts in the recorded past, in seconds; None if that
     #: is not known.
-    waited: float | None = None
+    waited: Length | None = None
 
 
 class SliceTrace(Frozen):
@@ -84,14 +101,24 @@ class SliceTrace(Frozen):
     id: str
     group: str
     zone: str = ""
-    requested: float
+    requested: Moment
     #: When it first accepted work; None if it never did.
-    ready: float | None = None
-    gone: float
+    ready: Moment | None = None
+    gone: Moment
     #: Why it could not be created or was lost; None if it was neither.
     fault: SliceFault | None = None
     #: True if it still existed at the end of the trace.
     open: bool = False
+
+    @model_validator(mode="after")
+    def _is_in_order(self) -> Self:
+        if (
+            not self.requested
+            <= (self.requested if self.ready is None else self.ready)
+            <= self.gone
+        ):
+            raise ValueError("requested, ready and gone are not in this order")
+        return self
 
 
 class Trace(NamedTuple):
@@ -118,6 +145,14 @@ class Trace(NamedTuple):
         )
 
 
+def first_problem(error: ValidationError) -> str:
+    """Returns where the first problem is, and what it is."""
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"]))
+    problem = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {problem}" if where else problem
+
+
 _Line = Heading | GangTrace | SliceTrace
 _LINE = TypeAdapter[_Line](Annotated[_Line, Field(discriminator="kind")])
 
@@ -137,10 +172,12 @@ def from_lines(lines: Iterable[str], name: str) -> Trace:
         name: the name of the file, for messages.
 
     Raises:
-        InvalidValue: a line is not one of a trace, or the heading is missing or not alone.
+        InvalidValue: a line is not one of a trace, two gangs have one id, or the heading is missing
+            or not alone.
     """
     heading: Heading | None = None
     gangs: list[GangTrace] = []
+    ids: set[str] = set()
     slices: list[SliceTrace] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -148,9 +185,7 @@ def from_lines(lines: Iterable[str], name: str) -> Trace:
         try:
             each = _LINE.validate_json(line)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            problem = f"is not a line of a trace: {where}: {first['msg']}"
+            problem = f"is not a line of a trace: {first_problem(error)}"
             remedy = "export one with: iris usage --trace FILE"
             raise InvalidValue("workload", f"{name}, line {number}", problem, remedy) from None
         match each:
@@ -160,6 +195,10 @@ def from_lines(lines: Iterable[str], name: str) -> Trace:
                     raise InvalidValue("workload", f"{name}, line {number}", problem, remedy)
                 heading = each
             case GangTrace():
+                if each.id in ids:
+                    problem, remedy = f"has the id of another gang: {each.id}", "give it its own"
+                    raise InvalidValue("workload", f"{name}, line {number}", problem, remedy)
+                ids.add(each.id)
                 gangs.append(each)
             case SliceTrace():
                 slices.append(each)

@@ -28,6 +28,9 @@ WAITS = "GANG"
 _UNCLEAR_NOTE = f"{UNCLEAR} the difference is not larger than its spread over the seeds"
 
 
+_MAKESPAN = ("makespan",)
+
+
 class Table(NamedTuple):
     """A table of texts."""
 
@@ -66,7 +69,7 @@ MEASURES = (
     Measure("not ended", ("all", "unended"), count, rare=True),
     Measure("evictions", ("all", "evictions"), count, rare=True),
     Measure("losses of machines", ("all", "losses"), count, rare=True),
-    Measure("all done after", ("makespan",), seconds),
+    Measure("all done after", _MAKESPAN, seconds),
     Measure("slices made", ("slices", "made"), count),
     Measure("ready host-hours", ("slices", "ready_host_hours"), hours),
     Measure("held of them", ("slices", "held"), percent),
@@ -139,13 +142,27 @@ class Shown:
             if self._by_chance
             else "nothing is left to chance"
         )
-        told = f"{length} from {moment(first.begins)} UTC, {first.all.gangs:,} gangs, {seeds}"
+        gangs = "1 gang" if first.all.gangs == 1 else f"{first.all.gangs:,} gangs"
+        told = f"{length} from {moment(first.begins)} UTC, {gangs}, {seeds}"
         lines = [told]
         if self._before is not None:
             lines.append(f"before: {self._before.name}; after: {self._after.name}")
         for machine, missing in first.unpriced.items():
             lines.append(f"no price for {machine}: {hours(missing)} host-hours are not in the cost")
-        return tuple(lines)
+        return (*lines, *self._waits_for_ever())
+
+    def _waits_for_ever(self) -> Iterator[str]:
+        """Yields a sentence for each configuration on which gangs never get hosts."""
+        for each in filter(None, (self._before, self._after)):
+            if most := max(answers.all.unended for answers in each.answers):
+                gangs = each.answers[0].all.gangs
+                some = [wait for wait in each.answers[0].worst if wait.state is None]
+                why = next((w.reasons[-1].message for w in some if w.reasons), "")
+                reason = f" ({some[0].id}: {why})" if why else ""
+                yield (
+                    f"{each.name}: {most:,} of {gangs:,} gangs wait for ever, and count with their"
+                    f" wait until the simulation ended{reason}"
+                )
 
     @property
     def worst(self) -> tuple[LongWait, ...]:
@@ -160,7 +177,12 @@ class Shown:
 
     def summary(self) -> Table:
         """Returns the table of the numbers about everything."""
-        measures = [each for each in MEASURES if self._is_shown(each, [each.path])]
+        done = not any(self._waits_for_ever())
+        measures = [
+            each
+            for each in MEASURES
+            if self._is_shown(each, [each.path]) and (done or each.path != _MAKESPAN)
+        ]
         names = [each.name.format(currency=self._currency).strip() for each in measures]
         head: tuple[str, ...]
         if self._before is None:
