@@ -65,7 +65,7 @@ class GangTrace(Frozen):
 
     kind: Literal["gang"] = "gang"
     #: Identifies the gang in this trace.
-    id: str
+    id: str = Field(max_length=300)
     #: Identifies the job of the gang; empty if the gang is the whole job.
     job: str = ""
     user: str
@@ -196,7 +196,7 @@ def from_lines(lines: Iterable[str], name: str) -> Trace:
                 heading = each
             case GangTrace():
                 if each.id in ids:
-                    problem, remedy = f"has the id of another gang: {each.id}", "give it its own"
+                    problem, remedy = f"has the id of another gang: {each.id!r}", "give it its own"
                     raise InvalidValue("workload", f"{name}, line {number}", problem, remedy)
                 ids.add(each.id)
                 gangs.append(each)

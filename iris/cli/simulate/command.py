@@ -104,7 +104,7 @@ def _check_folder(folder: Path) -> None:
     Raises:
         InvalidValue: the folder, or the one in which it is to be created, cannot be written.
     """
-    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    there = next(each for each in (folder, *folder.parents) if each.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         problem = "is no directory" if not there.is_dir() else "is not writable"
         raise InvalidValue("out", there, problem, "give another directory")

@@ -79,7 +79,8 @@ def world_of(file: Path | None, trace: Trace) -> tuple[World, str]:
     if file is not None:
         return read_world(read_text("world", file, _LARGEST), str(file)), f"world: {file}"
     if trace.slices:
-        measured = f"measured from the {len(trace.slices):,} slices of the workload"
+        slices = "1 slice" if len(trace.slices) == 1 else f"{len(trace.slices):,} slices"
+        measured = f"measured from the {slices} of the workload"
         return measured_world(trace), f"world: {measured}; see it with --show-world"
     return World(), "world: machines boot in 2m and never fail; give another with --world"
 

@@ -123,6 +123,7 @@ class Shown:
         self, before: Results | None, after: Results, *, by_chance: bool = True, limit: int = 8
     ) -> None:
         self._before, self._after, self._limit = before, after, limit
+        self._all = (after,) if before is None else (before, after)
         self._by_chance = by_chance
         self._new = after.spreads
         self._old = before.spreads if before is not None else {}
@@ -149,20 +150,7 @@ class Shown:
             lines.append(f"before: {self._before.name}; after: {self._after.name}")
         for machine, missing in first.unpriced.items():
             lines.append(f"no price for {machine}: {hours(missing)} host-hours are not in the cost")
-        return (*lines, *self._waits_for_ever())
-
-    def _waits_for_ever(self) -> Iterator[str]:
-        """Yields a sentence for each configuration on which gangs never get hosts."""
-        for each in filter(None, (self._before, self._after)):
-            if most := max(answers.all.unended for answers in each.answers):
-                gangs = each.answers[0].all.gangs
-                some = [wait for wait in each.answers[0].worst if wait.state is None]
-                why = next((w.reasons[-1].message for w in some if w.reasons), "")
-                reason = f" ({some[0].id}: {why})" if why else ""
-                yield (
-                    f"{each.name}: {most:,} of {gangs:,} gangs wait for ever, and count with their"
-                    f" wait until the simulation ended{reason}"
-                )
+        return (*lines, *(text for each in self._all for text in waits_for_ever(each)))
 
     @property
     def worst(self) -> tuple[LongWait, ...]:
@@ -177,7 +165,7 @@ class Shown:
 
     def summary(self) -> Table:
         """Returns the table of the numbers about everything."""
-        done = not any(self._waits_for_ever())
+        done = not any(answers.all.unended for each in self._all for answers in each.answers)
         measures = [
             each
             for each in MEASURES
@@ -328,6 +316,19 @@ class Shown:
 
 def _mark(change: Change | None) -> str:
     return f" {UNCLEAR}" if change is not None and change.clear is False else ""
+
+
+def waits_for_ever(results: Results) -> Iterator[str]:
+    """Yields a sentence if gangs never get hosts on this configuration."""
+    most = max(answers.all.unended for answers in results.answers)
+    if most:
+        first = results.answers[0]
+        waiting = (each for each in first.worst if each.state is None and each.reasons)
+        reason = next((f" ({each.id}: {each.reasons[-1].message})" for each in waiting), "")
+        yield (
+            f"{results.name}: {most:,} of {first.all.gangs:,} gangs wait for ever, and count with"
+            f" their wait until the simulation ended{reason}"
+        )
 
 
 def why(wait: LongWait) -> str:
