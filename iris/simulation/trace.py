@@ -5,10 +5,9 @@ names of jobs, no commands and no environments.
 """
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, Field, TypeAdapter, ValidationError, model_validator
 
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
@@ -17,14 +16,19 @@ from iris.model.job.spec import Band
 from iris.model.slice.provisioning import SliceFault
 from iris.usage.records import UseEnd
 
+#: The longest time in a trace, in seconds: ten years. A simulation of a longer time would not end
+#: while anybody waits for it.
+LONGEST = 10 * 365.25 * 86_400
+Seconds = Annotated[float, Field(ge=0, le=LONGEST)]
+
 
 class Run(Frozen):
     """An attempt that ends by itself, as the program decides. Times are in seconds."""
 
     #: From the placement until the program starts.
-    set_up: float = Field(default=0.0, ge=0)
+    set_up: Seconds = 0.0
     #: From the start of the program until its hosts are free.
-    seconds: float = Field(ge=0)
+    seconds: Seconds
     #: SUCCEEDED, FAILED, CANCELLED or SET_UP_FAILED.
     end: UseEnd = UseEnd.SUCCEEDED
 
@@ -36,11 +40,17 @@ class Heading(Frozen):
     #: The version of the format.
     version: Literal[1] = 1
     #: The time from which the other lines count seconds.
-    begins: datetime
+    begins: AwareDatetime
     #: The end of the recorded time. What ran then is cut off.
-    ends: datetime
+    ends: AwareDatetime
     #: Where the trace comes from, for display.
     source: str = ""
+
+    @model_validator(mode="after")
+    def _is_a_time(self) -> Self:
+        if self.ends < self.begins:
+            raise ValueError("ends is before begins")
+        return self
 
 
 class GangTrace(Frozen):
@@ -54,9 +64,9 @@ class GangTrace(Frozen):
     user: str
     band: Band = Band.INTERACTIVE
     #: When the gang first asked for hosts, in seconds after the begin.
-    at: float = Field(ge=0)
+    at: Seconds
     #: When it began to wait, for the scheduler's order: the job's submission. None means `at`.
-    queued_at: float | None = None
+    queued_at: Annotated[float, Field(ge=-LONGEST, le=LONGEST)] | None = None
     #: What each host needs to have free, and how many there are; as in
     #: `iris.model.job.requests.Request`.
     resources: Resources = Resources()
@@ -69,11 +79,19 @@ class GangTrace(Frozen):
     #: The attempts that end by themselves, in their order. After one that failed, the next one
     #: follows; after the last one, the gang has ended.
     runs: tuple[Run, ...] = Field(min_length=1)
-    #: The scheduling timeout in seconds; None means that the gang waits without a limit.
-    patience: float | None = None
+    #: The scheduling timeout in seconds; None or 0 means that the gang waits without a limit.
+    patience: Seconds | None = None
     #: How long the gang waited for its first hosts in the recorded past, in seconds; None if that
     #: is not known.
     waited: float | None = None
+
+    @model_validator(mode="after")
+    def _is_a_gang(self) -> Self:
+        if self.tasks > 1 and self.group_by is None:
+            raise ValueError("tasks on several hosts need group_by, which the hosts share")
+        if self.tasks % self.groups:
+            raise ValueError(f"{self.tasks} hosts cannot be split evenly over {self.groups} groups")
+        return self
 
 
 class SliceTrace(Frozen):

@@ -12,6 +12,8 @@ from iris.model.errors import InvalidValue
 
 #: The value that stands for every scale group and zone without an entry of its own.
 ANY = "*"
+#: The highest rate of losses: one a second.
+MOST_PER_HOUR = 3600.0
 
 
 def _read_seconds(value: object) -> float:
@@ -52,9 +54,9 @@ class Machines(Section):
     #: From the order to delete a slice until its last machine is gone.
     delete: Times = (30.0,)
     #: How often the platform preempts a slice, for each hour in which the slice is ready.
-    preemptions_per_hour: float = Field(default=0.0, ge=0)
+    preemptions_per_hour: float = Field(default=0.0, ge=0, le=MOST_PER_HOUR)
     #: How often a slice is lost for another reason, for each hour in which it is ready.
-    failures_per_hour: float = Field(default=0.0, ge=0)
+    failures_per_hour: float = Field(default=0.0, ge=0, le=MOST_PER_HOUR)
     #: The part of the time in which the zone has no such machines, by the hour of the day (UTC).
     stock_out: Shares = (0.0,)
 
@@ -95,7 +97,7 @@ class World(Section):
     #: whole.
     machines: dict[str, Machines] = Field(default_factory=dict)
     #: How long a stock-out lasts at least; it begins and ends at a multiple of this.
-    stock_out_lasts: Seconds = 600.0
+    stock_out_lasts: Annotated[Seconds, Field(gt=0)] = 600.0
     #: How long a program takes to end when its gang is evicted.
     stop: Seconds = 5.0
     #: How often programs save a checkpoint from which the next attempt continues; 0 if an attempt
