@@ -29,6 +29,7 @@ from benchmarks import (
     python,
     recovery,
     restart,
+    simulation,
     ssh,
 )
 from benchmarks.table import Row, show
@@ -63,6 +64,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "array": array.measure,
     "live": live.measure,
     "pages": pages.measure,
+    "simulation": simulation.measure,
     "ssh": ssh.measure,
 }
 #: Those that can run on Temporal's official server, which `scripts/temporal-cluster` builds.

@@ -288,7 +288,8 @@ class Cluster(Blocking):
         writes it to a file.
 
         Args:
-            since, until: the time, as for `usage`.
+            since: the begin of the time, or its length. None is seven days.
+            until: the end of the time; None: now.
             names: whether it has the names of users and jobs. Otherwise it has numbers.
 
         Raises:
