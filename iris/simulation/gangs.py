@@ -18,7 +18,7 @@ from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState
 from iris.planners.ledger_messages import Entered
 from iris.scheduling.jobs import retries
-from iris.scheduling.jobs.gang_lifecycle import GangLifecycle
+from iris.scheduling.jobs.gang_lifecycle import LEDGER_FULL, MAX_LEDGER_FULL, GangLifecycle
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import RefusalCode
 from iris.simulation.event_queue import Event, EventQueue
@@ -28,10 +28,6 @@ from iris.simulation.trace import GangTrace, Run
 from iris.simulation.world import World
 from iris.usage.records import UseEnd
 
-#: The pause before a gang asks again when the ledger is full, as `policies.LEDGER_FULL` and
-#: `policies.MAX_LEDGER_FULL` of the workflow. It doubles each time.
-LEDGER_FULL = timedelta(seconds=30)
-MAX_LEDGER_FULL = timedelta(minutes=16)
 _CLUSTER = "simulation"
 _CANCELLED = "cancelled"
 
