@@ -6,6 +6,7 @@ from temporalio.common import RetryPolicy
 
 from iris.model.job.spec import JobSpec
 from iris.model.rules import Contact
+from iris.planners import known_slices
 
 #: The retry policy for attempts of tasks. Temporal does not retry them: the workflow decides which
 #: retry limit the attempt counts against, and where the next attempt runs.
@@ -57,11 +58,6 @@ EXCHANGE_QUICK = timedelta(seconds=3)
 #: The time limit of each further try of an exchange with the scheduler, as a normal activity.
 EXCHANGE_PATIENT = timedelta(seconds=30)
 
-#: The pause before a gang sends its request again, when the scheduler's ledger is full. It doubles
-#: each time, up to `MAX_LEDGER_FULL`.
-LEDGER_FULL = timedelta(seconds=30)
-MAX_LEDGER_FULL = timedelta(minutes=16)
-
 #: The time in which an agent has to take an attempt from its host's queue. It is long enough,
 #: because an idle agent always polls.
 SCHEDULE_TO_START = timedelta(seconds=60)
@@ -99,8 +95,8 @@ MAX_LEAVING_CHECK = timedelta(seconds=5)
 SCHEDULER_PATIENCE = timedelta(minutes=1)
 #: The time limit of the autoscaler's question to the scheduler for the demand.
 QUERY_DEMAND = timedelta(seconds=10)
-#: The shortest time between two evaluations; changes in between are evaluated together.
-EVALUATE_EVERY = timedelta(seconds=1)
+#: As in simulations.
+EVALUATE_EVERY = known_slices.EVALUATE_EVERY
 #: The number of observations from one census, a list of all slices that have a workflow, to the
 #: next.
 CENSUS_EVERY = 40

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from iris.autoscaling import past_failures
 from iris.autoscaling.plan import plan
@@ -13,7 +13,7 @@ from iris.model.slice.provisioning import SliceRequest
 from iris.model.slice.record import SliceRecord
 from iris.model.slice.scaling import Create, Drain, Memory, Outlook
 from iris.model.slice.status import SliceFacts, SliceState
-from iris.planners.known_slices import KnownSlices, slice_input
+from iris.planners.known_slices import EVALUATE_EVERY, KnownSlices, slice_input
 from iris.simulation.event_queue import Event, EventQueue
 from iris.simulation.history import Refused
 from iris.simulation.scheduler import SimulatedScheduler
@@ -21,8 +21,6 @@ from iris.simulation.slices import SimulatedSlice
 
 #: The name of the simulated cluster, which stands nowhere.
 CLUSTER = "simulation"
-#: The shortest time between two evaluations, as `policies.EVALUATE_EVERY` of the workflow.
-EVALUATE_EVERY = timedelta(seconds=1)
 
 
 class SimulatedAutoscaler:

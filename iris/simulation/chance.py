@@ -8,6 +8,9 @@ import hashlib
 import math
 from collections.abc import Sequence
 
+#: The seconds of a hundred years: what takes longer does not happen in a simulation.
+NEVER = 100 * 365.25 * 86_400
+
 
 def uniform(seed: int, *what: object) -> float:
     """Returns a number from 0 up to, but not including, 1.
@@ -35,9 +38,10 @@ def sample(quantiles: Sequence[float], at: float) -> float:
 
 def waiting_time(per_hour: float, at: float) -> float:
     """Returns the seconds until an event that happens at this rate, at any time equally likely;
-    infinite if it never happens.
+    infinite if it does not happen within `NEVER`.
 
     Args:
         at: as for `sample`.
     """
-    return -math.log(1.0 - at) * 3600 / per_hour if per_hour > 0 else math.inf
+    seconds = -math.log(1.0 - at) * 3600 / per_hour if per_hour > 0 else math.inf
+    return seconds if seconds < NEVER else math.inf

@@ -1,6 +1,6 @@
 """Runs a workload on a configuration, from the first event to the last."""
 
-from datetime import timedelta
+from datetime import UTC, timedelta
 from itertools import islice
 from typing import NamedTuple
 
@@ -31,9 +31,12 @@ LATE_SAMPLE = timedelta(hours=1)
 #: between two records.
 EXPLAINED = 20
 EXPLAIN_EVERY = timedelta(minutes=10)
-#: A simulation ends when no gang was placed and none ended for this time after the last arrival:
-#: what waits then waits for ever.
+#: A simulation ends when no gang has held hosts and none has ended for this time after the last
+#: arrival, and none will give up: what waits then waits for ever.
 NOTHING_HAPPENS = timedelta(days=1)
+#: After the recorded time, the pause between two samples or two records of reasons is at least the
+#: time since its end divided by this, so that a gang that runs for years does not fill the memory.
+LATE_SAMPLES = 1_000
 
 
 class Cluster(NamedTuple):
@@ -61,11 +64,11 @@ def simulate(cluster: Cluster, trace: Trace, world: World, seed: int = 0) -> His
 class _Simulation:
     def __init__(self, cluster: Cluster, trace: Trace, world: World, seed: int) -> None:
         self._trace, self._world, self._seed = trace, world, seed
-        begins = trace.heading.begins
+        begins = trace.heading.begins.astimezone(UTC)
         self._events = EventQueue(begins)
         self._history = History(
             begins=begins,
-            ends=trace.heading.ends,
+            ends=trace.heading.ends.astimezone(UTC),
             stopped=begins,
             groups=tuple(group.name for group in cluster.groups),
             gangs=[],
@@ -100,14 +103,17 @@ class _Simulation:
         return self._result()
 
     def _is_over(self) -> bool:
+        if self._scheduler.ledger.live:
+            self._changed_at = self._events.now
         if self._next_arrival is not None or self._coming:
             return False
+        if not self._gangs:
+            return self._events.now >= self._history.ends
         due = self._events.next_at()
-        if not self._gangs and self._events.now >= self._history.ends:
-            return True
-        idle = not any(gang.holds for gang in self._gangs.values())
         patience = max(self._changed_at, self._history.ends) + NOTHING_HAPPENS
-        return due is None or (bool(self._gangs) and due > patience and idle)
+        if due is not None and due <= patience:
+            return False
+        return not any(gang.holds or gang.gives_up for gang in self._gangs.values())
 
     def _result(self) -> History:
         history = self._history
@@ -146,6 +152,7 @@ class _Simulation:
             self._world,
             number,
             lambda: self._ended(number, history),
+            lambda slice_id: self._autoscaler.slices[slice_id].is_dead,
         )
         self._gangs[number] = gang
         gang.begin()
@@ -154,7 +161,7 @@ class _Simulation:
         del self._gangs[number]
         self._changed_at = self._events.now
         again, times = self._world.resubmit, history.resubmitted + 1
-        lost = history.state in (TaskState.FAILED, TaskState.UNSCHEDULABLE)
+        lost = history.state not in (TaskState.SUCCEEDED, TaskState.KILLED)
         if again is None or not lost or times > again.times:
             return
         what = ("again", history.trace.id, times)
@@ -212,13 +219,16 @@ class _Simulation:
         )
         late = self._events.now >= self._history.ends
         pause = max(self._sample_every, LATE_SAMPLE) if late else self._sample_every
-        self._events.at(self._events.now + pause, self._sample)
+        self._events.at(self._events.now + self._stretched(pause), self._sample)
+
+    def _stretched(self, pause: timedelta) -> timedelta:
+        return max(pause, (self._events.now - self._history.ends) / LATE_SAMPLES)
 
     def _explain(self) -> None:
         """Records why the gangs wait that have waited longest for their first hosts, again and
         again.
         """
-        self._events.at(self._events.now + EXPLAIN_EVERY, self._explain)
+        self._events.at(self._events.now + self._stretched(EXPLAIN_EVERY), self._explain)
         ledger = self._scheduler.ledger
         if not len(ledger.waiting):
             return

@@ -18,7 +18,7 @@ from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState
 from iris.planners.ledger_messages import Entered
 from iris.scheduling.jobs import retries
-from iris.scheduling.jobs.gang_lifecycle import GangLifecycle
+from iris.scheduling.jobs.gang_lifecycle import LEDGER_FULL, MAX_LEDGER_FULL, GangLifecycle
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import RefusalCode
 from iris.simulation.event_queue import Event, EventQueue
@@ -28,10 +28,6 @@ from iris.simulation.trace import GangTrace, Run
 from iris.simulation.world import World
 from iris.usage.records import UseEnd
 
-#: The pause before a gang asks again when the ledger is full, as `policies.LEDGER_FULL` and
-#: `policies.MAX_LEDGER_FULL` of the workflow. It doubles each time.
-LEDGER_FULL = timedelta(seconds=30)
-MAX_LEDGER_FULL = timedelta(minutes=16)
 _CLUSTER = "simulation"
 _CANCELLED = "cancelled"
 
@@ -40,11 +36,17 @@ _CANCELLED = "cancelled"
 class _Program:
     """What runs of an attempt."""
 
-    #: When the program starts, and when it ends by itself.
-    starts_at: datetime
+    #: When the program starts; None if it was stopped before.
+    starts_at: datetime | None
+    #: When it ends by itself.
     end: Event
-    #: Whether its machines have stopped working.
+    #: Whether it has stopped, or its machines have.
     is_dead: bool = False
+
+    def started_at(self, now: datetime) -> datetime | None:
+        """Returns when the program has started; None if it has not."""
+        at = self.starts_at
+        return at if at is not None and at <= now else None
 
 
 class SimulatedGang:
@@ -52,6 +54,7 @@ class SimulatedGang:
 
     Args:
         ended: called once, at the end.
+        is_dead: tells whether the machines of the slice with this id have stopped working.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class SimulatedGang:
         world: World,
         number: int,
         ended: Callable[[], None],
+        is_dead: Callable[[str], bool],
     ) -> None:
         self.history = history
         self._trace = history.trace
@@ -69,6 +73,7 @@ class SimulatedGang:
         self._scheduler = scheduler
         self._world = world
         self._ended = ended
+        self._is_dead = is_dead
         self._run_id = f"{number:08x}-0000"
         self._lifecycle = GangLifecycle(_gang_of(history, number))
         self._program: _Program | None = None
@@ -76,6 +81,8 @@ class SimulatedGang:
         #: a checkpoint has saved.
         self._runs, self._saved = 0, 0.0
         self._timer: Event | None = None
+        #: Whether the gang waits for hosts, but not for ever.
+        self.gives_up = False
         self._full_pause = LEDGER_FULL
 
     # Before the hosts.
@@ -115,6 +122,7 @@ class SimulatedGang:
                 self._set_timer(pause, lambda: self._ask(ask))
                 return
         if left is not None:
+            self.gives_up = True
             self._set_timer(left, self._time_out)
 
     def _time_out(self) -> None:
@@ -136,6 +144,7 @@ class SimulatedGang:
         if self._lifecycle.state is not GangState.WAITING:
             return
         self._cancel_timer()
+        self.gives_up, self._full_pause = False, LEDGER_FULL
         now = self._events.now
         self._lifecycle = self._lifecycle.placed(placement, now)
         host = self._scheduler.ledger.hosts[placement.seats[0].host_id]
@@ -146,6 +155,8 @@ class SimulatedGang:
         starts_at = now + timedelta(seconds=run.set_up)
         ends_at = starts_at + timedelta(seconds=run.seconds - self._saved)
         self._program = _Program(starts_at, self._events.at(ends_at, self._end_by_itself))
+        if any(map(self._is_dead, slices)):
+            self.died()
 
     @property
     def _run(self) -> Run:
@@ -167,9 +178,7 @@ class SimulatedGang:
     def died(self) -> None:
         """Stops the program, because its machines have stopped working. Nobody knows that yet."""
         if self._program is not None and not self._program.is_dead:
-            self._program.is_dead = True
-            self._program.end.cancel()
-            self._save()
+            self._stop_program(self._program)
 
     def evicted(self, eviction: Eviction) -> None:
         """Ends the program, because its hosts are gone or another gang needs them."""
@@ -187,20 +196,20 @@ class SimulatedGang:
             self._finish(self._outcomes_of_loss())
         elif eviction.reason and not self._program.is_dead:
             self.history.evictions += 1
-            self._save()
-            self._program.end.cancel()
-            self._program.is_dead = True
+            self._stop_program(self._program)
             self._set_timer(timedelta(seconds=self._world.stop), self._stop)
 
     def _stop(self) -> None:
         self._finish(self._outcomes(TaskState.KILLED))
 
-    def _save(self) -> None:
-        """Keeps the work up to the last checkpoint for the next attempt."""
-        assert self._program is not None
+    def _stop_program(self, program: _Program) -> None:
+        """Stops a program, and keeps its work up to the last checkpoint for the next attempt."""
+        program.is_dead = True
+        program.end.cancel()
+        program.starts_at = started_at = program.started_at(self._events.now)
         every = self._world.checkpoint_every
-        ran = (self._events.now - self._program.starts_at).total_seconds()
-        if every > 0 and ran > 0:
+        if every > 0 and started_at is not None:
+            ran = (self._events.now - started_at).total_seconds()
             self._saved = min(self._saved + ran // every * every, self._run.seconds)
 
     # The end of an attempt.
@@ -210,8 +219,8 @@ class SimulatedGang:
         others.
         """
         assert self._program is not None
-        now, starts_at = self._events.now, self._program.starts_at
-        started_at = starts_at if starts_at <= now and not fault else None
+        now = self._events.now
+        started_at = self._program.started_at(now) if not fault else None
         first = TaskOutcome(
             state=state,
             reason=state.value.lower(),
@@ -231,7 +240,7 @@ class SimulatedGang:
         lost = TaskOutcome(
             state=TaskState.WORKER_FAILED,
             reason="its machine is gone",
-            started_at=program.starts_at if program.starts_at <= now else None,
+            started_at=program.started_at(now),
             finished_at=now,
             host_leaves=True,
         )
@@ -313,13 +322,14 @@ def spec_of(trace: GangTrace, number: int) -> JobSpec:
     Raises:
         ValueError: the trace has values that no job can have.
     """
+    tasks = trace.tasks * trace.tasks_per_host if trace.group_by is not None else 1
     failures = sum(run.end is UseEnd.FAILED for run in trace.runs[:-1])
     return JobSpec(
         user=trace.user,
         name=job_name(number),
         command=("true",),
-        resources=_of_one_task(trace),
-        replicas=trace.tasks * trace.tasks_per_host,
+        resources=_of_one_task(trace) if trace.group_by is not None else trace.resources,
+        replicas=tasks,
         coscheduling=Coscheduling(
             group_by=trace.group_by, groups=trace.groups, tasks_per_host=trace.tasks_per_host
         )

@@ -55,7 +55,8 @@ class GangHistory:
     evictions: int = 0
     #: How often it lost its machines.
     losses: int = 0
-    #: SUCCEEDED, FAILED, KILLED or UNSCHEDULABLE; None if it had not ended when the simulation did.
+    #: SUCCEEDED, FAILED, KILLED or UNSCHEDULABLE, or WORKER_FAILED or PREEMPTED if its retries were
+    #: used up; None if it had not ended when the simulation did.
     state: TaskState | None = None
     ended_at: datetime | None = None
     #: Why it waited for its first hosts, with the time of each change; only for long waits.

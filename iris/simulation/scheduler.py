@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Protocol
 
+from iris.messages.compression import compressed
 from iris.messages.scheduler import Configure, Message, Release
 from iris.model.job.requests import Placement
 from iris.model.rules import Rules
@@ -32,6 +33,11 @@ class Owner(Protocol):
     def placed(self, placement: Placement) -> None: ...
 
     def evicted(self, eviction: Eviction) -> None: ...
+
+
+def _size_of(ledger: Ledger) -> int:
+    """Returns the size of the ledger as the next run of the scheduler would get it."""
+    return len(compressed(ledger.state().model_dump_json().encode())[0])
 
 
 class SimulatedScheduler:
@@ -105,6 +111,8 @@ class SimulatedScheduler:
         self._pass_again(settled.again_at)
         for placement in settled.placed:
             self._size.placed(placement)
+        if self._size.stale:
+            self._size = LedgerSize(_size_of(self.ledger))
         for answer, entered in replies:
             answer(entered)
         self._tell(settled.placed, [*evicted, *settled.evicted])

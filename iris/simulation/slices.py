@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from iris.autoscaling.liveness import AWAY, REPORT_INTERVAL
 from iris.messages.scheduler import Retire, SliceDown, SliceEnded, SliceUp
 from iris.model.host.hosts import ClosedBy, Closure
+from iris.model.job.requests import EPOCH
 from iris.model.slice import keys, lifecycle
 from iris.model.slice.events import (
     ConsoleRead,
@@ -41,6 +42,7 @@ from iris.model.slice.provisioning import (
     SliceObservation,
 )
 from iris.model.slice.record import SliceRecord
+from iris.model.slice.scale_groups import Pace
 from iris.model.slice.scaling import Drain
 from iris.model.slice.status import LIVE, SliceFacts, SliceState
 from iris.planners.ledger_messages import Entered
@@ -52,7 +54,8 @@ from iris.simulation.world import Machines, World
 from iris.usage.records import SliceUse
 from iris.usage.slices import slice_use
 
-#: The part of the time to boot after which the platform shows the machines.
+#: The part of the time to boot after which the platform shows the machines, if the limits of the
+#: group (`Pace`) allow both parts.
 MACHINES_EXIST = 0.5
 #: The longest time that the platform takes to answer a request, and to forget one that it refused.
 ANSWER = timedelta(seconds=1)
@@ -96,6 +99,8 @@ class SimulatedSlice:
         self._loss: event_queue.Event | None = None
         #: The state of the machines, as the platform would describe it.
         self._machines: MachineState | None = None
+        #: Whether the machines have stopped working, although nobody may know that yet.
+        self.is_dead = False
         self._key = keys.derived_key(_SECRET, record.facts.id, record.created.token)
 
     def begin(self) -> None:
@@ -181,7 +186,11 @@ class SimulatedSlice:
         self._scheduler.send(message, answered)
 
     def _set_deadline(self) -> None:
-        due = lifecycle.deadline(self.record) if self.record.state in LIVE else None
+        """Sets the timer for the next deadline. A slice that waits for a result has none, as in
+        its workflow.
+        """
+        waits = self.record.state in LIVE and not self._is_busy
+        due = lifecycle.deadline(self.record) if waits else None
         if self._deadline is not None:
             if self._deadline.deed is not None and self._deadline.at == due:
                 return
@@ -194,20 +203,30 @@ class SimulatedSlice:
 
     def _request(self) -> None:
         """Answers the request for machines: they boot, or there are none."""
-        now = self._events.now
-        pool = self.record.created.group.machines > 0
-        if not pool and self._is_out_of_stock(now):
+        now, group = self._events.now, self.record.created.group
+        begins = now if group.machines else self._in_stock_at(now)
+        if begins > now and not group.queued:
             outcome = CreateOutcome(
                 fault=SliceFault.STOCK_OUT, reason=f"no capacity in {self.record.facts.zone}"
             )
             self._events.at(now + ANSWER, lambda: self._answer(outcome))
             return
-        boot = sample(self._here.boot, self._luck("boot"))
+        boot = begins - now + timedelta(seconds=sample(self._here.boot, self._luck("boot")))
         accepted = CreateOutcome(observation=self._observation(MachineState.CREATING))
-        answer = min(ANSWER, timedelta(seconds=boot * MACHINES_EXIST))
-        self._events.at(now + answer, lambda: self._answer(accepted))
-        self._events.at(now + timedelta(seconds=boot * MACHINES_EXIST), self._exist)
-        self._events.at(now + timedelta(seconds=boot), self._boot)
+        exist = _exist_after(boot, group.pace)
+        self._events.at(now + min(ANSWER, exist), lambda: self._answer(accepted))
+        self._events.at(now + exist, self._exist)
+        self._events.at(now + boot, self._boot)
+
+    def _in_stock_at(self, now: datetime) -> datetime:
+        """Returns when the zone has such machines: now, or at the end of the stock-out. The search
+        ends when the group would no longer wait.
+        """
+        lasts = timedelta(seconds=self._world.stock_out_lasts)
+        at, limit = now, now + self.record.created.group.pace.boot_timeout
+        while at <= limit and self._is_out_of_stock(at):
+            at += lasts - (at - EPOCH) % lasts
+        return at
 
     def _is_out_of_stock(self, now: datetime) -> bool:
         """Returns whether the zone has no such machines. Groups of one kind share the luck."""
@@ -217,7 +236,7 @@ class SimulatedSlice:
             return False
         group = self.record.created.group
         kind = (group.type, group.accelerator_variant, group.machine_type, group.preemptible)
-        period = int(now.timestamp() // self._world.stock_out_lasts)
+        period = (now - EPOCH) // timedelta(seconds=self._world.stock_out_lasts)
         return uniform(self._seed, "stock-out", facts.zone, *kind, period) < share
 
     def _answer(self, outcome: CreateOutcome) -> None:
@@ -267,12 +286,13 @@ class SimulatedSlice:
             self._loss = self._events.at(self._events.now + timedelta(seconds=first), deed)
 
     def _preempt(self) -> None:
-        self._machines = MachineState.PREEMPTED
+        self._machines, self.is_dead = MachineState.PREEMPTED, True
         self._died(self.id)
         self._see(MachineState.PREEMPTED, stopped=True)
 
     def _fail(self) -> None:
         """Lets a host die. Its slice counts as lost some time later."""
+        self.is_dead = True
         self._died(self.id)
         host_id, incarnation = self.record.incarnations[0]
         gone = HostGone(host_id, incarnation, f"host {host_id} does not report any more")
@@ -328,3 +348,13 @@ class SimulatedSlice:
         """Returns the record of a slice that still exists at the end of the simulation."""
         facts, group = self.record.facts, self.record.created.group
         return slice_use(facts, self._events.now, group, self.record.hosts, open=True)
+
+
+def _exist_after(boot: timedelta, pace: Pace) -> timedelta:
+    """Returns the time from the request until the platform shows the machines, for this time until
+    the slice accepts work. If the limits together allow that time, both are kept.
+    """
+    part = boot * MACHINES_EXIST
+    if boot > pace.boot_timeout + pace.init_timeout:
+        return part
+    return min(max(part, boot - pace.init_timeout), pace.boot_timeout)

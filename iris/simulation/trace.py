@@ -5,7 +5,6 @@ names of jobs, no commands and no environments.
 """
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC
 from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import AwareDatetime, Field, TypeAdapter, ValidationError, model_validator
@@ -17,12 +16,13 @@ from iris.model.job.spec import Band
 from iris.model.slice.provisioning import SliceFault
 from iris.usage.records import UseEnd
 
-#: The longest time in a trace, in seconds: a hundred years.
-LONGEST = 100 * 365 * 24 * 3600.0
+#: The longest time in a trace, in seconds: ten years. A simulation of a longer time would not end
+#: while anybody waits for it.
+LONGEST = 10 * 365.25 * 86_400
 #: The years of the recorded time, so that all times of a simulation are dates.
 FIRST_YEAR, LAST_YEAR = 1970, 2500
-#: A time that has passed, and a time after the begin. What was before the begin is negative.
-Length = Annotated[float, Field(ge=0, le=LONGEST)]
+Seconds = Annotated[float, Field(ge=0, le=LONGEST)]
+#: Seconds after the begin; negative if it was before.
 Moment = Annotated[float, Field(ge=-LONGEST, le=LONGEST)]
 
 
@@ -30,9 +30,9 @@ class Run(Frozen):
     """An attempt that ends by itself, as the program decides. Times are in seconds."""
 
     #: From the placement until the program starts.
-    set_up: Length = 0.0
+    set_up: Seconds = 0.0
     #: From the start of the program until its hosts are free.
-    seconds: Length
+    seconds: Seconds
     #: SUCCEEDED, FAILED, CANCELLED or SET_UP_FAILED.
     end: UseEnd = UseEnd.SUCCEEDED
 
@@ -51,10 +51,10 @@ class Heading(Frozen):
     source: str = ""
 
     @model_validator(mode="after")
-    def _has_a_length(self) -> Self:
-        if self.ends <= self.begins:
-            raise ValueError("ends is not after begins")
-        years = (self.begins.astimezone(UTC).year, self.ends.astimezone(UTC).year)
+    def _is_a_time(self) -> Self:
+        if self.ends < self.begins:
+            raise ValueError("ends is before begins")
+        years = (self.begins.year, self.ends.year)
         if years[0] < FIRST_YEAR or years[1] > LAST_YEAR:
             raise ValueError(f"begins and ends are not in the years {FIRST_YEAR} to {LAST_YEAR}")
         return self
@@ -71,7 +71,7 @@ class GangTrace(Frozen):
     user: str
     band: Band = Band.INTERACTIVE
     #: When the gang first asked for hosts, in seconds after the begin.
-    at: Length
+    at: Seconds
     #: When it began to wait, for the scheduler's order: the job's submission. None means `at`.
     queued_at: Moment | None = None
     #: What each host needs to have free, and how many there are; as in
@@ -86,11 +86,19 @@ class GangTrace(Frozen):
     #: The attempts that end by themselves, in their order. After one that failed, the next one
     #: follows; after the last one, the gang has ended.
     runs: tuple[Run, ...] = Field(min_length=1)
-    #: The scheduling timeout in seconds; None means that the gang waits without a limit.
-    patience: Length | None = None
+    #: The scheduling timeout in seconds; None or 0 means that the gang waits without a limit.
+    patience: Seconds | None = None
     #: How long the gang waited for its first hosts in the recorded past, in seconds; None if that
     #: is not known.
-    waited: Length | None = None
+    waited: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _is_a_gang(self) -> Self:
+        if self.tasks > 1 and self.group_by is None:
+            raise ValueError("tasks on several hosts need group_by, which the hosts share")
+        if self.tasks % self.groups:
+            raise ValueError(f"{self.tasks} hosts cannot be split evenly over {self.groups} groups")
+        return self
 
 
 class SliceTrace(Frozen):

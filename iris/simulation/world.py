@@ -12,8 +12,8 @@ from iris.model.errors import InvalidValue
 
 #: The value that stands for every scale group and zone without an entry of its own.
 ANY = "*"
-#: The most losses of a slice in an hour: one each second.
-MOST_OFTEN = 3600.0
+#: The highest rate of losses: one a second.
+MOST_PER_HOUR = 3600.0
 
 
 def _read_seconds(value: object) -> float:
@@ -64,9 +64,9 @@ class Machines(Section):
     #: From the order to delete a slice until its last machine is gone.
     delete: Times = (30.0,)
     #: How often the platform preempts a slice, for each hour in which the slice is ready.
-    preemptions_per_hour: float = Field(default=0.0, ge=0, le=MOST_OFTEN)
+    preemptions_per_hour: float = Field(default=0.0, ge=0, le=MOST_PER_HOUR)
     #: How often a slice is lost for another reason, for each hour in which it is ready.
-    failures_per_hour: float = Field(default=0.0, ge=0, le=MOST_OFTEN)
+    failures_per_hour: float = Field(default=0.0, ge=0, le=MOST_PER_HOUR)
     #: The part of the time in which the zone has no such machines, by the hour of the day (UTC).
     stock_out: Shares = (0.0,)
 

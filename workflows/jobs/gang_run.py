@@ -25,7 +25,12 @@ from iris.model.job.requests import Placement, request_for
 from iris.model.job.spec import Overrides
 from iris.model.states import TaskState
 from iris.scheduling.jobs import retries
-from iris.scheduling.jobs.gang_lifecycle import SHOWN_DELAY, GangLifecycle
+from iris.scheduling.jobs.gang_lifecycle import (
+    LEDGER_FULL,
+    MAX_LEDGER_FULL,
+    SHOWN_DELAY,
+    GangLifecycle,
+)
 from iris.scheduling.ledger.recovery import GangReport
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
@@ -175,7 +180,7 @@ class GangRun:
         answer = await self._send_request()
         before, pause = (
             "" if self._lifecycle.repeated else self.gang.first.reason,
-            policies.LEDGER_FULL,
+            LEDGER_FULL,
         )
         while answer.placement is None:
             if _has_code(answer, RefusalCode.UNKNOWN):
@@ -201,7 +206,7 @@ class GangRun:
                 if full:
                     answer, pause = (
                         await self._send_request(),
-                        min(2 * pause, policies.MAX_LEDGER_FULL),
+                        min(2 * pause, MAX_LEDGER_FULL),
                     )
                     continue
                 self._set(self._lifecycle.timed_out())

@@ -26,6 +26,7 @@ from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 from iris.autoscaling.liveness import REPORT_INTERVAL
 from iris.client.connect.credentials import credentials_for
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, TolerantCodec, payload_keys
+from iris.messages.compression import BZIP2, ZLIB, compressed
 from iris.model import names
 from iris.model.errors import IrisError, Unreachable
 from iris.model.units import MIB, format_bytes
@@ -36,15 +37,8 @@ if TYPE_CHECKING:
 #: Payloads above this size, in bytes, are compressed. Smaller payloads stay readable in the Web UI.
 #: In practice only the scheduler's state is larger.
 COMPRESS_ABOVE = 32 * 1024
-#: The compression level of zlib. The state of 10,000 hosts and 100,000 waiting gangs takes 2.23 MiB
-#: with level 1 and 1.91 MiB with level 6.
-LEVEL = 6
 #: How long a query or an update may take before the control plane counts as unreachable.
 RPC_TIMEOUT = timedelta(seconds=10)
-#: Payloads that zlib compresses to more than this size, in bytes, are compressed with bzip2
-#: instead. bzip2 needs a fifth less space and five times the time: the scheduler's state of 10,000
-#: hosts and 100,000 waiting gangs takes 1.58 MiB.
-LARGE = 1024 * 1024
 #: The most bytes that the payloads of one message may decompress to. A full ledger of 1.75 MiB
 #: decompresses to about 100 MiB if the names of its jobs compress extremely well.
 MOST_DECODED = 256 * MIB
@@ -61,8 +55,8 @@ class _Decompressor(Protocol):
 
 #: The decompressor for each encoding of a payload.
 _DECOMPRESSORS: dict[bytes, Callable[[], _Decompressor]] = {
-    b"binary/zlib": zlib.decompressobj,
-    b"binary/bzip2": bz2.BZ2Decompressor,
+    ZLIB: zlib.decompressobj,
+    BZIP2: bz2.BZ2Decompressor,
 }
 
 
@@ -99,10 +93,7 @@ class CompressionCodec(PayloadCodec):
 
 
 def _compress(payload: Payload) -> Payload:
-    plain = payload.SerializeToString()
-    data, encoding = zlib.compress(plain, level=LEVEL), b"binary/zlib"
-    if len(data) > LARGE:
-        data, encoding = bz2.compress(plain), b"binary/bzip2"
+    data, encoding = compressed(payload.SerializeToString())
     return Payload(metadata={"encoding": encoding}, data=data)
 
 

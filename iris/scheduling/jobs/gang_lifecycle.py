@@ -34,6 +34,10 @@ from iris.scheduling.placement.refusals import Refusal
 #: The delay before a gang sends a request with a new key, if the scheduler did not accept the old
 #: key.
 NEW_KEY_DELAY = timedelta(seconds=1)
+#: The pause before a gang sends its request again, when the scheduler's ledger is full. It doubles
+#: each time, up to `MAX_LEDGER_FULL`.
+LEDGER_FULL = timedelta(seconds=30)
+MAX_LEDGER_FULL = timedelta(minutes=16)
 #: The least delay before an attempt for which the gang's status shows the time of the attempt.
 SHOWN_DELAY = timedelta(seconds=10)
 #: The most hosts that the text of a reason names.

@@ -173,20 +173,23 @@ class RecentUse:
                 self._grown(max(at, least)) - self._grown(began)
             )
         self._ended.clear()
+        grown_up = [key for key, each in self._young.items() if _since(each) + _LEAST <= at]
+        for key in grown_up:
+            del self._young[key]
         self._drop_the_least()
 
     def lately(self, now: datetime, owed_after: timedelta) -> Lately:
-        """Returns the recent use of all users at this moment."""
+        """Returns the recent use of all users at this moment, and changes nothing: queries ask for
+        it, too, and a replay has no queries.
+        """
         at, since = _milliseconds(now), _milliseconds(now - owed_after)
         grown = self._grown(at)
         running = {
             band: {user: grown * sums.weight - sums.began for user, sums in users.items()}
             for band, users in self._running.items()
         }
-        for key, placement in [*self._young.items()]:
-            if (until := _since(placement) + _LEAST) <= at:
-                del self._young[key]
-            else:
+        for placement in self._young.values():
+            if (until := _since(placement) + _LEAST) > at:
                 more = placement.weight * (self._grown(until) - grown)
                 running[placement.band][placement.user] += more
         half_lives, rest = divmod(at, _HALF_LIFE)

@@ -40,6 +40,7 @@ from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import INFEASIBLE, RefusalCode
 from iris.usage.records import AttemptUse
 from tests.builders import a_host, a_request, at
+from tests.scheduling.ledger.kept_sums import check_kept_sums
 from tests.small_world import GROUPS, HOSTS, SLICES, WANTS, Message, Wants, has_room, seen, taken
 from tests.strategies import examples
 
@@ -233,7 +234,7 @@ class Delivery(RuleBasedStateMachine):
 
     # What the post, the server and the scheduler do.
 
-    @rule(batch=st.lists(messages, max_size=6), passed=st.sampled_from([0, 130, 700]))
+    @rule(batch=st.lists(messages, max_size=6), passed=st.sampled_from([0, 130, 700, 90_000]))
     def messages_arrive_once_more_and_a_pass_follows(
         self, batch: list[Message], passed: int
     ) -> None:
@@ -330,6 +331,10 @@ class Delivery(RuleBasedStateMachine):
             request.band is self.band[request.key]
             for request in [*self.ledger.waiting, *self.ledger.held]
         )
+
+    @invariant()
+    def what_is_kept_follows_from_the_placements(self) -> None:
+        check_kept_sums(self.ledger, self.passed_at)
 
     @invariant()
     def only_those_who_wait_are_demand(self) -> None:

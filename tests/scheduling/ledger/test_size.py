@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.client.connect import connection
+from iris.messages import compression
 from iris.messages.scheduler import Ask, Release, SchedulerStart, SliceUp
 from iris.planners.ledger_messages import Served, enter, serve
 from iris.scheduling.ledger import size as ledger_size
@@ -167,7 +168,7 @@ async def test_a_large_ledger_is_compressed_more_and_read_again(
         [SchedulerStart(cluster="c", ledger=ledger.state())]
     )
     (fast,) = await codec.encode(payloads)
-    monkeypatch.setattr(connection, "LARGE", 1_000)
+    monkeypatch.setattr(compression, "LARGE", 1_000)
     (small,) = await codec.encode(payloads)
 
     assert len(small.data) < len(fast.data)

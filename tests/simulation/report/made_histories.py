@@ -33,13 +33,15 @@ def gang(
     **fields: Any,
 ) -> GangHistory:
     """A gang that asked, got slice s1 and ended at these hours."""
+    tasks = fields.pop("tasks", 1)
     trace = GangTrace(
         id=f"g{number}",
         user=user,
         band=band,
         at=3600 * asked,
         resources=wants or Resources(cpu_millis=8000, memory_bytes=32 * GIB),
-        tasks=fields.pop("tasks", 1),
+        tasks=tasks,
+        group_by="tpu-name" if tasks > 1 else None,
         runs=(Run(seconds=60),),
     )
     reasons = [
