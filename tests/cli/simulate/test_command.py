@@ -362,7 +362,7 @@ GANG = '{"kind":"gang","id":"a","user":"ada","at":1,"runs":[{"seconds":1}]}'
         ('"at":1', '"at":1e300', "line 2"),
         ('"at":1', '"at":1,"queued_at":-1e300', "line 2"),
         ('"at":1', '"at":1,"patience":-1', "line 2"),
-        ('"at":1', '"at":1,"tasks":1000000', "gang a"),
+        ('"at":1', '"at":1,"group_by":"zone","tasks":1000000', "gang a"),
         ('"at":1', '"at":1,"constraints":["?"]', "gang a"),
         ('"ada"', '""', "gang a"),
         ("2026-11-02T00:00:00Z", "2026-11-02T00:00:00", "line 1"),
