@@ -302,9 +302,29 @@ def _gang_of(history: GangHistory, number: int) -> Gang:
     queued = trace.queued_at
     later = queued is not None and not history.resubmitted and queued != trace.at
     queued_at = at - timedelta(seconds=trace.at - (queued or 0.0)) if later else at
+    spec = spec_of(trace, number)
+    return Gang(
+        cluster=_CLUSTER,
+        spec=spec,
+        run_id=f"{number}",
+        submitted_at=queued_at,
+        admitted_at=at if later else None,
+        tasks=tuple(TaskStatus(index=index) for index in range(spec.replicas)),
+    )
+
+
+def spec_of(trace: GangTrace, number: int) -> JobSpec:
+    """Returns the job that stands for a gang.
+
+    Args:
+        number: the number of the gang, from 1 on.
+
+    Raises:
+        ValueError: the trace has values that no job can have.
+    """
     tasks = trace.tasks * trace.tasks_per_host if trace.group_by is not None else 1
     failures = sum(run.end is UseEnd.FAILED for run in trace.runs[:-1])
-    spec = JobSpec(
+    return JobSpec(
         user=trace.user,
         name=job_name(number),
         command=("true",),
@@ -321,14 +341,6 @@ def _gang_of(history: GangHistory, number: int) -> Gang:
             timedelta(seconds=trace.patience) if trace.patience is not None else None
         ),
         max_retries_failure=failures,
-    )
-    return Gang(
-        cluster=_CLUSTER,
-        spec=spec,
-        run_id=f"{number}",
-        submitted_at=queued_at,
-        admitted_at=at if later else None,
-        tasks=tuple(TaskStatus(index=index) for index in range(tasks)),
     )
 
 

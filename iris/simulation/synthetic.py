@@ -22,7 +22,7 @@ from iris.model.frozen import Frozen
 from iris.model.host.accelerators import TpuRequest, parse_gpu, parse_tpu
 from iris.model.host.constraints import SCALE_GROUP, TPU_NAME, check_key, parse_marked
 from iris.model.host.resources import Device, Resources
-from iris.model.job.spec import Band
+from iris.model.job.spec import MAX_REPLICAS, Band
 from iris.model.names import check_name
 from iris.model.units import parse_bytes, parse_cpu, parse_duration
 from iris.simulation.chance import uniform
@@ -182,11 +182,16 @@ def _seconds(spans: Sequence[Span], at: float) -> float:
 
 
 def _pairs(text: str) -> Iterable[tuple[str, str]]:
+    found = set()
     for part in text.split(","):
         key, equals, value = part.partition("=")
         if not equals:
             remedy = "write KEY=VALUE,KEY=VALUE; separate several values of a key by |"
             raise InvalidValue("synthetic", part, "is not KEY=VALUE", remedy)
+        if key.strip() in found:
+            remedy = "give it once; separate several values by |"
+            raise InvalidValue("synthetic", key.strip(), "is given twice", remedy)
+        found.add(key.strip())
         yield key.strip(), value.strip()
 
 
@@ -379,7 +384,7 @@ _OF_A_KIND: dict[str, Reader] = {
     "disk": _several(parse_bytes),
     "gpu": _several(_gpus),
     "tpu": _several(lambda text, _: parse_tpu(text)),
-    "hosts": _several(_whole(1, 10_000)),
+    "hosts": _several(_whole(1, MAX_REPLICAS)),
     "gang-by": _one(check_key),
     "priority": _several(_band),
     "user": _several(_name),

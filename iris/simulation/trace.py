@@ -19,7 +19,11 @@ from iris.usage.records import UseEnd
 #: The longest time in a trace, in seconds: ten years. A simulation of a longer time would not end
 #: while anybody waits for it.
 LONGEST = 10 * 365.25 * 86_400
+#: The years of the recorded time, so that all times of a simulation are dates.
+FIRST_YEAR, LAST_YEAR = 1970, 2500
 Seconds = Annotated[float, Field(ge=0, le=LONGEST)]
+#: Seconds after the begin; negative if it was before.
+Moment = Annotated[float, Field(ge=-LONGEST, le=LONGEST)]
 
 
 class Run(Frozen):
@@ -50,6 +54,9 @@ class Heading(Frozen):
     def _is_a_time(self) -> Self:
         if self.ends < self.begins:
             raise ValueError("ends is before begins")
+        years = (self.begins.year, self.ends.year)
+        if years[0] < FIRST_YEAR or years[1] > LAST_YEAR:
+            raise ValueError(f"begins and ends are not in the years {FIRST_YEAR} to {LAST_YEAR}")
         return self
 
 
@@ -58,7 +65,7 @@ class GangTrace(Frozen):
 
     kind: Literal["gang"] = "gang"
     #: Identifies the gang in this trace.
-    id: str
+    id: str = Field(max_length=300)
     #: Identifies the job of the gang; empty if the gang is the whole job.
     job: str = ""
     user: str
@@ -66,7 +73,7 @@ class GangTrace(Frozen):
     #: When the gang first asked for hosts, in seconds after the begin.
     at: Seconds
     #: When it began to wait, for the scheduler's order: the job's submission. None means `at`.
-    queued_at: Annotated[float, Field(ge=-LONGEST, le=LONGEST)] | None = None
+    queued_at: Moment | None = None
     #: What each host needs to have free, and how many there are; as in
     #: `iris.model.job.requests.Request`.
     resources: Resources = Resources()
@@ -83,7 +90,7 @@ class GangTrace(Frozen):
     patience: Seconds | None = None
     #: How long the gang waited for its first hosts in the recorded past, in seconds; None if that
     #: is not known.
-    waited: float | None = None
+    waited: Seconds | None = None
 
     @model_validator(mode="after")
     def _is_a_gang(self) -> Self:
@@ -102,14 +109,24 @@ class SliceTrace(Frozen):
     id: str
     group: str
     zone: str = ""
-    requested: float
+    requested: Moment
     #: When it first accepted work; None if it never did.
-    ready: float | None = None
-    gone: float
+    ready: Moment | None = None
+    gone: Moment
     #: Why it could not be created or was lost; None if it was neither.
     fault: SliceFault | None = None
     #: True if it still existed at the end of the trace.
     open: bool = False
+
+    @model_validator(mode="after")
+    def _is_in_order(self) -> Self:
+        if (
+            not self.requested
+            <= (self.requested if self.ready is None else self.ready)
+            <= self.gone
+        ):
+            raise ValueError("requested, ready and gone are not in this order")
+        return self
 
 
 class Trace(NamedTuple):
@@ -136,6 +153,14 @@ class Trace(NamedTuple):
         )
 
 
+def first_problem(error: ValidationError) -> str:
+    """Returns where the first problem is, and what it is."""
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"]))
+    problem = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {problem}" if where else problem
+
+
 _Line = Heading | GangTrace | SliceTrace
 _LINE = TypeAdapter[_Line](Annotated[_Line, Field(discriminator="kind")])
 
@@ -155,10 +180,12 @@ def from_lines(lines: Iterable[str], name: str) -> Trace:
         name: the name of the file, for messages.
 
     Raises:
-        InvalidValue: a line is not one of a trace, or the heading is missing or not alone.
+        InvalidValue: a line is not one of a trace, two gangs have one id, or the heading is missing
+            or not alone.
     """
     heading: Heading | None = None
     gangs: list[GangTrace] = []
+    ids: set[str] = set()
     slices: list[SliceTrace] = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -166,9 +193,7 @@ def from_lines(lines: Iterable[str], name: str) -> Trace:
         try:
             each = _LINE.validate_json(line)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            problem = f"is not a line of a trace: {where}: {first['msg']}"
+            problem = f"is not a line of a trace: {first_problem(error)}"
             remedy = "export one with: iris usage --trace FILE"
             raise InvalidValue("workload", f"{name}, line {number}", problem, remedy) from None
         match each:
@@ -178,6 +203,10 @@ def from_lines(lines: Iterable[str], name: str) -> Trace:
                     raise InvalidValue("workload", f"{name}, line {number}", problem, remedy)
                 heading = each
             case GangTrace():
+                if each.id in ids:
+                    problem, remedy = f"has the id of another gang: {each.id!r}", "give it its own"
+                    raise InvalidValue("workload", f"{name}, line {number}", problem, remedy)
+                ids.add(each.id)
                 gangs.append(each)
             case SliceTrace():
                 slices.append(each)

@@ -1,8 +1,11 @@
 """Reads a workload from the text of a file: a trace of Iris, or a public trace."""
 
+from pydantic import ValidationError
+
 from iris.model.errors import InvalidValue
+from iris.simulation.gangs import spec_of
 from iris.simulation.public.formats import PublicFormat, format_of, read_public
-from iris.simulation.trace import Trace, from_lines
+from iris.simulation.trace import Trace, first_problem, from_lines
 
 
 def read_workload(name: str, text: str, gpu: str = "") -> Trace:
@@ -17,7 +20,9 @@ def read_workload(name: str, text: str, gpu: str = "") -> Trace:
         InvalidValue: the text is no trace, or one with errors.
     """
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
-        return from_lines(text.lstrip("\ufeff").splitlines(), name)
+        trace = from_lines(text.lstrip("\ufeff").split("\n"), name)
+        _check_gangs(trace, name)
+        return trace
     found = format_of(text)
     if found is None:
         remedy = (
@@ -26,3 +31,19 @@ def read_workload(name: str, text: str, gpu: str = "") -> Trace:
         )
         raise InvalidValue("workload", name, "is no trace", remedy)
     return read_public(text, found, name, gpu)
+
+
+def _check_gangs(trace: Trace, name: str) -> None:
+    """Checks that each gang could be a job, before a simulation begins.
+
+    Raises:
+        InvalidValue: one could not.
+    """
+    for gang in trace.gangs:
+        try:
+            spec_of(gang, 1)
+        except ValueError as error:
+            text = first_problem(error) if isinstance(error, ValidationError) else str(error)
+            remedy = "correct its line"
+            problem = f"could be no job: {text}"
+            raise InvalidValue("workload", f"{name}, gang {gang.id}", problem, remedy) from None

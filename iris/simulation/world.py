@@ -20,6 +20,12 @@ def _read_seconds(value: object) -> float:
     return read_duration(value).total_seconds()
 
 
+def _read_period(value: object) -> float:
+    if (seconds := _read_seconds(value)) < 1:
+        raise InvalidValue("period", value, "is shorter than a second", "write 1s or more")
+    return seconds
+
+
 def _read_quantiles(value: object) -> object:
     """Returns a distribution as seconds. One duration is a constant."""
     values = value if isinstance(value, list | tuple) else [value]
@@ -44,6 +50,10 @@ def _read_shares(value: object) -> object:
 Times = Annotated[tuple[float, ...], BeforeValidator(_read_quantiles)]
 Shares = Annotated[tuple[float, ...], BeforeValidator(_read_shares)]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
+
+
+#: A time in seconds that is at least one.
+Period = Annotated[float, BeforeValidator(_read_period)]
 
 
 class Machines(Section):
@@ -97,7 +107,7 @@ class World(Section):
     #: whole.
     machines: dict[str, Machines] = Field(default_factory=dict)
     #: How long a stock-out lasts at least; it begins and ends at a multiple of this.
-    stock_out_lasts: Annotated[Seconds, Field(gt=0)] = 600.0
+    stock_out_lasts: Period = 600.0
     #: How long a program takes to end when its gang is evicted.
     stop: Seconds = 5.0
     #: How often programs save a checkpoint from which the next attempt continues; 0 if an attempt
@@ -111,6 +121,10 @@ class World(Section):
         """Whether anything happens by chance. If nothing does, all seeds have the same result."""
         people = self.resubmit is not None and self.resubmit.varies
         return people or any(each.varies for each in self.machines.values())
+
+    def has(self, group: str, zone: str) -> bool:
+        """Whether there is an entry for a scale group in a zone."""
+        return any(key in self.machines for key in (f"{group}@{zone}", group, ANY))
 
     def of(self, group: str, zone: str) -> Machines:
         """Returns the machines of a scale group in a zone."""

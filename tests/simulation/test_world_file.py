@@ -45,6 +45,8 @@ def test_a_written_world_is_read_as_the_same(world: World) -> None:
         ("machines: {tpu: {stock_out: [0, 1]}}", "24 hours"),
         ("machines: {tpu: {preemptions_per_hour: often}}", "'often' is not a number"),
         ("machines: {tpu: {preemptions_per_hour: -1}}", "'-1' is less than 0"),
+        ("machines: {tpu: {failures_per_hour: .inf}}", "failures_per_hour"),
+        ("stock_out_lasts: 0s", "stock_out_lasts: '0s' is shorter than a second"),
         ("stop: 1s\nstop: 2s", "line 2, column 1: the key 'stop' is repeated"),
         ("- stop", "start with machines:"),
         ("# nothing", "the file is empty; start with machines:"),

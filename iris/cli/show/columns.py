@@ -18,7 +18,12 @@ CUT_TO = 12
 GAP = 2
 #: The values that count as absent: their cells show `Column.absent`.
 ABSENT: tuple[Any, ...] = (None, "", (), [], {})
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
+
+
+def plain(text: str) -> str:
+    """Returns a text without line breaks, other control characters and marks of direction."""
+    return _CONTROL.sub(" ", text)
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class Column(Generic[Row]):
         value = self.of(row)
         if self.text is not None and value not in ABSENT:
             value = self.text(value)
-        return self.absent if value in ABSENT else _CONTROL.sub(" ", _text(value, now))
+        return self.absent if value in ABSENT else plain(_text(value, now))
 
 
 def age(then: datetime, now: datetime) -> str:

@@ -8,7 +8,8 @@ import click
 
 from iris.cli.command import Command
 from iris.cli.parameters import cluster_option, json_option
-from iris.cli.show.messages import print_json
+from iris.cli.show.columns import plain
+from iris.cli.show.messages import print_json, show_warnings
 from iris.cli.show.progress import Steps
 from iris.cli.simulate.inputs import read_configuration
 from iris.cli.simulate.options import FILE, Asked, Prepared, prepare, simulation_options
@@ -16,6 +17,7 @@ from iris.cli.simulate.runs import Configuration, simulate_all
 from iris.cli.simulate.text import advice_text
 from iris.simulation.advice import Advice, Step, advice, best, effect, steps_of
 from iris.simulation.report.results import Results
+from iris.simulation.report.tables import waits_for_ever
 
 
 @click.command(cls=Command)
@@ -61,6 +63,7 @@ def _search(
         return advice(effects, before.answers[0].currency, tried)
 
     (alone,) = simulated((), first)
+    show_warnings(map(plain, waits_for_ever(alone)))
     steps = steps_of(configuration.cluster, alone.answers[0])
     tried = len(steps)
     found = judged(steps, first)

@@ -1,7 +1,9 @@
 """Implements `iris simulate`."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -14,6 +16,7 @@ from iris.cli.simulate.inputs import read_configuration
 from iris.cli.simulate.options import FILE, Asked, prepare, simulation_options
 from iris.cli.simulate.runs import simulate_all
 from iris.cli.simulate.text import simulation_text
+from iris.model.errors import InvalidValue
 from iris.simulation.report.files import PAGE, report_files
 from iris.simulation.report.results import to_json
 from iris.simulation.report.tables import Shown
@@ -55,6 +58,8 @@ def simulate(
     iris simulate --config new.yaml --against old.yaml --last 7d --out report
     iris simulate --config new.yaml --workload week.jsonl --world spot.yaml
     """
+    if out is not None:
+        _check_folder(out)
     files = [file] if against is None else [against, file]
     configurations = [read_configuration(each) for each in files]
     prepared = prepare(ctx, Asked(**asked), configurations)
@@ -81,7 +86,25 @@ def simulate(
 
 
 def _write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Writes files into a folder, which is created if it does not exist. Other files there stay."""
+    """Writes files into a folder, which is created if it does not exist. Other files there stay.
+
+    The files appear when all of them are written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    with TemporaryDirectory(prefix=".", dir=folder) as drafts:
+        for name, text in files.items():
+            (Path(drafts) / name).write_text(text, encoding="utf-8")
+        for name in files:
+            (Path(drafts) / name).replace(folder / name)
+
+
+def _check_folder(folder: Path) -> None:
+    """Checks that files can be written into a folder, before a long simulation.
+
+    Raises:
+        InvalidValue: the folder, or the one in which it is to be created, cannot be written.
+    """
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        problem = "is no directory" if not there.is_dir() else "is not writable"
+        raise InvalidValue("out", there, problem, "give another directory")

@@ -30,14 +30,25 @@ def read_configuration(file: Path) -> Configuration:
     return Configuration(str(file), cluster, accounting_of(config))
 
 
-def read_text(field: str, file: Path) -> str:
+#: The largest description and world, in bytes. A world of a thousand groups is smaller.
+_LARGEST = 10_000_000
+
+
+def read_text(field: str, file: Path, most: int = -1) -> str:
     """Returns the text of a file.
 
+    Args:
+        most: the most bytes that it may have; -1 for no limit.
+
     Raises:
-        InvalidValue: it is not UTF-8.
+        InvalidValue: it is not UTF-8, or larger.
     """
+    with file.open("rb") as source:
+        content = source.read(most + 1 if most >= 0 else -1)
+    if 0 <= most < len(content):
+        raise InvalidValue(field, file, f"is larger than {most:,} bytes", "give a smaller file")
     try:
-        return file.read_bytes().decode()
+        return content.decode()
     except UnicodeDecodeError:
         raise InvalidValue(field, file, "is not UTF-8 text", "give a text file") from None
 
@@ -56,16 +67,20 @@ def make_workload(text: str) -> Trace:
     """Returns a workload that is described on one line, or in a file of this name."""
     file = Path(text)
     if file.is_file():
-        return synthetic_trace(read_synthetic(read_text("synthetic", file), text))
+        return synthetic_trace(read_synthetic(read_text("synthetic", file, _LARGEST), text))
+    if "=" not in text:
+        remedy = "give a YAML file, or write KEY=VALUE,KEY=VALUE, such as jobs=1000,days=7,gpu=1|8"
+        raise InvalidValue("synthetic", text, "is neither a file nor a description", remedy)
     return synthetic_trace(read_synthetic(text))
 
 
 def world_of(file: Path | None, trace: Trace) -> tuple[World, str]:
     """Returns the world of a simulation, and a line about where it comes from."""
     if file is not None:
-        return read_world(read_text("world", file), str(file)), f"world: {file}"
+        return read_world(read_text("world", file, _LARGEST), str(file)), f"world: {file}"
     if trace.slices:
-        measured = f"measured from the {len(trace.slices):,} slices of the workload"
+        slices = "1 slice" if len(trace.slices) == 1 else f"{len(trace.slices):,} slices"
+        measured = f"measured from the {slices} of the workload"
         return measured_world(trace), f"world: {measured}; see it with --show-world"
     return World(), "world: machines boot in 2m and never fail; give another with --world"
 
@@ -77,3 +92,14 @@ def unknown_groups(world: World, configurations: Sequence[Configuration]) -> lis
         for group in each.cluster.groups:
             known |= {group.name, *(f"{group.name}@{zone}" for zone in group.zones)}
     return [key for key in world.machines if key not in known]
+
+
+def unnamed_groups(world: World, configurations: Sequence[Configuration]) -> list[str]:
+    """Returns the scale groups, with their zones if they have any, without an entry in a world."""
+    places = {
+        f"{group.name}@{zone}" if zone else group.name: world.has(group.name, zone)
+        for each in configurations
+        for group in each.cluster.groups
+        for zone in group.zones or ("",)
+    }
+    return [place for place, has in places.items() if not has]

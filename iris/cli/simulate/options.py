@@ -10,7 +10,13 @@ import click
 from iris.cli.parameters import DURATION
 from iris.cli.run import with_client
 from iris.cli.show.messages import show_warnings
-from iris.cli.simulate.inputs import make_workload, unknown_groups, workload_in, world_of
+from iris.cli.simulate.inputs import (
+    make_workload,
+    unknown_groups,
+    unnamed_groups,
+    workload_in,
+    world_of,
+)
 from iris.cli.simulate.runs import Configuration
 from iris.simulation.trace import Trace
 from iris.simulation.world import World
@@ -19,6 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: How many seeds are simulated, unless the user wants others.
 SEEDS = 3
+MOST_SEEDS = 1_000
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
@@ -71,7 +78,7 @@ _OPTIONS = (
     ),
     click.option(
         "--seeds",
-        type=click.IntRange(min=1),
+        type=click.IntRange(1, MOST_SEEDS),
         default=SEEDS,
         show_default=True,
         help="Simulate with this many seeds: the luck of the machines.",
@@ -90,7 +97,7 @@ def prepare(ctx: click.Context, asked: Asked, configurations: Sequence[Configura
     """Reads the workload and the world.
 
     Args:
-        configurations: those to simulate. Warns if the world's file has other groups.
+        configurations: those to simulate. Warns if the world has other groups.
 
     Raises:
         click.UsageError: no workload is given, or several.
@@ -100,6 +107,12 @@ def prepare(ctx: click.Context, asked: Asked, configurations: Sequence[Configura
     if asked.world is not None:
         unknown = unknown_groups(world, configurations)
         show_warnings(f"{asked.world}: no configuration has {each}" for each in unknown)
+    if world.machines:  # a world without any is of defaults on purpose
+        unnamed = unnamed_groups(world, configurations)
+        show_warnings(
+            f"{asked.world} has no entry for {each}: its machines boot in 2m and never fail"
+            for each in unnamed
+        )
     seeds = range(asked.seed, asked.seed + (asked.seeds if world.varies else 1))
     return Prepared(trace, world, seeds, (about, *(f"incomplete: {gap}" for gap in gaps)))
 

@@ -4,7 +4,7 @@
 
 from collections.abc import Iterator
 
-from iris.cli.show.columns import Column
+from iris.cli.show.columns import Column, plain
 from iris.cli.show.listing import Listing
 from iris.simulation.advice import Advice
 from iris.simulation.report.advice_tables import advice_tables
@@ -17,7 +17,7 @@ def simulation_text(shown: Shown, notes: tuple[str, ...] = ()) -> str:
     Args:
         notes: further lines about what was simulated.
     """
-    head = "\n".join((*shown.facts, *notes))
+    head = "\n".join(map(plain, (*shown.facts, *notes)))
     return "\n\n".join([head, *("\n".join(_lines(table)) for table in shown.tables())])
 
 
@@ -29,7 +29,7 @@ def advice_text(found: Advice, notes: tuple[str, ...] = ()) -> str:
     """
     head = f"{found.tried} changes were simulated, one at a time"
     tables = tuple(each for each in advice_tables(found) if each.rows)
-    parts = ["\n".join((head, *notes)), *("\n".join(_lines(each)) for each in tables)]
+    parts = ["\n".join((head, *map(plain, notes))), *("\n".join(_lines(each)) for each in tables)]
     if not tables:
         parts.append(
             "none of them shortens waits clearly, and none saves money without longer waits"

@@ -1,7 +1,8 @@
 """Counts what happened in one simulation: waits, failures, machines, waste and money.
 
-Hours and money come from `UsageSums`, the code of `iris usage`. They are those from the begin of
-the workload until its last gang had ended, so a configuration that needs longer is charged for it.
+Hours and money come from `UsageSums`, the code of `iris usage`. They are those of the recorded
+time, and of the time after it until the last gang had ended, so a configuration that needs longer
+is charged for it.
 """
 
 from collections import Counter, defaultdict
@@ -128,7 +129,8 @@ class Answers(Frozen):
     #: The end of the recorded time, and of the simulation.
     ends: datetime
     stopped: datetime
-    #: From the begin of the workload until its last gang had ended.
+    #: From the begin of the workload until its last gang had ended; until the end of the simulation
+    #: if some never did.
     makespan: float
     all: Part
     bands: dict[str, Part] = Field(default_factory=dict)
@@ -180,7 +182,7 @@ def answers_of(history: History, accounting: Accounting) -> Answers:
         begins=history.begins,
         ends=history.ends,
         stopped=history.stopped,
-        makespan=(history.stopped - history.begins).total_seconds(),
+        makespan=(_done_at(history) - history.begins).total_seconds(),
         all=everything,
         bands={band.value: bands[band.value] for band in Band if band.value in bands},
         users=parts(lambda each: each.gang.trace.user, lambda row: row.by["user"]),
@@ -200,6 +202,13 @@ def answers_of(history: History, accounting: Accounting) -> Answers:
         passes=history.passes,
         evaluations=history.evaluations,
     )
+
+
+def _done_at(history: History) -> datetime:
+    """Returns when the last gang had ended; when the simulation did if some never did."""
+    ends = [gang.ended_at for gang in history.gangs]
+    known = [each for each in ends if each is not None]
+    return max(known, default=history.begins) if len(known) == len(ends) else history.stopped
 
 
 def _usage(history: History, accounting: Accounting, told: Sequence[_Told]) -> UsageReport:

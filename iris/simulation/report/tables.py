@@ -28,6 +28,9 @@ WAITS = "GANG"
 _UNCLEAR_NOTE = f"{UNCLEAR} the difference is not larger than its spread over the seeds"
 
 
+_MAKESPAN = ("makespan",)
+
+
 class Table(NamedTuple):
     """A table of texts."""
 
@@ -66,7 +69,7 @@ MEASURES = (
     Measure("not ended", ("all", "unended"), count, rare=True),
     Measure("evictions", ("all", "evictions"), count, rare=True),
     Measure("losses of machines", ("all", "losses"), count, rare=True),
-    Measure("all done after", ("makespan",), seconds),
+    Measure("all done after", _MAKESPAN, seconds),
     Measure("slices made", ("slices", "made"), count),
     Measure("ready host-hours", ("slices", "ready_host_hours"), hours),
     Measure("held of them", ("slices", "held"), percent),
@@ -120,6 +123,7 @@ class Shown:
         self, before: Results | None, after: Results, *, by_chance: bool = True, limit: int = 8
     ) -> None:
         self._before, self._after, self._limit = before, after, limit
+        self._all = (after,) if before is None else (before, after)
         self._by_chance = by_chance
         self._new = after.spreads
         self._old = before.spreads if before is not None else {}
@@ -139,13 +143,14 @@ class Shown:
             if self._by_chance
             else "nothing is left to chance"
         )
-        told = f"{length} from {moment(first.begins)} UTC, {first.all.gangs:,} gangs, {seeds}"
+        gangs = "1 gang" if first.all.gangs == 1 else f"{first.all.gangs:,} gangs"
+        told = f"{length} from {moment(first.begins)} UTC, {gangs}, {seeds}"
         lines = [told]
         if self._before is not None:
             lines.append(f"before: {self._before.name}; after: {self._after.name}")
         for machine, missing in first.unpriced.items():
             lines.append(f"no price for {machine}: {hours(missing)} host-hours are not in the cost")
-        return tuple(lines)
+        return (*lines, *(text for each in self._all for text in waits_for_ever(each)))
 
     @property
     def worst(self) -> tuple[LongWait, ...]:
@@ -160,7 +165,12 @@ class Shown:
 
     def summary(self) -> Table:
         """Returns the table of the numbers about everything."""
-        measures = [each for each in MEASURES if self._is_shown(each, [each.path])]
+        done = not any(answers.all.unended for each in self._all for answers in each.answers)
+        measures = [
+            each
+            for each in MEASURES
+            if self._is_shown(each, [each.path]) and (done or each.path != _MAKESPAN)
+        ]
         names = [each.name.format(currency=self._currency).strip() for each in measures]
         head: tuple[str, ...]
         if self._before is None:
@@ -306,6 +316,19 @@ class Shown:
 
 def _mark(change: Change | None) -> str:
     return f" {UNCLEAR}" if change is not None and change.clear is False else ""
+
+
+def waits_for_ever(results: Results) -> Iterator[str]:
+    """Yields a sentence if gangs never get hosts on this configuration."""
+    most = max(answers.all.unended for answers in results.answers)
+    if most:
+        first = results.answers[0]
+        waiting = (each for each in first.worst if each.state is None and each.reasons)
+        reason = next((f" ({each.id}: {each.reasons[-1].message})" for each in waiting), "")
+        yield (
+            f"{results.name}: {most:,} of {first.all.gangs:,} gangs wait for ever, and count with"
+            f" their wait until the simulation ended{reason}"
+        )
 
 
 def why(wait: LongWait) -> str:

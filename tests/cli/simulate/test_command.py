@@ -165,6 +165,11 @@ def test_a_group_that_no_configuration_has_is_a_warning(
         (("--workload", "jobs.jsonl", "--against", "empty.yaml"), 2, "no scale groups"),
         (("--workload", "jobs.jsonl", "--seeds", "0"), 2, "--seeds"),
         (("--synthetic", "jbos=5"), 2, "jbos"),
+        (("--synthetic", "none.yaml"), 2, "'none.yaml' is neither a file nor"),
+        (("--synthetic", "jobs=5,jobs=6"), 2, "'jobs' is given twice"),
+        (("--synthetic", "jobs=5,hosts=5000"), 2, "hosts: '5000'"),
+        (("--synthetic", "huge.yaml"), 2, "is larger than"),
+        (("--workload", "jobs.jsonl", "--seeds", "1000000000"), 2, "--seeds"),
     ],
 )
 def test_bad_input_is_refused_with_its_place(
@@ -176,6 +181,8 @@ def test_bad_input_is_refused_with_its_place(
 ) -> None:
     """The message names the file, the value and what to do."""
     (files / "binary").write_bytes(b"\xff\xfe")
+    with (files / "huge.yaml").open("wb") as huge:
+        huge.truncate(1_000_000_000)
     (files / "empty.yaml").write_text("platform: {local: {}}")
     assert simulate(*options) == code
     assert says in capsys.readouterr().err
@@ -280,3 +287,107 @@ def test_advice_that_finds_nothing_says_so(files: Path, capsys: pytest.CaptureFi
     options = ("--config", "enough.yaml", "--synthetic", "jobs=1,days=1,cpu=1,duration=1m")
     assert run(["autoscaler", "advise", *options]) == 0
     assert "none of them" in capsys.readouterr().out
+
+
+def test_gangs_that_fit_nowhere_are_said_before_all_numbers(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two days of waiting look like a slow cluster. It is one without such machines."""
+    assert simulate("--synthetic", "jobs=3,days=1,gpu=H100", "--json") == 0
+    capsys.readouterr()
+    assert simulate("--synthetic", "jobs=3,days=1,gpu=H100") == 0
+    shown = capsys.readouterr().out
+    (line,) = [each for each in shown.splitlines() if each.startswith("new.yaml: ")]
+    assert "3 of 3 gangs" in line
+    assert "gpu:H100" in line
+    assert "all done after" not in shown
+    assert run(["autoscaler", "advise", "--config", "new.yaml", "--synthetic", "jobs=3,gpu=1"]) == 0
+    assert "3 of 3 gangs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("folder", ["jobs.jsonl", "jobs.jsonl/out"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_simulation(
+    files: Path, capsys: pytest.CaptureFixture[str], folder: str
+) -> None:
+    """A simulation may take minutes."""
+    assert simulate("--workload", "jobs.jsonl", "--out", folder) == 2
+    shown, errors = capsys.readouterr()
+    assert shown == ""
+    assert "jobs.jsonl" in errors
+
+
+def test_a_report_that_cannot_be_written_whole_is_not_written(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a page looks like a page. A name that is too long for a file stands for a full disk."""
+    found = {"report.html": "new", "x" * 300: ""}
+    monkeypatch.setattr("iris.cli.simulate.command.report_files", lambda *_: found)
+    (files / "out").mkdir()
+    (files / "out" / "report.html").write_text("old")
+    assert simulate("--workload", "jobs.jsonl", "--out", "out") == 1
+    assert [each.name for each in (files / "out").iterdir()] == ["report.html"]
+    assert (files / "out" / "report.html").read_text() == "old"
+
+
+def test_a_group_without_an_entry_in_the_world_is_a_warning(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its machines would boot in two minutes, which nobody has said."""
+    (files / "other.yaml").write_text("machines: {other: {boot: 5m}}")
+    assert simulate("--workload", "jobs.jsonl", "--world", "other.yaml") == 0
+    assert "no entry for cpu" in capsys.readouterr().err
+
+
+def test_characters_that_steer_a_terminal_do_not_reach_it(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A workload may come from somebody else."""
+    heading, *gangs = to_lines(workload(1))
+    bad = gangs[0].replace("g0", "\\u001b[2Jred\\u202e").replace("4000", "99000")
+    (files / "bad.jsonl").write_text(heading + bad)
+    (files / "a\x1b[31m.yaml").write_text(CONFIG)
+    assert simulate("--workload", "bad.jsonl", "--against", "a\x1b[31m.yaml") == 0
+    shown = "".join(capsys.readouterr())
+    assert "red" in shown
+    assert not {"\x1b", "\u202e"} & {*shown}
+
+
+GANG = '{"kind":"gang","id":"a","user":"ada","at":1,"runs":[{"seconds":1}]}'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ('"at":1', '"at":Infinity', "line 2"),
+        ('"at":1', '"at":1e300', "line 2"),
+        ('"at":1', '"at":1,"queued_at":-1e300', "line 2"),
+        ('"at":1', '"at":1,"patience":-1', "line 2"),
+        ('"at":1', '"at":1,"tasks":1000000', "gang a"),
+        ('"at":1', '"at":1,"constraints":["?"]', "gang a"),
+        ('"ada"', '""', "gang a"),
+        ("2026-11-02T00:00:00Z", "2026-11-02T00:00:00", "line 1"),
+        ("2026-11-02T00:00:00Z", "2027-11-02T00:00:00Z", "line 1"),
+        ("2026-11-02T00:00:00Z", "0001-01-01T00:00:00Z", "line 1"),
+        (GANG, f"{GANG}\n{GANG}", "line 3"),
+        (
+            GANG,
+            '{"kind":"slice","id":"s","group":"cpu","requested":NaN,"ready":3,"gone":1}',
+            "line 2",
+        ),
+        (
+            GANG,
+            '{"kind":"slice","id":"s","group":"cpu","requested":5,"ready":3,"gone":9}',
+            "line 2",
+        ),
+    ],
+)
+def test_impossible_values_of_a_workload_are_refused_with_their_place(
+    files: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, place: str
+) -> None:
+    """They would end a simulation in its middle, with an error that names no line."""
+    heading = '{"kind":"trace","begins":"2026-11-02T00:00:00Z","ends":"2026-11-03T00:00:00Z"}'
+    text = f"{heading}\n{GANG}\n"
+    assert old in text
+    (files / "bad.jsonl").write_text(text.replace(old, new))
+    assert simulate("--workload", "bad.jsonl") == 2
+    assert f"bad.jsonl, {place}" in capsys.readouterr().err

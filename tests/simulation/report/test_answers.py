@@ -49,6 +49,14 @@ def test_a_gang_that_still_waits_has_waited_until_the_end() -> None:
     assert found.all.unended == 1
 
 
+def test_all_is_done_when_the_last_gang_has_ended() -> None:
+    """Not at the end of the recorded time, when a faster cluster has long been idle."""
+    done = answers_of(history([gang(1, 0, 1, 2), gang(2, 1, 2, 4)], stopped=24), Accounting())
+    assert done.makespan == 4 * HOUR
+    never = answers_of(history([gang(1, 4, None, None)], stopped=24), Accounting())
+    assert never.makespan == 24 * HOUR
+
+
 def test_gangs_are_counted_by_band_user_team_and_shape() -> None:
     """The questions are about those who wait."""
     found = answers()
