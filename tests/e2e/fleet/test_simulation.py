@@ -73,7 +73,6 @@ def test_a_simulation_of_a_real_run_places_in_the_same_order_at_the_same_times()
             exported = cluster.iris("usage", "--since", since, "--trace", "-").out
         config = load_config(file)
 
-    open("/tmp/exported.jsonl", "w").write(exported)
     trace = from_lines(exported.splitlines(), "-")
     history = simulate(cluster_of(config), trace, measured_world(trace))
 
