@@ -76,7 +76,8 @@ class SimulatedAutoscaler:
     def _evaluate(self) -> None:
         self._next, now = None, self._events.now
         self.evaluations += 1
-        self._ready_at = now + self._pause
+        # The cluster was there before the workload, so its first evaluation delays nothing.
+        self._ready_at = now + self._pause if self.evaluations > 1 else now
         wanted = self._scheduler.wanted()
         self._apply_facts()
         made = plan(self._settings.groups, self._known.expected, wanted, self._memory, now)
