@@ -6,7 +6,7 @@ from temporalio.common import RetryPolicy
 
 from iris.model.job.spec import JobSpec
 from iris.model.rules import Contact
-from iris.planners import known_slices
+from iris.planners import pacing
 
 #: The retry policy for attempts of tasks. Temporal does not retry them: the workflow decides which
 #: retry limit the attempt counts against, and where the next attempt runs.
@@ -96,7 +96,7 @@ SCHEDULER_PATIENCE = timedelta(minutes=1)
 #: The time limit of the autoscaler's question to the scheduler for the demand.
 QUERY_DEMAND = timedelta(seconds=10)
 #: As in simulations.
-EVALUATE_EVERY = known_slices.EVALUATE_EVERY
+EVALUATE_EVERY = pacing.EVALUATE_EVERY
 #: The number of observations from one census, a list of all slices that have a workflow, to the
 #: next.
 CENSUS_EVERY = 40

@@ -3,7 +3,7 @@ the ledger, and decides when it has to be signalled.
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import zip_longest
 
 from iris.model.host.hosts import ClosedBy, Closure
@@ -17,11 +17,6 @@ from iris.scheduling.ledger.ledger import Ledger
 MOST_SHAPES = 1_000
 #: The most bytes of the demands in one answer, which also lists the idle slices.
 DEMANDS_BYTES = 2 * BATCH_BYTES
-#: The pause between two `demand` signals to the autoscaler.
-WAKE_EVERY = timedelta(seconds=1)
-#: The further pause if only as many gangs wait again as at an earlier signal. In a busy cluster,
-#: gangs come and go all the time, and each signal costs some twenty events.
-WAKE_AGAIN = timedelta(seconds=4)
 
 
 def unplaced(ledger: Ledger) -> dict[Shape, int] | None:

@@ -1,15 +1,11 @@
 """The slices as the autoscaler knows them from their reports, and the input of a new slice."""
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from iris.messages.slice import SliceInput
 from iris.model.slice.provisioning import SliceObservation, SliceRequest
 from iris.model.slice.status import SliceFacts, SliceState
-
-#: The shortest time between two evaluations of the autoscaler; changes in between are evaluated
-#: together.
-EVALUATE_EVERY = timedelta(seconds=1)
 
 
 class KnownSlices:

@@ -13,7 +13,8 @@ from iris.model.slice.provisioning import SliceRequest
 from iris.model.slice.record import SliceRecord
 from iris.model.slice.scaling import Create, Drain, Memory, Outlook
 from iris.model.slice.status import SliceFacts, SliceState
-from iris.planners.known_slices import EVALUATE_EVERY, KnownSlices, slice_input
+from iris.planners.known_slices import KnownSlices, slice_input
+from iris.planners.pacing import EVALUATE_EVERY
 from iris.simulation.event_queue import Event, EventQueue
 from iris.simulation.history import Refused
 from iris.simulation.scheduler import SimulatedScheduler

@@ -13,8 +13,9 @@ from iris.model.job.requests import Placement
 from iris.model.rules import Rules
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import Wanted
-from iris.planners.demand import WAKE_AGAIN, WAKE_EVERY, DemandWatch, wanted_of
+from iris.planners.demand import DemandWatch, wanted_of
 from iris.planners.ledger_messages import MAX_PLACEMENTS, Entered, enter
+from iris.planners.pacing import WAKE_AGAIN, WAKE_EVERY
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.size import LedgerSize
 from iris.scheduling.placement.preemption import Eviction

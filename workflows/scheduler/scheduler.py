@@ -45,7 +45,7 @@ from iris.model import names
 from iris.model.job.demand_limits import MESSAGE_BYTES, size_of
 from iris.model.job.requests import Placement, Request, Shape
 from iris.model.slice.scaling import Wanted
-from iris.planners.demand import WAKE_AGAIN, WAKE_EVERY, DemandWatch, unplaced, wanted_of
+from iris.planners.demand import DemandWatch, unplaced, wanted_of
 from iris.planners.ledger_messages import (
     MAX_PLACEMENTS,
     RECOVERING,
@@ -53,6 +53,7 @@ from iris.planners.ledger_messages import (
     enter,
     serve,
 )
+from iris.planners.pacing import WAKE_AGAIN, WAKE_EVERY
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.reason_changes import MAX_SHAPES, reason_changes
 from iris.scheduling.ledger.recovery import LedgerRecovery, RecoveryCursor, RecoveryPage

@@ -1,0 +1,12 @@
+"""The pauses that the planners keep, in the workflows and in a simulation."""
+
+from datetime import timedelta
+
+#: The shortest time between two evaluations of the autoscaler; changes in between are evaluated
+#: together.
+EVALUATE_EVERY = timedelta(seconds=1)
+#: The pause between two `demand` signals to the autoscaler.
+WAKE_EVERY = timedelta(seconds=1)
+#: The further pause if only as many gangs wait again as at an earlier signal. In a busy cluster,
+#: gangs come and go all the time, and each signal costs some twenty events.
+WAKE_AGAIN = timedelta(seconds=4)
