@@ -94,6 +94,7 @@ def shown(*command: str) -> str:
         ("of-the-submitter", MINE, "HF_TOKEN", "KEY=file:key", "sealed:job/ada/of-the-submitter"),
         ("named", MINE, "HF_TOKEN=env:OTHER", "KEY=secret:KEY", "sealed:job/ada/named"),
     ],
+    ids=["of-the-host", "of-the-submitter", "named"],  # the values differ in each process
 )
 def test_the_value_of_a_secret_is_in_no_history_log_record_or_command_line(
     cluster: Cluster, name: str, value: str, token: str, key: str, reference: str
@@ -234,6 +235,7 @@ def test_submit_warns_of_a_secret_in_the_environment(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("name", "secret", "value"),
     [("with-the-hosts", "OURS=host-env:OURS", VALUE), ("with-a-sealed", "OURS", MINE)],
+    ids=["with-the-hosts", "with-a-sealed"],
 )
 def test_programs_and_processes_of_iris_that_need_no_secret_do_not_have_it(
     cluster: Cluster, name: str, secret: str, value: str
