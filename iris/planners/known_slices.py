@@ -3,8 +3,11 @@
 from collections.abc import Iterable
 from datetime import datetime
 
+from iris.autoscaling import past_failures
 from iris.messages.slice import SliceInput
 from iris.model.slice.provisioning import SliceObservation, SliceRequest
+from iris.model.slice.scale_groups import ScaleGroup
+from iris.model.slice.scaling import Memory
 from iris.model.slice.status import SliceFacts, SliceState
 
 
@@ -34,6 +37,17 @@ class KnownSlices:
             else each
             for each in self.known.values()
         )
+
+    def learn(self, memory: Memory, group: ScaleGroup | None, facts: SliceFacts) -> Memory:
+        """Records the facts that a slice reports. Returns the autoscaler's memory after that.
+
+        Args:
+            group: the slice's group; None if it is no longer in the configuration.
+        """
+        before = self.known.get(facts.id)
+        memory = past_failures.learn(memory, group, facts, before, facts.changed_at)
+        self.update(facts)
+        return memory
 
     def update(self, facts: SliceFacts) -> None:
         """Records the facts that a slice reports."""

@@ -16,12 +16,9 @@ from iris.model.slice.status import SliceFacts, SliceState
 from iris.planners.known_slices import KnownSlices, slice_input
 from iris.planners.pacing import EVALUATE_EVERY
 from iris.simulation.event_queue import Event, EventQueue
-from iris.simulation.history import Refused
+from iris.simulation.history import CLUSTER, Refused
 from iris.simulation.scheduler import SimulatedScheduler
 from iris.simulation.slices import SimulatedSlice
-
-#: The name of the simulated cluster, which stands nowhere.
-CLUSTER = "simulation"
 
 
 class SimulatedAutoscaler:
@@ -86,7 +83,7 @@ class SimulatedAutoscaler:
         self._memory = past_failures.named(made.memory, created)
         for drain in made.drains:
             self._drain(drain)
-        if made.outlooks != self._outlooks or (made.outlooks and not wanted.informed):
+        if made.has_news(self._outlooks, wanted):
             self._outlooks = made.outlooks
             self._scheduler.send(Outlooks(outlooks=made.outlooks))
         if made.next_at is not None:
@@ -95,10 +92,8 @@ class SimulatedAutoscaler:
     def _apply_facts(self) -> None:
         while self._reported:
             facts = self._reported.popleft()
-            before = self._known.known.get(facts.id)
             group = self._groups.get(facts.group)
-            self._memory = past_failures.learn(self._memory, group, facts, before, facts.changed_at)
-            self._known.update(facts)
+            self._memory = self._known.learn(self._memory, group, facts)
             if facts.state is SliceState.DELETED:
                 del self.slices[facts.id]
             elif facts.state is SliceState.FAILED and facts.fault is not None:

@@ -121,7 +121,7 @@ class _Simulation:
         history.stopped = self._events.now
         history.uses = [
             *self._scheduler.uses,
-            *(each.open_use() for each in self._autoscaler.slices.values()),
+            *(each.use(open=True) for each in self._autoscaler.slices.values()),
         ]
         history.faults = self._autoscaler.faults
         history.passes = self._scheduler.passes

@@ -6,29 +6,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from iris.messages.scheduler import Ask, Release
+from iris.messages.scheduler import Ask
 from iris.model.host.constraints import SCALE_GROUP, parse_marked
 from iris.model.host.faults import SETUP_TIMEOUT
 from iris.model.host.resources import Device, Resources
 from iris.model.job.attempts import TaskOutcome
 from iris.model.job.gangs import Gang, GangState
-from iris.model.job.requests import Placement, request_for
+from iris.model.job.requests import Placement
 from iris.model.job.spec import Coscheduling, JobSpec
 from iris.model.job.status import TaskStatus
 from iris.model.states import TaskState
 from iris.planners.ledger_messages import Entered
-from iris.scheduling.jobs import retries
+from iris.planners.messages_sent import ask_of, release_of
 from iris.scheduling.jobs.gang_lifecycle import LEDGER_FULL, MAX_LEDGER_FULL, GangLifecycle
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import RefusalCode
 from iris.simulation.event_queue import Event, EventQueue
-from iris.simulation.history import GangHistory, Placed, job_name
+from iris.simulation.history import CLUSTER, GangHistory, Placed, job_name
 from iris.simulation.scheduler import SimulatedScheduler
 from iris.simulation.trace import GangTrace, Run
 from iris.simulation.world import World
 from iris.usage.records import UseEnd
 
-_CLUSTER = "simulation"
 _CANCELLED = "cancelled"
 
 
@@ -90,18 +89,9 @@ class SimulatedGang:
     def begin(self) -> None:
         """Begins an attempt: asks for hosts."""
         gang = self._lifecycle.gang
-        request = request_for(
-            gang.spec,
-            index=0,
-            attempt=gang.first.attempt + 1,
-            run_id=self._run_id,
-            owner=gang.spec.id,
-            submitted_at=gang.queued_at,
-            band=gang.band,
-            avoid=gang.avoided,
-        )
-        self._lifecycle = self._lifecycle.begin(request.key)
-        self._ask(Ask(request=request))
+        ask = ask_of(gang, self._run_id, gang.spec.id)
+        self._lifecycle = self._lifecycle.begin(ask.request.key)
+        self._ask(ask)
 
     def _ask(self, ask: Ask) -> None:
         self._lifecycle = self._lifecycle.requested(ask.request)
@@ -259,14 +249,7 @@ class SimulatedGang:
         self._release(cancelled)
 
     def _release(self, cancelled: str | None = None) -> None:
-        now = self._lifecycle
-        hosts = retries.hosts_after(now.placement, now.outcomes)
-        ended = retries.attempt_end(
-            now.gang, now.outcomes, now.eviction, cancelled=cancelled is not None
-        )
-        key = now.gang.first.key
-        assert key is not None
-        release = Release(key=key, **hosts._asdict(), ended=ended)
+        release = release_of(self._lifecycle, cancelled=cancelled is not None)
         self._scheduler.send(release, lambda _: self._released(cancelled))
 
     def _released(self, cancelled: str | None) -> None:
@@ -304,7 +287,7 @@ def _gang_of(history: GangHistory, number: int) -> Gang:
     queued_at = at - timedelta(seconds=trace.at - (queued or 0.0)) if later else at
     spec = spec_of(trace, number)
     return Gang(
-        cluster=_CLUSTER,
+        cluster=CLUSTER,
         spec=spec,
         run_id=f"{number}",
         submitted_at=queued_at,

@@ -25,6 +25,10 @@ def job_of(gang: GangTrace, number: int) -> str:
     return f"{gang.user}/{job_name(number)}"
 
 
+#: The name of the simulated cluster, which stands nowhere.
+CLUSTER = "simulation"
+
+
 class Placed(NamedTuple):
     """One attempt of a gang on hosts."""
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from iris.autoscaling.liveness import AWAY, REPORT_INTERVAL
-from iris.messages.scheduler import Retire, SliceDown, SliceEnded, SliceUp
-from iris.model.host.hosts import ClosedBy, Closure
+from iris.messages.scheduler import SliceEnded, SliceUp
 from iris.model.job.requests import EPOCH
 from iris.model.slice import keys, lifecycle
 from iris.model.slice.events import (
@@ -45,7 +44,7 @@ from iris.model.slice.record import SliceRecord
 from iris.model.slice.scale_groups import Pace
 from iris.model.slice.scaling import Drain
 from iris.model.slice.status import LIVE, SliceFacts, SliceState
-from iris.planners.ledger_messages import Entered
+from iris.planners.messages_sent import down_of, retire_of
 from iris.simulation import event_queue
 from iris.simulation.chance import sample, uniform, waiting_time
 from iris.simulation.event_queue import EventQueue
@@ -122,12 +121,10 @@ class SimulatedSlice:
 
     def _receive(self, event: Event) -> None:
         """Handles an event, or lets it wait while an effect waits for its result."""
-        given_up = isinstance(event, RequestAbandoned)
-        if self._is_busy and not given_up:
+        if self._is_busy and not isinstance(event, RequestAbandoned):
             self._inbox.append(event)
-            return
-        self._is_busy = False
-        self._handle(event)
+        else:
+            self._result(event)
 
     def _result(self, event: Event) -> None:
         """Handles the result of an effect, and then the events that waited for it."""
@@ -166,24 +163,13 @@ class SimulatedSlice:
                     lambda entered: self._result(HostsOffered(entered.ended)),
                 )
             case RetireHosts():
-                self._retire(effect)
-
-    def _retire(self, retire: RetireHosts) -> None:
-        self._is_busy, drain = True, retire.drain
-        closure = (
-            Closure(by=ClosedBy.DRAIN, reason=drain.reason) if drain.idle_since is None else None
-        )
-        message = Retire(
-            incarnations=self.record.incarnations,
-            idle_since=drain.idle_since,
-            closure=closure,
-            evict=retire.evicts,
-        )
-
-        def answered(entered: Entered) -> None:
-            self._result(RetireAnswered(retire, self._events.now, entered.problem))
-
-        self._scheduler.send(message, answered)
+                self._is_busy = True
+                self._scheduler.send(
+                    retire_of(self.record, effect),
+                    lambda entered: self._result(
+                        RetireAnswered(effect, self._events.now, entered.problem)
+                    ),
+                )
 
     def _set_deadline(self) -> None:
         """Sets the timer for the next deadline. A slice that waits for a result has none, as in
@@ -317,7 +303,7 @@ class SimulatedSlice:
             self._delete_machines()
             return
         self._scheduler.send(
-            self._down(gone=self.record.stopped), lambda _: self._delete_machines()
+            down_of(self.record, gone=self.record.stopped), lambda _: self._delete_machines()
         )
 
     def _delete_machines(self) -> None:
@@ -330,24 +316,18 @@ class SimulatedSlice:
 
     def _end(self) -> None:
         if self.record.incarnations:
-            self._scheduler.send(self._down(gone=True))
+            self._scheduler.send(down_of(self.record, gone=True))
         self._result(MachinesDeleted())
-        self._scheduler.send(SliceEnded(use=self._use()))
+        self._scheduler.send(SliceEnded(use=self.use()))
 
-    def _down(self, *, gone: bool) -> SliceDown:
-        return SliceDown(
-            incarnations=self.record.incarnations, gone=gone, reason=self.record.facts.reason
-        )
+    def use(self, *, open: bool = False) -> SliceUse:
+        """Returns the record of the slice until now.
 
-    def _use(self) -> SliceUse:
-        return slice_use(
-            self.record.facts, self._events.now, self.record.created.group, self.record.hosts
-        )
-
-    def open_use(self) -> SliceUse:
-        """Returns the record of a slice that still exists at the end of the simulation."""
+        Args:
+            open: whether the slice still exists.
+        """
         facts, group = self.record.facts, self.record.created.group
-        return slice_use(facts, self._events.now, group, self.record.hosts, open=True)
+        return slice_use(facts, self._events.now, group, self.record.hosts, open=open)
 
 
 def _exist_after(boot: timedelta, pace: Pace) -> timedelta:

@@ -233,7 +233,7 @@ class AutoscalerWorkflow:
             )
             self._memory = past_failures.named(self._memory, made)
             await asyncio.gather(*(self._slices.drain(drain) for drain in plan.drains))
-        if plan.outlooks != self._outlooks or (plan.outlooks and not wanted.informed):
+        if plan.has_news(self._outlooks, wanted):
             self._outlooks = plan.outlooks
             await self._signal_scheduler(Outlooks(outlooks=plan.outlooks))
 
@@ -241,10 +241,8 @@ class AutoscalerWorkflow:
         """Records the facts that slices have signalled since the last call."""
         while self._reported_facts:
             facts = self._reported_facts.popleft()
-            before = self._slices.known.get(facts.id)
             group = self._group(facts.group)
-            self._memory = past_failures.learn(self._memory, group, facts, before, facts.changed_at)
-            self._slices.update(facts)
+            self._memory = self._slices.learn(self._memory, group, facts)
 
     def _group(self, name: str) -> ScaleGroup | None:
         groups = self._settings.groups if self._settings is not None else ()

@@ -17,14 +17,14 @@ from datetime import datetime
 from temporalio import workflow
 
 from iris.messages.job_signals import JobMessage
-from iris.messages.scheduler import Amend, Answer, Ask, Reason, Release
+from iris.messages.scheduler import Amend, Answer, Ask, Reason
 from iris.messages.task import TaskProgress
 from iris.model.job.cancelling import Cancelling
 from iris.model.job.gangs import Gang, GangState
-from iris.model.job.requests import Placement, request_for
+from iris.model.job.requests import Placement
 from iris.model.job.spec import Overrides
 from iris.model.states import TaskState
-from iris.scheduling.jobs import retries
+from iris.planners.messages_sent import ask_of, release_of
 from iris.scheduling.jobs.gang_lifecycle import (
     LEDGER_FULL,
     MAX_LEDGER_FULL,
@@ -234,11 +234,7 @@ class GangRun:
         self._set(self._lifecycle.finished(outcomes, attempt.eviction))
 
     async def _release(self) -> None:
-        now = self._lifecycle
-        hosts = retries.hosts_after(now.placement, now.outcomes)
-        cancelled = workflow.cancellation_reason() is not None
-        ended = retries.attempt_end(now.gang, now.outcomes, now.eviction, cancelled=cancelled)
-        release = Release(key=self._key, **hosts._asdict(), ended=ended)
+        release = release_of(self._lifecycle, cancelled=workflow.cancellation_reason() is not None)
         refusal = None
         # A cancellation arrives here only when the hosts are released already.
         with contextlib.suppress(asyncio.CancelledError):
@@ -253,18 +249,8 @@ class GangRun:
         return self.gang.first.key
 
     def _ask(self) -> Ask:
-        gang, info = self.gang, workflow.info()
-        request = request_for(
-            gang.spec,
-            index=gang.first.index,
-            attempt=gang.first.attempt + 1,
-            run_id=info.first_execution_run_id,
-            owner=info.workflow_id,
-            submitted_at=gang.queued_at,
-            band=gang.band,
-            avoid=gang.avoided,
-        )
-        return Ask(request=request)
+        info = workflow.info()
+        return ask_of(self.gang, info.first_execution_run_id, info.workflow_id)
 
     async def _send_request(self) -> Answer:
         ask = self._ask()

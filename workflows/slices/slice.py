@@ -62,6 +62,7 @@ from iris.model.slice.provisioning import (
 )
 from iris.model.slice.scaling import Drain
 from iris.model.slice.status import LIVE, SliceState, SliceStatus
+from iris.planners.messages_sent import down_of, retire_of
 from iris.usage.slices import slice_use
 from iris.workflows import policies, web_ui
 from iris.workflows.scheduler_call import exchange, signal_autoscaler, uninterrupted
@@ -212,21 +213,8 @@ class SliceWorkflow:
                 return ConsoleRead(await _machines_output(self._slice.created))
             case OfferHosts(hosts=hosts):
                 return HostsOffered((await exchange(cluster, SliceUp(hosts=hosts))).ended)
-            case RetireHosts(drain=drain):
-                closure = (
-                    Closure(by=ClosedBy.DRAIN, reason=drain.reason)
-                    if drain.idle_since is None
-                    else None
-                )
-                answer = await exchange(
-                    cluster,
-                    Retire(
-                        incarnations=self._slice.incarnations,
-                        idle_since=drain.idle_since,
-                        closure=closure,
-                        evict=effect.evicts,
-                    ),
-                )
+            case RetireHosts():
+                answer = await exchange(cluster, retire_of(self._slice, effect))
                 assert answer.at is not None
                 return RetireAnswered(effect, answer.at, answer.problem)
         return None
@@ -315,11 +303,7 @@ class SliceWorkflow:
         Args:
             gone: whether the platform has confirmed that the machines no longer exist.
         """
-        return SliceDown(
-            incarnations=self._slice.incarnations,
-            gone=gone or self._are_stopped,
-            reason=self._slice.facts.reason,
-        )
+        return down_of(self._slice, gone=gone or self._are_stopped)
 
     @property
     def _are_stopped(self) -> bool:

@@ -246,3 +246,12 @@ class ScalePlan(Frozen):
     memory: Memory = Memory()
     #: The time of the next evaluation if no event occurs before; None for never.
     next_at: datetime | None = None
+
+    def has_news(self, sent: tuple[Outlook, ...], wanted: Wanted) -> bool:
+        """Returns whether the scheduler must get the outlooks.
+
+        Args:
+            sent: the outlooks that it was sent last.
+            wanted: its demand, which says whether it has received them.
+        """
+        return self.outlooks != sent or (bool(self.outlooks) and not wanted.informed)
