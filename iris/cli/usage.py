@@ -14,7 +14,6 @@ from iris.cli.show.messages import print_json, show_progress
 from iris.cli.show.usage import trace_notes, usage_csv, usage_text
 from iris.model.errors import InvalidValue
 from iris.model.units import parse_duration
-from iris.simulation.trace import to_lines
 from iris.usage.report import parse_key
 
 #: The most rows of the table, unless the user wants others.
@@ -142,7 +141,7 @@ def _write_trace(
     """Writes the workload of a time to a file, or to standard output."""
     made = with_client(ctx, lambda client: client.cluster.usage_trace(since=since, until=until))
     with click.open_file(file, "w", encoding="utf-8") as out:
-        out.writelines(to_lines(made.trace))
+        out.writelines(made.lines())
     for text in trace_notes(made.trace, made.gaps):
         show_progress(text)
 

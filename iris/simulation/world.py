@@ -124,14 +124,15 @@ class World(Section):
 
     def has(self, group: str, zone: str) -> bool:
         """Whether there is an entry for a scale group in a zone."""
-        return any(key in self.machines for key in (f"{group}@{zone}", group, ANY))
+        return self._entry(group, zone) is not None
 
     def of(self, group: str, zone: str) -> Machines:
         """Returns the machines of a scale group in a zone."""
-        for key in (f"{group}@{zone}", group, ANY):
-            if key in self.machines:
-                return self.machines[key]
-        return Machines()
+        return self._entry(group, zone) or Machines()
+
+    def _entry(self, group: str, zone: str) -> Machines | None:
+        keys = (f"{group}@{zone}", group, ANY)
+        return next((self.machines[key] for key in keys if key in self.machines), None)
 
 
 def read_world(text: str, name: str) -> World:

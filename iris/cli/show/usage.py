@@ -5,14 +5,17 @@ The keys of the JSON are the fields of `UsageReport`.
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
 from iris.config.accounting import BudgetAction
 from iris.model.csv_text import csv_text
-from iris.simulation.trace import Trace
 from iris.usage.amounts import Amounts
 from iris.usage.report import LEAST_HOURS, OF_SLICES, TAG, UsageReport, Waste
+
+if TYPE_CHECKING:
+    from iris.simulation.trace import Trace
 
 #: What the table shows for an empty value of a key.
 _NO_VALUE = "-"
@@ -95,7 +98,7 @@ def _numbers(header: str, cells: Sequence[str], *, importance: int | None = None
     )
 
 
-def trace_notes(trace: Trace, gaps: Sequence[str]) -> Iterator[str]:
+def trace_notes(trace: "Trace", gaps: Sequence[str]) -> Iterator[str]:
     """Yields what a trace has, and what is missing in it."""
     time = f"{_time(trace.heading.begins)} to {_time(trace.heading.ends)} UTC"
     counts = ((len(trace.gangs), "gang"), (len(trace.slices), "slice"))

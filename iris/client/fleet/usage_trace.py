@@ -1,7 +1,7 @@
 """Exports the workload of a time from the records of use, for a simulation."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from iris.client.connect.rpc import Connection
@@ -9,7 +9,7 @@ from iris.client.fleet.usage_records import read_uses
 from iris.client.fleet.usage_report import gaps_of, present_uses, store_of
 from iris.client.logs.follow import reading_from
 from iris.simulation.past import trace_of
-from iris.simulation.trace import Trace
+from iris.simulation.trace import Trace, to_lines
 from iris.storage.object_store import Store
 from iris.usage.records import Use
 from iris.usage.sums import Question
@@ -21,6 +21,10 @@ class UsageTrace(NamedTuple):
     trace: Trace
     #: What is missing, as sentences.
     gaps: tuple[str, ...] = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yields the lines of a file that has the workload."""
+        return to_lines(self.trace)
 
 
 async def usage_trace(connection: Connection, asked: Question, *, names: bool) -> UsageTrace:

@@ -95,11 +95,7 @@ def place(
     live, effort = list(live), effort or Effort()
     occupied = occupied or Occupancy(index, live)
     effort.began(index, live, waiting.lines)
-    usage = (
-        Usage.of(live, waiting, now - rules.owed_after, lately)
-        if waiting.is_contested
-        else Usage.uncontested()
-    )
+    usage = Usage.for_turns(live, waiting, now - rules.owed_after, lately)
     capacity = Capacity(index, occupied.free_now(), effort)
     capacity.keep_reserved(reserved or {})
     placing = _Placing(capacity, live, occupied.tasks, usage, now, rules, most)

@@ -137,11 +137,7 @@ def evictions(
     effort.began(index, live, waiting.lines)
     search = _Search(capacity, staying, now, rules)
     counted = Counted(search, index, effort, MAX_LOOKS)
-    usage = (
-        Usage.of(live, waiting, now - rules.owed_after, lately)
-        if waiting.is_contested
-        else Usage.uncontested()
-    )
+    usage = Usage.for_turns(live, waiting, now - rules.owed_after, lately)
     ended = give_turns(counted, waiting, capacity, usage, _EVICTING_BANDS, passed_over)
     return Evictions(
         search.victims, search.again_at, search.fruitless, complete=ended and search.complete

@@ -49,8 +49,14 @@ class Usage(NamedTuple):
         return cls(_with_higher_bands(lately.held, overdue), recent, full_recent, lately)
 
     @classmethod
-    def uncontested(cls) -> "Usage":
-        """Returns the use for a queue that is not contested: nobody's use matters."""
+    def for_turns(
+        cls, live: Iterable[Placement], waiting: Queue, since: datetime, lately: Lately | None
+    ) -> "Usage":
+        """Returns the use that decides whose turn is next. If the queue is not contested, nobody's
+        use matters, and it is empty. The arguments are those of `of`.
+        """
+        if waiting.is_contested:
+            return cls.of(live, waiting, since, lately)
         nothing: dict[Band, dict[str, int]] = {band: {} for band in Band}
         return cls({band: {} for band in Band}, nothing, nothing, Lately())
 

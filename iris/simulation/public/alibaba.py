@@ -97,9 +97,7 @@ def read_2023(text: str, name: str) -> PublicJobs:
     Raises:
         InvalidValue: a column is missing, or a field has a wrong value.
     """
-    found = [_pod(row) for row in rows(text, name, COLUMNS_2023, heading=True)]
-    jobs = [job for job in found if job is not None]
-    return PublicJobs(jobs, len(found) - len(jobs))
+    return PublicJobs.of([_pod(row) for row in rows(text, name, COLUMNS_2023, heading=True)])
 
 
 def _pod(row: Row) -> PublicJob | None:

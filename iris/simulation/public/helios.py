@@ -30,9 +30,7 @@ def read_helios(text: str, name: str) -> PublicJobs:
     Raises:
         InvalidValue: a column is missing, or a field has a wrong value.
     """
-    found = [_job(row) for row in rows(text, name, COLUMNS, heading=True)]
-    jobs = [job for job in found if job is not None]
-    return PublicJobs(jobs, len(found) - len(jobs))
+    return PublicJobs.of([_job(row) for row in rows(text, name, COLUMNS, heading=True)])
 
 
 def _job(row: Row) -> PublicJob | None:

@@ -45,6 +45,12 @@ class PublicJobs(NamedTuple):
     #: The number of entries without hosts or without times, which are left out.
     left_out: int
 
+    @classmethod
+    def of(cls, found: Sequence[PublicJob | None]) -> "PublicJobs":
+        """Returns the jobs of these entries; None stands for one that is left out."""
+        jobs = [job for job in found if job is not None]
+        return cls(jobs, len(found) - len(jobs))
+
 
 def workload_of(found: PublicJobs, name: str, source: str, gpu: str) -> Trace:
     """Returns the workload. Users and jobs have numbers in the order of arrival.

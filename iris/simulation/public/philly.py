@@ -53,9 +53,7 @@ def read_philly(text: str, name: str) -> PublicJobs:
         raise InvalidValue("workload", name, problem, remedy) from None
     times = [time for job in log for time in _times(job, name)]
     last = max(times, default=0.0)
-    found = [_job(job, name, last) for job in log]
-    jobs = [job for job in found if job is not None]
-    return PublicJobs(jobs, len(found) - len(jobs))
+    return PublicJobs.of([_job(job, name, last) for job in log])
 
 
 def _times(job: _Job, name: str) -> Iterator[float]:
