@@ -114,6 +114,9 @@ class Ledger:
         self.outlooks = tuple(state.outlooks)
 
     def state(self) -> LedgerState:
+        """Returns what the next run continues with. What has ended since the last `now_is` is
+        missing in the records of use.
+        """
         return LedgerState(
             tables={
                 "hosts": codec.pack_hosts(self.hosts.values()),
@@ -393,15 +396,19 @@ class Ledger:
 
     # The pass, and queries.
 
+    def now_is(self, now: datetime) -> None:
+        """Sets the time of everything that was recorded since the last call."""
+        self._uses.now_is(now)
+        self._recent_use.now_is(now)
+        self.ended_uses.now_is(now)
+
     def settle(self, now: datetime, most: int | None = None) -> Settled:
         """Runs one scheduling pass: places requests that fit, and then chooses gangs to evict.
 
         Args:
             most: the most requests to place; None means no limit.
         """
-        self._uses.now_is(now)
-        self._recent_use.now_is(now)
-        self.ended_uses.now_is(now)
+        self.now_is(now)
         self._passed_at = now
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._reserved, self.unfit = {}, set(self.demand())
