@@ -114,9 +114,7 @@ class Ledger:
         self.outlooks = tuple(state.outlooks)
 
     def state(self) -> LedgerState:
-        """Returns what the next run continues with. What has ended since the last `now_is` is
-        missing in the records of use.
-        """
+        """Returns what the next run continues with, as of the last call of `now_is`."""
         return LedgerState(
             tables={
                 "hosts": codec.pack_hosts(self.hosts.values()),
@@ -505,11 +503,8 @@ class Ledger:
         """Returns what would happen to the request if it arrived now. The ledger stays as it is."""
         # The trial has copies of everything that `ask` and a pass change, and shares the rest.
         trial = copy.copy(self)
-        trial.live, trial.waiting, trial.evicting = (
-            dict(self.live),
-            self.waiting.copy(),
-            dict(self.evicting),
-        )
+        trial.live, trial.waiting = dict(self.live), self.waiting.copy()
+        trial.evicting = dict(self.evicting)
         trial._seated, trial._uses, trial.effort = {}, SliceIdle(), Effort()
         trial._occupied = None
         trial._recent_use = self._recent_use.copy()
