@@ -37,6 +37,7 @@ CALLS_OF_THE_CLOCK = {"datetime.now", "datetime.utcnow", "datetime.today", "date
 PURE = (
     "model",
     "config",
+    "access",
     "usage",
     "scheduling",
     "autoscaling",

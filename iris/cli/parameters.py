@@ -1,6 +1,7 @@
 """Options and arguments that several commands share, and the types of their values."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -99,6 +100,25 @@ def _device(text: str) -> "Device | str":
     return parse_device(text) or "cpu"
 
 
+def parse_moment(text: str) -> datetime:
+    """Parses a time: a duration before now (`7d`), a day (`2026-11-01`, by UTC) or a time in ISO
+    8601. A time without a zone is one by UTC.
+
+    Raises:
+        InvalidValue: the text is none of them.
+    """
+    try:
+        return datetime.now(UTC) - parse_duration(text)
+    except InvalidValue:
+        pass
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        remedy = "write 7d, 2026-11-01 or 2026-11-01T12:00"
+        raise InvalidValue("time", text, "is not a time", remedy) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
 CPU = Parsed("cores", parse_cpu)
 MEMORY = Parsed("size", parse_size)
 DISK = Parsed("size", lambda text: parse_size(text, "disk"))
@@ -108,6 +128,7 @@ DEVICE = Parsed("kind[:variant[:count]]", _device)
 DURATION = Parsed("duration", parse_duration)
 #: The type of an option whose value is a tag. It returns the key and the value of the tag.
 TAG = Parsed("tag", parse_tag)
+MOMENT = Parsed("time", parse_moment)
 WEBHOOK = Parsed("url", parse_webhook)
 TEXT = Parsed("text", utf8)
 KEY_VALUE = Parsed("key=value", key_value)

@@ -126,6 +126,8 @@ COMMANDS = {
         "Show the cluster, its scale groups and your jobs, and keep them up to date."),
     "usage": CommandPlace("usage", "usage",
         "Show who used the cluster and what it cost, or what a job used over time."),
+    "audit": CommandPlace("audit", "audit",
+        "Show who changed what on a cluster with identities, and what was refused."),
     "simulate": CommandPlace("simulate.command", "simulate",
         "Simulate a workload on a configuration: waits, machines and cost, before you pay."),
     "watch": CommandPlace("watch", "watch",

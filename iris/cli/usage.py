@@ -1,6 +1,6 @@
 """Implements `iris usage`."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 import click
 from click.core import ParameterSource
@@ -8,38 +8,23 @@ from click.core import ParameterSource
 from iris.cli.command import Command
 from iris.cli.jobs.usage import show_job_usage
 from iris.cli.name_completion import Kind, names_of
-from iris.cli.parameters import Parsed, cluster_option, group_option, json_option, limit_option
+from iris.cli.parameters import (
+    MOMENT,
+    Parsed,
+    cluster_option,
+    group_option,
+    json_option,
+    limit_option,
+)
 from iris.cli.run import with_client
 from iris.cli.show.messages import print_json, show_progress
 from iris.cli.show.usage import trace_notes, usage_csv, usage_text
-from iris.model.errors import InvalidValue
-from iris.model.units import parse_duration
 from iris.usage.report import parse_key
 
 #: The most rows of the table, unless the user wants others.
 ROWS = 30
 
 
-def parse_moment(text: str) -> datetime:
-    """Parses a time: a duration before now (`7d`), a day (`2026-11-01`, by UTC) or a time in ISO
-    8601. A time without a zone is one by UTC.
-
-    Raises:
-        InvalidValue: the text is none of them.
-    """
-    try:
-        return datetime.now(UTC) - parse_duration(text)
-    except InvalidValue:
-        pass
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        remedy = "write 7d, 2026-11-01 or 2026-11-01T12:00"
-        raise InvalidValue("time", text, "is not a time", remedy) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-MOMENT = Parsed("time", parse_moment)
 #: The options about the use of the cluster, which exclude a job.
 _OF_THE_CLUSTER = ("by", "since", "until", "user", "group", "limit", "trace", "as_csv")
 #: The options about sums, which exclude a trace.

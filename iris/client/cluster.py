@@ -13,6 +13,7 @@ from iris.model.job.spec import Band
 from iris.model.rules import Rules
 
 if TYPE_CHECKING:
+    from iris.access.audit import Audit
     from iris.client.fleet.usage_trace import UsageTrace
     from iris.config import ClusterConfig
     from iris.storage.garbage import UnusedFolder
@@ -112,6 +113,41 @@ class ClusterClient:
         from iris.client.fleet.usage_trace import usage_trace
 
         return await usage_trace(self._connection, question((), since, until), names=names)
+
+    async def audit(
+        self,
+        *,
+        since: datetime | timedelta | None = None,
+        until: datetime | None = None,
+        user: str = "",
+        job: str = "",
+        refused: bool = False,
+    ) -> "Audit":
+        """Returns who changed what on a cluster with identities, and which calls were refused.
+        A change appears some ten seconds after it was made.
+
+        Args:
+            since: the begin of the time, or its length. None is one day.
+            until: the end of the time; None: now.
+            user: only the calls of this person.
+            job: only the calls about this job, as `name` or `user/name`.
+            refused: only refused calls.
+
+        Raises:
+            InvalidValue: the time is empty.
+            Rejected: the cluster has no store.
+            Unreachable: the store does not answer.
+        """
+        from iris.access.audit import AuditQuestion
+        from iris.client.connect.identity import full_job_id
+        from iris.client.fleet.usage_report import question, store_of
+        from iris.client.operate.audit import DEFAULT_TIME, read_audit
+
+        time = question((), DEFAULT_TIME if since is None else since, until)
+        wanted = AuditQuestion(
+            time.since, time.until, user, full_job_id(job) if job else "", refused
+        )
+        return await read_audit(store_of(self._connection), self.name, wanted)
 
     async def holdings(self) -> Holdings:
         """Returns what the hosts offer and what runs on them, by scale group and by user, and the

@@ -449,6 +449,11 @@ def agent_logs(cluster: str, host_id: str) -> str:
     return f"agents/{cluster}/{host_id}"
 
 
+def audit(cluster: str) -> str:
+    """Returns the folder of the cluster's audit, which has a folder for each day."""
+    return f"clusters/{cluster}/audit"
+
+
 def usage_records(cluster: str) -> str:
     """Returns the folder of the records of use (`iris.usage.records`). It has a folder for each
     day, by UTC, on which the recorded use ended: `2026-11-28`.

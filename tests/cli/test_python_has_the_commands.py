@@ -58,6 +58,7 @@ METHODS: dict[str, Any] = {
     "schedule trigger": Schedules.trigger,
     "schedule delete": Schedules.delete,
     "usage": Cluster.usage,  # and of a job: Job.usage_over_time
+    "audit": Cluster.audit,
     "simulate": simulate,
     "cluster start": ClusterManager.start,
     "cluster stop": ClusterManager.stop,
@@ -101,6 +102,7 @@ REASONS: dict[str, str] = {
     "cluster dashboard": ADMINISTRATION,
     "secret rotate, secret new-keys": ADMINISTRATION,
     "agent, pool-worker, controller run, controller serve, controller guard-ui": PROCESS,
+    "controller ship-audit": PROCESS,
     "controller manual check, controller manual reload, controller manual serve": PROCESS,
     "controller manual stop, controller manual rotate": PROCESS,
 }

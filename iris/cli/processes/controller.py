@@ -1,4 +1,4 @@
-"""Implements `iris controller run | serve | guard-ui`, which run a control plane."""
+"""Implements `iris controller`: processes of a control plane."""
 
 import asyncio
 from pathlib import Path
@@ -10,7 +10,8 @@ from iris.cli.parameters import metrics_options
 from iris.cli.processes.manual_controller import manual
 from iris.model.errors import InvalidValue
 from iris.model.names import check_name
-from iris.processes.process import be_private
+from iris.processes.process import be_private, stop_event
+from iris.storage.object_store import Store
 from iris.worker_agents.local.ui_guard import serve as guard
 from iris.worker_agents.logging_setup import log_to_stderr
 
@@ -165,3 +166,25 @@ def _address(option: str, text: str) -> str:
 
 
 controller.add_command(manual)
+
+
+@controller.command("ship-audit")
+@click.argument(
+    "directory", type=click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True)
+)
+@click.option("--name", required=True, help="Name of the cluster.")
+@click.option(
+    "--store", required=True, metavar="URL", help="The object store: file:///…, gs://… or s3://…."
+)
+def ship_audit(directory: Path, name: str, store: str) -> None:
+    """Store the audit that a Temporal server with identities writes into DIRECTORY, until SIGTERM.
+    Run one beside each server.
+    """
+    from iris.client.operate.audit import ship_until
+
+    log_to_stderr()
+
+    async def serve_() -> None:
+        await ship_until(stop_event(), Store(store), check_name("name", name), directory)
+
+    asyncio.run(serve_())

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime, timedelta
 
+    from iris.access.audit import Audit
     from iris.client.fleet.slices import (
         SliceRow,
     )
@@ -298,6 +299,34 @@ class Cluster(Blocking):
             Unreachable, IrisError: the store does not answer.
         """
         return self._loop.run(self._asynchronous.usage_trace(since=since, until=until, names=names))
+
+    def audit(
+        self,
+        *,
+        since: datetime | timedelta | None = None,
+        until: datetime | None = None,
+        user: str = "",
+        job: str = "",
+        refused: bool = False,
+    ) -> Audit:
+        """Returns who changed what on a cluster with identities, and which calls were refused.
+        A change appears some ten seconds after it was made.
+
+        Args:
+            since: the begin of the time, or its length. None is one day.
+            until: the end of the time; None: now.
+            user: only the calls of this person.
+            job: only the calls about this job, as `name` or `user/name`.
+            refused: only refused calls.
+
+        Raises:
+            InvalidValue: the time is empty.
+            Rejected: the cluster has no store.
+            Unreachable: the store does not answer.
+        """
+        return self._loop.run(
+            self._asynchronous.audit(since=since, until=until, user=user, job=job, refused=refused)
+        )
 
     def holdings(self) -> Holdings:
         """Returns what the hosts offer and what runs on them, by scale group and by user, and the
