@@ -451,7 +451,7 @@ def agent_logs(cluster: str, host_id: str) -> str:
 
 def audit(cluster: str) -> str:
     """Returns the folder of the cluster's audit, which has a folder for each day."""
-    return f"clusters/{cluster}/audit"
+    return f"audit/{cluster}"
 
 
 def usage_records(cluster: str) -> str:

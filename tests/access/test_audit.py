@@ -91,6 +91,6 @@ def test_parts_of_one_file_sort_by_their_place() -> None:
     file = AuditFile(date(2026, 11, 28), 3, "server-1")
 
     assert [chunk_path("lab", file, offset) for offset in (0, 1_000_000)] == [
-        "clusters/lab/audit/2026-11-28/03-server-1-0000000000.jsonl",
-        "clusters/lab/audit/2026-11-28/03-server-1-0001000000.jsonl",
+        "audit/lab/2026-11-28/03-server-1-0000000000.jsonl",
+        "audit/lab/2026-11-28/03-server-1-0001000000.jsonl",
     ]
