@@ -50,11 +50,10 @@ def sign_token(
     return _signed(key, claims, {DELEGATION: delegation} if delegation else {})
 
 
-def sign_delegation(
-    key: PrivateKey, slice_id: str, public: PublicKey, cluster: str, now: datetime
-) -> str:
+def sign_delegation(key: PrivateKey, slice_id: str, public: PublicKey, cluster: str) -> str:
     """Returns a delegation: the hosts of the slice sign tokens with the private key that belongs to
-    `public`. It has no end, because ids of slices are never used again.
+    `public`. It has no end, because ids of slices are never used again. The same arguments give the
+    same text, so a repeated request for a slice is the same request.
 
     Args:
         key: that of the control plane.
@@ -63,7 +62,6 @@ def sign_delegation(
         "iss": ISSUER,
         "sub": f"slice/{slice_id}",
         "aud": cluster,
-        "iat": int(now.timestamp()),
         "role": "host",
         "cnf": {"jwk": public.model_dump()},
     }

@@ -8,13 +8,14 @@ import subprocess
 import time
 from datetime import UTC, datetime
 
-from iris.access.keys import PrivateKey
+from iris.access.keys import PrivateKey, PublicKey
 from iris.access.tokens import (
     LIFETIME,
     audience,
     claims_of,
     host_name,
     private_key,
+    sign_delegation,
     sign_token,
 )
 from iris.client.access.identity_file import own_identity
@@ -126,6 +127,15 @@ def of_identity(address: str) -> IdentityTokens | None:
     if identity is None or identity.cluster_at(address) is None:
         return None
     return IdentityTokens(address, identity.name)
+
+
+def delegation(address: str, slice_id: str, public_key: bytes) -> str:
+    """Implements `slice_delegation` for a process with an identity."""
+    identity = own_identity()
+    cluster = None if identity is None else identity.cluster_at(address)
+    if identity is None or cluster is None:
+        return ""
+    return sign_delegation(identity.key, slice_id, PublicKey.of(public_key), cluster)
 
 
 def of_command(command: str, address: str) -> CommandTokens | None:
