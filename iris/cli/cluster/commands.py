@@ -26,7 +26,7 @@ from iris.cli.show.autoscaler import (
 from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
 from iris.cli.show.messages import print_json
-from iris.client.access.whoami import Caller, ask_who
+from iris.client.access.whoami import Caller
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import START_HINT, ClusterRecord, cluster_dir, kept_records
@@ -108,7 +108,7 @@ async def cluster_state(client: AsyncIrisClient) -> ClusterState:
         await client.cluster.status(),
         await client.autoscaler.status(),
         live,
-        await ask_who(client.connection),
+        await client.cluster.whoami(),
     )
 
 
