@@ -1,7 +1,7 @@
 // Command server is Temporal's official server with Iris's access control.
 //
 // It has the command line of go.temporal.io/server/cmd/server. Without IRIS_ACCESS_POLICY it does
-// the same as that server. With it, each call of a client is decided by the policy (policy.go).
+// the same as that server. With it, each call of a client is decided by the policy (access/).
 package main
 
 import (
@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"go.temporal.io/server/common/authorization"
 	"go.temporal.io/server/common/config"
+	"go.temporal.io/server/common/dynamicconfig"
 	"go.temporal.io/server/common/headers"
 	"go.temporal.io/server/common/log"
 	_ "go.temporal.io/server/common/persistence/sql/sqlplugin/mysql"
@@ -21,6 +22,8 @@ import (
 	_ "go.temporal.io/server/common/persistence/sql/sqlplugin/sqlite"
 	"go.temporal.io/server/common/primitives"
 	"go.temporal.io/server/temporal"
+
+	"iris/server/access"
 )
 
 // policyVariable is the environment variable with the path of the access policy.
@@ -58,7 +61,7 @@ func start(c *cli.Context) error {
 	}
 	logger := log.NewZapLogger(log.BuildZapLogger(cfg.Log))
 	services := c.StringSlice("service")
-	access, err := accessOptions(cfg, logger, c.Bool("allow-no-auth"))
+	control, err := accessOptions(cfg, logger, c.Bool("allow-no-auth"))
 	if err != nil {
 		return cli.Exit(fmt.Sprintf("Unable to set up access control: %v.", err), 1)
 	}
@@ -66,7 +69,7 @@ func start(c *cli.Context) error {
 	if os.Getenv(policyVariable) != "" && slices.Contains(services, string(primitives.FrontendService)) && !slices.Contains(services, internal) {
 		services = append(services, internal)
 	}
-	s, err := temporal.NewServer(append(access,
+	s, err := temporal.NewServer(append(control,
 		temporal.ForServices(services),
 		temporal.WithConfig(cfg),
 		temporal.WithLogger(logger),
@@ -104,14 +107,19 @@ func accessOptions(cfg *config.Config, logger log.Logger, allowNoAuth bool) ([]t
 		if _, ok := cfg.Services[string(primitives.InternalFrontendService)]; !ok {
 			return nil, fmt.Errorf("the configuration has no service %q, which %s needs", primitives.InternalFrontendService, policyVariable)
 		}
-		a, err := newAccess(path, logger)
+		a, err := access.New(path, logger)
+		if err != nil {
+			return nil, err
+		}
+		settings, err := exposeErrors(cfg, logger)
 		if err != nil {
 			return nil, err
 		}
 		return []temporal.ServerOption{
+			temporal.WithDynamicConfigClient(settings),
 			temporal.WithAuthorizer(a),
 			temporal.WithClaimMapper(func(*config.Config) authorization.ClaimMapper { return a }),
-			temporal.WithChainedFrontendGrpcInterceptors(a.intercept),
+			temporal.WithChainedFrontendGrpcInterceptors(a.Intercept),
 		}, nil
 	}
 	authorizer, err := authorization.GetAuthorizerFromConfig(&cfg.Global.Authorization)
@@ -134,4 +142,30 @@ func accessOptions(cfg *config.Config, logger log.Logger, allowNoAuth bool) ([]t
 		temporal.WithClaimMapper(func(*config.Config) authorization.ClaimMapper { return claims }),
 		temporal.WithAudienceGetter(func(*config.Config) authorization.JWTAudienceMapper { return audience }),
 	}, nil
+}
+
+// withErrors is a dynamic configuration with which clients are told why a call is not allowed. The
+// errors of the authorizer contain nothing secret.
+type withErrors struct{ dynamicconfig.Client }
+
+func exposeErrors(cfg *config.Config, logger log.Logger) (dynamicconfig.Client, error) {
+	if cfg.DynamicConfigClient == nil {
+		return withErrors{dynamicconfig.NewNoopClient()}, nil
+	}
+	file, err := dynamicconfig.NewFileBasedClient(cfg.DynamicConfigClient, logger, temporal.InterruptCh())
+	return withErrors{file}, err
+}
+
+func (c withErrors) GetValue(key dynamicconfig.Key) []dynamicconfig.ConstrainedValue {
+	if key == dynamicconfig.ExposeAuthorizerErrors.Key() {
+		return []dynamicconfig.ConstrainedValue{{Value: true}}
+	}
+	return c.Client.GetValue(key)
+}
+
+func (c withErrors) Subscribe(update dynamicconfig.ClientUpdateFunc) (cancel func()) {
+	if notifies, ok := c.Client.(dynamicconfig.NotifyingClient); ok {
+		return notifies.Subscribe(update)
+	}
+	return func() {}
 }

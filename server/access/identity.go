@@ -1,4 +1,4 @@
-package main
+package access
 
 import (
 	"encoding/json"
@@ -99,7 +99,7 @@ func (p *policy) verify(token string, now time.Time) (*caller, time.Time, error)
 	}
 	known, ok := p.keys[header.KeyID]
 	if !ok {
-		return nil, time.Time{}, errors.New("its key is not in the policy")
+		return nil, time.Time{}, fmt.Errorf("its key %.12s is not in the policy", header.KeyID)
 	}
 	if err := p.own(parsed, known.key, &said, now); err != nil {
 		return nil, time.Time{}, err
@@ -108,6 +108,9 @@ func (p *policy) verify(token string, now time.Time) (*caller, time.Time, error)
 		return nil, time.Time{}, errors.New("its key is another's")
 	}
 	found, err := newCaller(known.owner.Name, known.owner.Role, header.KeyID)
+	if err == nil && known.owner.Slice != "" {
+		found.slice = known.owner.Slice
+	}
 	return found, said.Expiry.Time().Add(clockSkew), err
 }
 
@@ -129,9 +132,15 @@ func (p *policy) signed(token *jwt.JSONWebToken, key any, said *claims, now time
 	if err := token.Claims(key, said); err != nil {
 		return errors.New("its signature is wrong")
 	}
-	expected := jwt.Expected{Issuer: issuerIris, AnyAudience: jwt.Audience{p.Cluster}, Time: now}
-	if err := said.ValidateWithLeeway(expected, clockSkew); err != nil {
-		return errors.New(strings.TrimPrefix(err.Error(), "go-jose/go-jose/jwt: validation failed, "))
+	if !slices.Contains(said.Audience, p.Cluster) {
+		return fmt.Errorf("it is for cluster %s", strings.Join(said.Audience, " "))
+	}
+	err := said.ValidateWithLeeway(jwt.Expected{Issuer: issuerIris, Time: now}, clockSkew)
+	switch {
+	case errors.Is(err, jwt.ErrExpired):
+		return errors.New("it has expired")
+	case err != nil:
+		return errors.New("it is not valid yet; compare the clocks")
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package access
 
 import (
 	"context"
@@ -30,6 +30,15 @@ type entryLine struct {
 	Refusal string `json:"refusal,omitempty"`
 	// LeftOut is how many lines of calls that were not allowed are missing before this one.
 	LeftOut int `json:"left_out,omitempty"`
+}
+
+// message returns the error of a call that is not allowed.
+func (l entryLine) message() string {
+	what := l.What
+	if what != "" {
+		what = " " + what
+	}
+	return fmt.Sprintf("%s (%s) may not %s%s: %s", l.Who, l.Role, l.Method, what, l.Refusal)
 }
 
 const (
@@ -79,13 +88,16 @@ type audit struct {
 
 func newAudit() *audit {
 	host, err := os.Hostname()
-	if err != nil {
+	if err != nil || !isName(host) {
 		host = "server"
 	}
 	return &audit{server: fmt.Sprintf("%s-%d", host, os.Getpid())}
 }
 
 func (a *audit) write(dir string, now time.Time, entry entryLine) error {
+	if dir == "" {
+		return nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !entry.Allowed {
@@ -103,7 +115,7 @@ func (a *audit) write(dir string, now time.Time, entry entryLine) error {
 	if err != nil {
 		return err
 	}
-	if err := a.open(filepath.Join(dir, fmt.Sprintf("audit-%s-%s.jsonl", now.UTC().Format("2006010215"), a.server))); err != nil {
+	if err := a.open(filepath.Join(dir, fmt.Sprintf("audit-%s-%s.jsonl", now.UTC().Format("20060102T15"), a.server))); err != nil {
 		return err
 	}
 	if _, err := a.file.Write(append(data, '\n')); err != nil {

@@ -1,4 +1,4 @@
-package main
+package access
 
 import (
 	"crypto"
@@ -37,8 +37,9 @@ type policy struct {
 	Issuers      []*issuer              `json:"issuers"`
 	Certificates map[string]certificate `json:"certificates"`
 	Revoked      []string               `json:"revoked"`
-	AuditDir     string                 `json:"audit_dir"`
-	Rules        *rules                 `json:"rules"`
+	// AuditDir is the directory of the audit's files; empty: none are written.
+	AuditDir string `json:"audit_dir"`
+	Rules    *rules `json:"rules"`
 
 	// keys has the keys that are not revoked, by their id.
 	keys map[string]policyKey
@@ -52,6 +53,8 @@ type entry struct {
 	Name string            `json:"name"`
 	Role string            `json:"role"`
 	Keys []jose.JSONWebKey `json:"keys"`
+	// Slice is that of a host that joined; empty if it has the id of the host.
+	Slice string `json:"slice"`
 }
 
 // certificate is who a client certificate with some common name belongs to.
@@ -85,8 +88,8 @@ func (p *policy) check() error {
 	if p.Version != 1 {
 		return fmt.Errorf("version %d is unknown", p.Version)
 	}
-	if p.Cluster == "" || p.Namespace == "" || p.AuditDir == "" || p.Rules == nil {
-		return errors.New("cluster, namespace, audit_dir and rules are required")
+	if p.Cluster == "" || p.Namespace == "" || p.Rules == nil {
+		return errors.New("cluster, namespace and rules are required")
 	}
 	for _, e := range p.Principals {
 		if _, err := newCaller(e.Name, e.Role, ""); err != nil {

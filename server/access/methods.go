@@ -1,4 +1,4 @@
-package main
+package access
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ type ask struct {
 	// byToken says that the check proves what the rules would allow.
 	byToken bool
 	// check returns why the request is not allowed, or nothing. It may be nil.
-	check func(*access, *policy, *caller, object) string
+	check func(*Access, *policy, *caller, object) string
 }
 
 // method returns what a request asks for.
@@ -113,7 +113,7 @@ var methods = table(map[string]map[string]method{
 		"ListWorkflowRules":              never,
 		"TriggerWorkflowRule":            never,
 
-		// Lists, from which `intercept` removes what the caller may not read.
+		// Lists, from which `Intercept` removes what the caller may not read.
 		"ListOpenWorkflowExecutions":     onCluster(callList),
 		"ListClosedWorkflowExecutions":   onCluster(callList),
 		"ListWorkflowExecutions":         onCluster(callList),
@@ -265,8 +265,8 @@ func table(services map[string]map[string]method) map[string]method {
 	return found
 }
 
-func named(name string) func(*access, *policy, *caller, object) string {
-	return func(*access, *policy, *caller, object) string {
+func named(name string) func(*Access, *policy, *caller, object) string {
+	return func(*Access, *policy, *caller, object) string {
 		if name == "" {
 			return "it has no name"
 		}
@@ -274,8 +274,8 @@ func named(name string) func(*access, *policy, *caller, object) string {
 	}
 }
 
-func withoutToken(token []byte) func(*access, *policy, *caller, object) string {
-	return func(*access, *policy, *caller, object) string {
+func withoutToken(token []byte) func(*Access, *policy, *caller, object) string {
+	return func(*Access, *policy, *caller, object) string {
 		if len(token) > 0 {
 			return "a token of the server's memory is not accepted"
 		}
@@ -284,8 +284,8 @@ func withoutToken(token []byte) func(*access, *policy, *caller, object) string {
 }
 
 // pageOf checks that the server gave this token of a page to the caller, for this workflow.
-func pageOf(id string, page []byte) func(*access, *policy, *caller, object) string {
-	return func(a *access, p *policy, c *caller, _ object) string {
+func pageOf(id string, page []byte) func(*Access, *policy, *caller, object) string {
+	return func(a *Access, p *policy, c *caller, _ object) string {
 		if p.trusts(c) {
 			return ""
 		}
@@ -307,7 +307,7 @@ func queueOf(queue *taskqueuepb.TaskQueue) string {
 
 // givenTask is a call about a task that the caller was given. Its token is enough.
 func givenTask(token []byte) []ask {
-	return []ask{{call: callPoll, byToken: true, check: func(a *access, p *policy, c *caller, _ object) string {
+	return []ask{{call: callPoll, byToken: true, check: func(a *Access, p *policy, c *caller, _ object) string {
 		if p.trusts(c) {
 			return ""
 		}
@@ -336,8 +336,8 @@ func shutDownWorker(r *workflowservice.ShutdownWorkerRequest) []ask {
 
 // identityOf checks that a host reports itself: a worker's identity is the host's id and its
 // incarnation (names.worker_identity in Python).
-func identityOf(identity string) func(*access, *policy, *caller, object) string {
-	return func(_ *access, _ *policy, c *caller, _ object) string {
+func identityOf(identity string) func(*Access, *policy, *caller, object) string {
+	return func(_ *Access, _ *policy, c *caller, _ object) string {
 		if host, _, _ := strings.Cut(identity, "@"); c.role == roleHost && host != c.host {
 			return fmt.Sprintf("worker %q is not the host's", identity)
 		}

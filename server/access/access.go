@@ -1,4 +1,10 @@
-package main
+// Package access decides which calls of clients Temporal's server answers, by a policy that Python
+// writes (iris/access).
+//
+// Start with access.go. identity.go finds out who calls, methods.go what a call asks for, rules.go
+// whether the policy allows it; starts.go checks what is started, and answers.go removes from
+// answers what the caller may not read.
+package access
 
 import (
 	"context"
@@ -7,25 +13,29 @@ import (
 	"strings"
 	"time"
 
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/server/common/authorization"
 	"go.temporal.io/server/common/log"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 // tokenMetadata is the metadata of a call with the token of an activity. A host sends it with its
 // messages to the workflow of the activity.
 const tokenMetadata = "iris-task-token-bin"
 
-// access is the authorizer and the claim mapper of the server.
-type access struct {
+// Access is the authorizer and the claim mapper of the server.
+type Access struct {
 	policy *policyFile
 	seals  *seals
 	audit  *audit
 	now    func() time.Time
 }
 
-func newAccess(path string, logger log.Logger) (*access, error) {
+// New returns the access control of the policy with this path.
+func New(path string, logger log.Logger) (*Access, error) {
 	file, err := openPolicy(path, logger)
 	if err != nil {
 		return nil, err
@@ -38,15 +48,15 @@ func newAccess(path string, logger log.Logger) (*access, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &access{file, seals, newAudit(), time.Now}, nil
+	return &Access{file, seals, newAudit(), time.Now}, nil
 }
 
 // AuthInfoRequired makes the server call GetClaims also for calls without a token.
-func (a *access) AuthInfoRequired() bool { return false }
+func (a *Access) AuthInfoRequired() bool { return false }
 
 // GetClaims finds out who makes a call. Calls of unknown callers come to Authorize, too, which
 // refuses and records them.
-func (a *access) GetClaims(info *authorization.AuthInfo) (*authorization.Claims, error) {
+func (a *Access) GetClaims(info *authorization.AuthInfo) (*authorization.Claims, error) {
 	found := a.policy.current.Load().identify(info, a.now())
 	return &authorization.Claims{Subject: found.name, Extensions: found, AuthType: "iris"}, nil
 }
@@ -65,7 +75,7 @@ func callerOf(claims *authorization.Claims) *caller {
 }
 
 // Authorize decides a call, and records it where the audit lists such calls.
-func (a *access) Authorize(ctx context.Context, claims *authorization.Claims, target *authorization.CallTarget) (authorization.Result, error) {
+func (a *Access) Authorize(ctx context.Context, claims *authorization.Claims, target *authorization.CallTarget) (authorization.Result, error) {
 	if target.APIName == grpc_health_v1.Health_Check_FullMethodName {
 		return authorization.Result{Decision: authorization.DecisionAllow}, nil
 	}
@@ -78,21 +88,23 @@ func (a *access) Authorize(ctx context.Context, claims *authorization.Claims, ta
 	if reason == "" && !(c.isPerson() && changes(asks)) {
 		return authorization.Result{Decision: authorization.DecisionAllow}, nil
 	}
-	if err := a.audit.write(p.AuditDir, a.now(), line(ctx, c, target, asks, reason)); err != nil && reason == "" {
-		return deny("the audit cannot be written: " + err.Error()), nil
-	}
-	if reason != "" {
-		return deny(reason), nil
+	entry := line(ctx, c, target, asks, reason)
+	err := a.audit.write(p.AuditDir, a.now(), entry)
+	switch {
+	case c.refusal != "":
+		return denied, status.Error(codes.Unauthenticated, c.refusal)
+	case reason != "":
+		return denied, serviceerror.NewPermissionDenied(entry.message(), reason)
+	case err != nil:
+		return denied, serviceerror.NewUnavailable("the audit cannot be written: " + err.Error())
 	}
 	return authorization.Result{Decision: authorization.DecisionAllow}, nil
 }
 
-func deny(reason string) authorization.Result {
-	return authorization.Result{Decision: authorization.DecisionDeny, Reason: reason}
-}
+var denied = authorization.Result{Decision: authorization.DecisionDeny}
 
 // decide returns what the call asks for, and why it is not allowed, or nothing.
-func (a *access) decide(ctx context.Context, p *policy, c *caller, target *authorization.CallTarget) ([]ask, string) {
+func (a *Access) decide(ctx context.Context, p *policy, c *caller, target *authorization.CallTarget) ([]ask, string) {
 	m := methods[target.APIName]
 	if m == nil {
 		return nil, orRefusal(c, "nobody may call this method")
@@ -120,7 +132,7 @@ func orRefusal(c *caller, reason string) string {
 }
 
 // allows returns why the caller may not do this, or nothing.
-func (a *access) allows(ctx context.Context, p *policy, c *caller, what ask) string {
+func (a *Access) allows(ctx context.Context, p *policy, c *caller, what ask) string {
 	o := clusterObject
 	if what.id != "" {
 		found, ok := p.Rules.parse(what.id)
@@ -135,10 +147,10 @@ func (a *access) allows(ctx context.Context, p *policy, c *caller, what ask) str
 	}
 	if !what.byToken && !g.any.allows(what.call, o.kind, what.name) {
 		if !g.own.allows(what.call, o.kind, what.name) {
-			return fmt.Sprintf("%s may not %s", c.role, describe(what, o))
+			return fmt.Sprintf("%s is not for the role %s", strings.TrimSpace(what.call+" "+what.name), c.role)
 		}
 		if !c.owns(o, what.id, a.givenWorkflow(ctx, c)) {
-			return fmt.Sprintf("%s may not %s: it is not their own", c.name, describe(what, o))
+			return "it is another's"
 		}
 	}
 	if what.check != nil {
@@ -147,12 +159,8 @@ func (a *access) allows(ctx context.Context, p *policy, c *caller, what ask) str
 	return ""
 }
 
-func describe(what ask, o object) string {
-	return strings.Join(splitWords(what.call+" "+what.name+" "+o.text), " ")
-}
-
 // givenWorkflow returns the workflow of the activity whose token the caller shows.
-func (a *access) givenWorkflow(ctx context.Context, c *caller) string {
+func (a *Access) givenWorkflow(ctx context.Context, c *caller) string {
 	if c.role != roleHost {
 		return ""
 	}
@@ -201,5 +209,3 @@ func changes(asks []ask) bool {
 	}
 	return false
 }
-
-func splitWords(text string) []string { return strings.Fields(text) }

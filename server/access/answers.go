@@ -1,11 +1,13 @@
-package main
+package access
 
 import (
 	"context"
+	"maps"
 
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
+	namespacepb "go.temporal.io/api/namespace/v1"
 	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
@@ -13,16 +15,16 @@ import (
 	"google.golang.org/grpc"
 )
 
-// intercept changes requests and answers of calls that Authorize has allowed: it seals tasks and
+// Intercept changes requests and answers of calls that Authorize has allowed: it seals tasks and
 // pages for the caller, and removes what the caller may not read.
-func (a *access) intercept(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (a *Access) Intercept(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	claims, _ := ctx.Value(authorization.MappedClaims).(*authorization.Claims)
 	c := callerOf(claims)
 	if c == nil {
 		return handler(ctx, request)
 	}
 	p := a.policy.current.Load()
-	if p.trusts(c) {
+	if _, ok := request.(*workflowservice.DescribeNamespaceRequest); !ok && p.trusts(c) {
 		return handler(ctx, request)
 	}
 	switch r := request.(type) {
@@ -39,8 +41,10 @@ func (a *access) intercept(ctx context.Context, request any, _ *grpc.UnaryServer
 }
 
 // limit changes an answer to what the caller may read.
-func (a *access) limit(p *policy, c *caller, request, answer any) error {
+func (a *Access) limit(p *policy, c *caller, request, answer any) error {
 	switch r := answer.(type) {
+	case *workflowservice.DescribeNamespaceResponse:
+		tellCaller(c, r.GetNamespaceInfo())
 	case *workflowservice.PollActivityTaskQueueResponse:
 		if len(r.TaskToken) > 0 {
 			r.TaskToken = a.seals.sealTask(c.name, r.TaskToken)
@@ -88,6 +92,23 @@ func (a *access) limit(p *policy, c *caller, request, answer any) error {
 		}
 	}
 	return nil
+}
+
+// The entries of a namespace's data in which the server tells callers who they are.
+const (
+	nameEntry = "iris_name"
+	roleEntry = "iris_role"
+)
+
+func tellCaller(c *caller, info *namespacepb.NamespaceInfo) {
+	if info != nil {
+		data := maps.Clone(info.Data) // the server may share it
+		if data == nil {
+			data = map[string]string{}
+		}
+		data[nameEntry], data[roleEntry] = c.name, c.role
+		info.Data = data
+	}
 }
 
 func (p *policy) hideMemos(c *caller, executions ...*workflowpb.WorkflowExecutionInfo) {

@@ -1,9 +1,10 @@
-package main
+package access
 
 import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -32,7 +33,7 @@ func startWorkflow(r *workflowservice.StartWorkflowExecutionRequest) []ask {
 	start := startRequest{r, r.WorkflowId, r.TaskQueue, r.SearchAttributes, true}
 	return []ask{{
 		call: callStart, id: r.WorkflowId, name: r.GetWorkflowType().GetName(), detail: "start " + r.GetWorkflowType().GetName(),
-		check: func(a *access, p *policy, c *caller, o object) string { return start.check(p, c, o, workflowFields) },
+		check: func(a *Access, p *policy, c *caller, o object) string { return start.check(p, c, o, workflowFields) },
 	}}
 }
 
@@ -41,7 +42,7 @@ func signalWithStart(r *workflowservice.SignalWithStartWorkflowExecutionRequest)
 	return []ask{
 		{
 			call: callStart, id: r.WorkflowId, name: r.GetWorkflowType().GetName(), detail: "start " + r.GetWorkflowType().GetName(),
-			check: func(a *access, p *policy, c *caller, o object) string {
+			check: func(a *Access, p *policy, c *caller, o object) string {
 				return start.check(p, c, o, workflowFields, signalFields)
 			},
 		},
@@ -53,7 +54,7 @@ func startActivity(r *workflowservice.StartActivityExecutionRequest) []ask {
 	start := startRequest{r, r.ActivityId, r.TaskQueue, r.SearchAttributes, false}
 	return []ask{{
 		call: callActivity, id: r.ActivityId, name: r.GetActivityType().GetName(), detail: "start " + r.GetActivityType().GetName(),
-		check: func(a *access, p *policy, c *caller, o object) string { return start.check(p, c, o, activityFields) },
+		check: func(a *Access, p *policy, c *caller, o object) string { return start.check(p, c, o, activityFields) },
 	}}
 }
 
@@ -69,7 +70,7 @@ func updateSchedule(r *workflowservice.UpdateScheduleRequest) []ask {
 func schedule(r proto.Message, detail, id string, s *schedulepb.Schedule, attributes *commonpb.SearchAttributes, allowed map[protoreflect.Name]bool, checked bool) []ask {
 	action := s.GetAction().GetStartWorkflow()
 	name := action.GetWorkflowType().GetName()
-	check := func(a *access, p *policy, c *caller, o object) string {
+	check := func(a *Access, p *policy, c *caller, o object) string {
 		if action == nil || name == "" || action.WorkflowId != id {
 			return "it starts no workflow with the id of the schedule"
 		}
@@ -162,7 +163,7 @@ func keyword(payload *commonpb.Payload) string {
 
 func fields(names string) map[protoreflect.Name]bool {
 	found := map[protoreflect.Name]bool{}
-	for _, name := range splitWords(names) {
+	for _, name := range strings.Fields(names) {
 		found[protoreflect.Name(name)] = true
 	}
 	return found
