@@ -74,6 +74,7 @@ from iris.worker_agents.host.agent_options import AgentOptions
 from iris.worker_agents.host.job_access import device_groups, job_users
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.host.metadata import Metadata, of_this_machine, watch_for_preemption
+from iris.worker_agents.host.own_sessions import OwnSessions
 from iris.worker_agents.host.probe import describe_host, find_accelerators, gpu_attributes, probe
 
 logger = logging.getLogger(__name__)
@@ -345,7 +346,7 @@ class _Incarnation:
             self._client,
             task_queue=names.host_queue(self._cluster, self._host.id),
             deployment_config=deployment(),
-            interceptors=[TraceHeader()],
+            interceptors=[TraceHeader(), OwnSessions(self._cluster)],
             activities=[
                 *(self._tasks.run_task, self._execs.exec_task, self._forwards.forward_ports),
                 *(self._profiles.profile_task, self._ping.ping),
