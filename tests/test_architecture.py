@@ -37,6 +37,7 @@ CALLS_OF_THE_CLOCK = {"datetime.now", "datetime.utcnow", "datetime.today", "date
 PURE = (
     "model",
     "config",
+    "access",
     "usage",
     "scheduling",
     "autoscaling",
@@ -50,6 +51,7 @@ OUTSIDE_OF_A_FILE = {
     "iris/config/bounded_yaml.py": "yaml",
     "iris/config/load.py": "yaml",
     "iris/config/edit_hosts.py": "yaml",
+    "iris/access/tokens.py": "cryptography",
     "iris/model/slice/keys.py": "cryptography",
     "iris/model/sealed.py": "cryptography",
 }

@@ -13,6 +13,7 @@ from iris.model.job.spec import Band
 from iris.model.rules import Rules
 
 if TYPE_CHECKING:
+    from iris.client.access.whoami import Caller
     from iris.client.fleet.usage_trace import UsageTrace
     from iris.config import ClusterConfig
     from iris.storage.garbage import UnusedFolder
@@ -36,6 +37,16 @@ class ClusterClient:
     def address(self) -> str:
         """The address of the cluster's Temporal service: `HOST:PORT`."""
         return self._connection.record.address
+
+    async def whoami(self) -> "Caller":
+        """Returns who the cluster's Temporal servers take this program for.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        from iris.client.access.whoami import ask_who  # few commands need it
+
+        return await ask_who(self._connection)
 
     async def status(self) -> Snapshot:
         """Returns the scheduler's counts, pauses and rules. The result lists no hosts.

@@ -25,6 +25,7 @@ _TEXTS = {
     "float_parsing": ("is not a number", "write one without quotes"),
     "bool_type": ("is not a boolean", "write true or false"),
     "enum": ("is not a known value", "use {expected}"),
+    "literal_error": ("is not allowed here", "use {expected}"),
     "tuple_type": ("is not a list", "write it as [a, b]"),
     "dict_type": ("is not a mapping", "write keys and values below it"),
     "model_type": ("is not a mapping", "write keys and values below it"),

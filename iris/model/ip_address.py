@@ -1,4 +1,4 @@
-"""Parses the address of a network interface of a machine."""
+"""Parses addresses of network interfaces of a machine."""
 
 from ipaddress import ip_address
 
@@ -17,3 +17,12 @@ def parse_ip(text: str, field: str = "address") -> str:
         raise InvalidValue(
             field, text, "is not an IP address", "use 127.0.0.1, or 0.0.0.0 for all addresses"
         ) from None
+
+
+def is_loopback(address: str) -> bool:
+    """Returns whether the address, `host:port`, is one of this machine."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

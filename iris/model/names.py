@@ -519,6 +519,14 @@ ENV_PAYLOAD_KEYS = "IRIS_PAYLOAD_KEYS"
 #: users.
 ENV_SECRET_KEYS = "IRIS_SECRET_KEYS"  # noqa: S105
 ENV_USER = "IRIS_USER"
+#: The variable that names the file with the name and the private key of this process's user
+#: (`iris.client.access.identity_file`).
+ENV_IDENTITY = "IRIS_IDENTITY"
+#: The variable with the command that prints a token of another service (OpenID Connect).
+ENV_TOKEN_COMMAND = "IRIS_TOKEN_COMMAND"  # noqa: S105
+#: The variable that names the file with the policy of a cluster (`iris.access.policy`), for
+#: Temporal's servers and for the commands that change it.
+ENV_ACCESS_POLICY = "IRIS_ACCESS_POLICY"
 #: The variable that switches the export of traces on: `1`.
 ENV_TRACING = "IRIS_TRACING"
 #: The variable with the span that a program belongs to (W3C Trace Context).

@@ -49,10 +49,11 @@ from iris.activities.host.runtimes.shim import shim
 from iris.activities.host.sessions.exec import Execs
 from iris.activities.host.sessions.port_forward import PortForwards
 from iris.activities.host.sessions.profile import Profiles
+from iris.client.access.selection import host_tokens, tokens_of
 from iris.client.connect.clusters import read_record
 from iris.client.connect.connection import connect, make_runtime
 from iris.client.connect.deployment import deployment
-from iris.client.connect.paths import state_dir
+from iris.client.connect.paths import has_identity, identity_path, state_dir
 from iris.concurrency import beside, pause
 from iris.metrics import declared
 from iris.metrics.kinds import Part
@@ -183,9 +184,10 @@ async def _serve_incarnations(
         host = _this_host(options, accelerators, users, current)
         identity = names.worker_identity(host.id, host.incarnation)
         try:
-            client = await connect(
-                options.address, options.namespace, identity=identity, runtime=runtime
-            )
+            with tokens_of(host_tokens(host.id, options.slice_key, options.delegation)):
+                client = await connect(
+                    options.address, options.namespace, identity=identity, runtime=runtime
+                )
         except Unreachable as error:
             if not connected:
                 raise
@@ -463,6 +465,7 @@ def _own(options: AgentOptions) -> tuple[Path, ...]:
         _cache_dir(options),
         options.jobs_dir,
         *filter(None, (options.key_file,)),
+        *((identity_path(),) if has_identity() else ()),
     )
 
 

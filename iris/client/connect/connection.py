@@ -24,6 +24,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
 from iris.autoscaling.liveness import REPORT_INTERVAL
+from iris.client.access.selection import keep_signed_in, sign_in
 from iris.client.connect.credentials import credentials_for
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, TolerantCodec, payload_keys
 from iris.messages.compression import BZIP2, ZLIB, compressed
@@ -217,7 +218,8 @@ async def connect(
     runtime: Runtime | None = None,
 ) -> Client:
     """Connects to the Temporal service at `host:port`. Temporal's environment variables and profile
-    supply TLS settings and an API key, if they are for this address.
+    supply TLS settings and an API key, if they are for this address. If this process has an
+    identity for the address, the client sends and renews tokens of it.
 
     Args:
         quiet: whether to switch off the log of the SDK's core. It goes to standard output, which a
@@ -228,7 +230,8 @@ async def connect(
     Raises:
         Unreachable: no service answers at the address within the timeout, or the service refuses
             the connection.
-        InvalidValue: the file with the cluster's payload keys cannot be used.
+        InvalidValue: the file with the cluster's payload keys, or the identity, cannot be used.
+        Rejected: a token would be sent without TLS.
     """
     credentials = credentials_for(address)
     settings: dict[str, Any] = {
@@ -236,8 +239,9 @@ async def connect(
         "target_host": address,
         "namespace": namespace,
     }
+    signed_in = await sign_in(address, settings)
     try:
-        return await Client.connect(
+        client = await Client.connect(
             **settings,
             plugins=plugins,
             interceptors=_interceptors(),
@@ -252,6 +256,9 @@ async def connect(
         raise Unreachable(
             f"no Temporal service answers at {address} (namespace {namespace}): {problem}{hint}"
         ) from None
+    if signed_in is not None:
+        keep_signed_in(client, *signed_in)
+    return client
 
 
 def _interceptors() -> "list[Interceptor]":

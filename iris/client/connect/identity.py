@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from iris.client.connect.paths import has_identity
 from iris.model import names
 from iris.model.errors import InvalidValue, Unreachable, first_line
 
@@ -35,13 +36,22 @@ def acting_as(user: str) -> Iterator[None]:
 
 
 def current_user() -> str:
-    """Returns the user of new jobs: `IRIS_USER`, or else the login name, without the characters
-    that an id cannot have.
+    """Returns the user of new jobs: `IRIS_USER`, or else the name of the identity, or else the
+    login name, without the characters that an id cannot have.
+
+    Raises:
+        InvalidValue: `IRIS_USER` is no name, or the identity cannot be used.
     """
     if acting := _acting.get():
         return acting
     if explicit := os.environ.get(names.ENV_USER):
         return names.check_name(names.ENV_USER, explicit)
+    if has_identity():
+        from iris.client.access.identity_file import own_identity  # most users have none
+
+        # A machine may have the identity of a host only, whose name is no user's.
+        if (own := own_identity()) is not None and names.is_name(own.name):
+            return own.name
     try:
         login = getpass.getuser()
     except (KeyError, OSError):  # the uid has no name, as in containers

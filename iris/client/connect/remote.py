@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Mapping
 from datetime import timedelta
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +19,7 @@ from iris.client.connect.connection import connect
 from iris.client.connect.rpc import refused
 from iris.model import names
 from iris.model.errors import NotFound, Rejected, Unreachable
+from iris.model.ip_address import is_loopback
 from iris.retrying import retry
 
 logger = logging.getLogger(__name__)
@@ -96,16 +96,7 @@ def _from_here(dashboard: str, address: str) -> str:
             machine.
         address: the address at which this machine reaches the Temporal service.
     """
-    return dashboard if _is_here(address) or not _is_here(urlsplit(dashboard).netloc) else ""
-
-
-def _is_here(address: str) -> bool:
-    """Returns whether the address, `host:port`, is one of this machine."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return dashboard if is_loopback(address) or not is_loopback(urlsplit(dashboard).netloc) else ""
 
 
 async def discover(client: Client, address: str, name: str | None) -> ClusterRecord:

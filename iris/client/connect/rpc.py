@@ -5,6 +5,7 @@ for users.
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -27,6 +28,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.client.access.selection import CHECK_INTERVAL, token_source
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.credentials import credentials_for
@@ -81,14 +83,31 @@ def refused(error: RPCError, address: str) -> Rejected | None:
     """
     if error.status not in _REFUSED:
         return None
+    if (source := token_source(address)) is not None:
+        who = source.name or f"the token of {names.ENV_TOKEN_COMMAND}"
+        return Rejected(
+            f"the service at {address} refuses {who}: {error.message}; {_remedy(error)}"
+        )
     withheld = credentials_for(address).withheld
     remedy = withheld or (
         f"set TEMPORAL_ADDRESS={address} and Temporal's variables for its credentials, such as"
         " TEMPORAL_API_KEY"
     )
+    key = f"if the cluster has identities, make a key: iris user key --cluster {address}/NAME"
     return Rejected(
-        f"the Temporal service at {address} refuses this client: {error.message}; {remedy}"
+        f"the Temporal service at {address} refuses this client: {error.message}; {key}; else"
+        f" {remedy}"
     )
+
+
+def _remedy(error: RPCError) -> str:
+    """Returns what somebody with an identity can do about a refusal."""
+    if error.status is RPCStatusCode.UNAUTHENTICATED:
+        return (
+            "ask the administrator to add the key that `iris user key` prints, or compare the"
+            " clock of this machine"
+        )
+    return "`iris whoami` shows your role; ask an operator of the cluster to do it"
 
 
 #: Stands for a memo that this client cannot read, because the client does not have the encryption
@@ -118,6 +137,8 @@ class Connection:
         self.client = client
         self.record = record
         self._keys_checked = False
+        #: When the service first refused the call of `lasting_refusal`, on the process's own clock.
+        self._refused_since: float | None = None
         #: The times since which lists of jobs have read the newest ones, by query.
         self.windows: dict[str, datetime] = {}
         self.scheduler = names.scheduler_workflow(record.name)
@@ -181,6 +202,24 @@ class Connection:
             if not isinstance(error.__cause__, RPCError):
                 raise
             raise self._unreachable(error.__cause__) from None
+
+    def lasting_refusal(self, error: RPCError) -> Rejected | None:
+        """Returns the error for the user if the service refuses this client, for a call that is
+        repeated while the service does not answer; None to repeat it.
+
+        On a machine that was asleep, the token may have expired: it is renewed within
+        `CHECK_INTERVAL`.
+        """
+        refusal = refused(error, self.record.address)
+        if refusal is None:
+            self._refused_since = None
+            return None
+        now = time.monotonic()
+        self._refused_since = self._refused_since or now
+        expired = error.status is RPCStatusCode.UNAUTHENTICATED
+        if expired and now - self._refused_since < 2 * CHECK_INTERVAL.total_seconds():
+            return None
+        return refusal
 
     def _unreachable(self, error: RPCError) -> Unreachable:
         cluster = self.record

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime, timedelta
 
+    from iris.client.access.whoami import Caller
     from iris.client.fleet.slices import (
         SliceRow,
     )
@@ -229,6 +230,14 @@ class Cluster(Blocking):
     def address(self) -> str:
         """The address of the cluster's Temporal service: `HOST:PORT`."""
         return self._asynchronous.address
+
+    def whoami(self) -> Caller:
+        """Returns who the cluster's Temporal servers take this program for.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        return self._loop.run(self._asynchronous.whoami())
 
     def status(self) -> Snapshot:
         """Returns the scheduler's counts, pauses and rules. The result lists no hosts.

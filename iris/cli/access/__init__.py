@@ -1,0 +1,1 @@
+"""The commands of identities: `iris user`, `iris whoami` and `iris cluster access`."""

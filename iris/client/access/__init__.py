@@ -1,0 +1,3 @@
+"""Identities: the key of this machine's user, the tokens that connections send, and the policy file
+of a cluster. Without an identity, no connection imports anything of it.
+"""

@@ -1,0 +1,152 @@
+"""Makes the tokens of connections: from the identity of this machine's user, from the key of a
+slice, or with a command.
+"""
+
+import os
+import shlex
+import subprocess
+import time
+from datetime import UTC, datetime
+
+from iris.access.keys import PrivateKey, PublicKey
+from iris.access.tokens import (
+    LIFETIME,
+    audience,
+    claims_of,
+    host_name,
+    private_key,
+    sign_delegation,
+    sign_token,
+)
+from iris.client.access.identity_file import own_identity
+from iris.client.access.token import Token
+from iris.client.connect.credentials import ADDRESS
+from iris.model import names
+from iris.model.errors import InvalidValue, Unreachable, first_line
+
+#: The part of a token's life after which it is replaced. The rest is for attempts that fail and
+#: for clocks that differ.
+RENEW_AFTER = 0.5
+#: How long `IRIS_TOKEN_COMMAND` may run, in seconds.
+COMMAND_TIMEOUT = 60
+
+
+class IdentityTokens:
+    """Tokens of the identity in this process's file. The file is read for each token, so a new key
+    needs no restart.
+    """
+
+    def __init__(self, address: str, name: str) -> None:
+        self._address = address
+        self.name = name
+
+    def token(self) -> Token:
+        """Implements `TokenSource.token`."""
+        identity = own_identity()
+        cluster = None if identity is None else identity.cluster_at(self._address)
+        if identity is None or cluster is None:
+            raise Unreachable(f"the identity for {self._address} was removed; see iris user key")
+        return _signed(identity.key, identity.name, cluster)
+
+
+class HostTokens:
+    """Tokens of a host, signed with the private key of its slice.
+
+    Args:
+        slice_key: the slice's private key, in hexadecimal digits.
+        delegation: the text with which the control plane names this key.
+
+    Raises:
+        ValueError: the key or the delegation is malformed.
+    """
+
+    def __init__(self, host_id: str, slice_key: str, delegation: str) -> None:
+        self.name = host_name(host_id)
+        self._key = private_key(bytes.fromhex(slice_key))
+        self._cluster = audience(delegation)
+        self._delegation = delegation
+
+    def token(self) -> Token:
+        """Implements `TokenSource.token`."""
+        return _signed(self._key, self.name, self._cluster, self._delegation)
+
+
+class CommandTokens:
+    """Tokens that a command prints, of a service such as an OpenID Connect provider."""
+
+    #: Only the cluster's policy knows the name of the person to whom a token belongs.
+    name = ""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+
+    def token(self) -> Token:
+        """Implements `TokenSource.token`."""
+        try:
+            done = subprocess.run(
+                shlex.split(self._command),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=COMMAND_TIMEOUT,
+            )
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            raise self._wrong(f"cannot be run: {first_line(error)}") from None
+        if done.returncode:
+            said = done.stderr.strip().splitlines()[-1:]
+            raise self._wrong(
+                f"exited with {done.returncode}{''.join(f': {each}' for each in said)}"
+            )
+        text, now = done.stdout.strip(), time.time()
+        try:
+            expires = float(claims_of(text)["exp"])
+        except (ValueError, KeyError, TypeError):
+            raise self._wrong("printed no token with an end (exp)") from None
+        if expires <= now:
+            raise self._wrong("printed a token that has expired")
+        return Token(text, now + (expires - now) * RENEW_AFTER)
+
+    def _wrong(self, problem: str) -> InvalidValue:
+        return InvalidValue(
+            names.ENV_TOKEN_COMMAND,
+            self._command,
+            problem,
+            "name a command that prints a JSON Web Token",
+        )
+
+
+def of_identity(address: str) -> IdentityTokens | None:
+    """Returns the tokens of this process's identity for the service at the address; None if the
+    identity is not for it.
+
+    Raises:
+        InvalidValue: the identity cannot be used.
+    """
+    identity = own_identity()
+    if identity is None or identity.cluster_at(address) is None:
+        return None
+    return IdentityTokens(address, identity.name)
+
+
+def delegation(address: str, slice_id: str, public_key: bytes) -> str:
+    """Implements `slice_delegation` for a process with an identity."""
+    identity = own_identity()
+    cluster = None if identity is None else identity.cluster_at(address)
+    if identity is None or cluster is None:
+        return ""
+    return sign_delegation(identity.key, slice_id, PublicKey.of(public_key), cluster)
+
+
+def of_command(command: str, address: str) -> CommandTokens | None:
+    """Returns the tokens of `IRIS_TOKEN_COMMAND`; None if they are for another service: they are
+    for the one in `TEMPORAL_ADDRESS`, as Temporal's own credentials are.
+    """
+    owner = os.environ.get(ADDRESS, "")
+    return CommandTokens(command) if owner.strip().lower() == address.strip().lower() else None
+
+
+def _signed(key: PrivateKey, name: str, cluster: str, delegation: str = "") -> Token:
+    now = datetime.now(UTC)
+    text = sign_token(key, name, cluster, now, delegation=delegation)
+    return Token(text, now.timestamp() + LIFETIME.total_seconds() * RENEW_AFTER)

@@ -1,0 +1,50 @@
+"""Asks a cluster's Temporal service who it takes this process for."""
+
+from typing import NamedTuple
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.service import RPCError, RPCStatusCode
+
+from iris.client.access.selection import token_source
+from iris.client.connect.connection import RPC_TIMEOUT
+from iris.client.connect.rpc import Connection
+
+#: The entries with the caller's name and role that a server with a policy adds to the description
+#: of the namespace.
+NAME, ROLE = "iris_name", "iris_role"
+
+
+class Caller(NamedTuple):
+    """Who the service takes this process for."""
+
+    #: The name and the role; empty if the service has no identities, or does not accept this
+    #: process.
+    name: str
+    role: str
+    #: Whether the service checks identities. Otherwise everyone who reaches it may act as any user.
+    identities: bool
+    #: Why the service refuses this process; empty if it accepts it.
+    refusal: str = ""
+
+
+async def ask_who(connection: Connection) -> Caller:
+    """Asks the service.
+
+    Raises:
+        Unreachable: the service does not answer.
+    """
+    client = connection.client
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    with connection.rpc_errors():
+        try:
+            answer = await client.workflow_service.describe_namespace(request, timeout=RPC_TIMEOUT)
+        except RPCError as error:
+            if error.status not in (
+                RPCStatusCode.PERMISSION_DENIED,
+                RPCStatusCode.UNAUTHENTICATED,
+            ):
+                raise
+            source = token_source(connection.record.address)
+            return Caller(source.name if source is not None else "", "", True, error.message)
+    about = answer.namespace_info.data
+    return Caller(about.get(NAME, ""), about.get(ROLE, ""), ROLE in about)
