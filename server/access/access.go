@@ -145,6 +145,9 @@ func (a *Access) allows(ctx context.Context, p *policy, c *caller, what ask) str
 	if g == nil {
 		return fmt.Sprintf("the policy has no rules for the role %s", c.role)
 	}
+	if what.named && what.name == "" {
+		return "it names nothing"
+	}
 	if !what.byToken && !g.any.allows(what.call, o.kind, what.name) {
 		if !g.own.allows(what.call, o.kind, what.name) {
 			return fmt.Sprintf("%s is not for the role %s", strings.TrimSpace(what.call+" "+what.name), c.role)

@@ -15,8 +15,10 @@ type ask struct {
 	call string
 	// id is of a workflow, a schedule, an activity or a queue; empty for what is not of one id.
 	id string
-	// name is that of the type, the signal, the update or the query; empty for other calls.
-	name string
+	// name is that of the type, the signal, the update or the query, if the call is about one: then
+	// named is true, and the name must not be empty.
+	name  string
+	named bool
 	// detail and why are for the audit.
 	detail, why string
 	// byToken says that the check proves what the rules would allow.
@@ -63,18 +65,18 @@ var methods = table(map[string]map[string]method{
 		"StartWorkflowExecution":           of(startWorkflow),
 		"SignalWithStartWorkflowExecution": of(signalWithStart),
 		"SignalWorkflowExecution": of(func(r *workflowservice.SignalWorkflowExecutionRequest) []ask {
-			return []ask{{call: callSignal, id: r.GetWorkflowExecution().GetWorkflowId(), name: r.SignalName, detail: "signal " + r.SignalName}}
+			return []ask{{call: callSignal, id: r.GetWorkflowExecution().GetWorkflowId(), name: r.SignalName, named: true, detail: "signal " + r.SignalName}}
 		}),
 		"UpdateWorkflowExecution": of(func(r *workflowservice.UpdateWorkflowExecutionRequest) []ask {
 			name := r.GetRequest().GetInput().GetName()
-			return []ask{{call: callUpdate, id: r.GetWorkflowExecution().GetWorkflowId(), name: name, detail: "update " + name, check: named(name)}}
+			return []ask{{call: callUpdate, id: r.GetWorkflowExecution().GetWorkflowId(), name: name, named: true, detail: "update " + name}}
 		}),
 		"PollWorkflowExecutionUpdate": of(func(r *workflowservice.PollWorkflowExecutionUpdateRequest) []ask {
 			return []ask{{call: callUpdate, id: r.GetUpdateRef().GetWorkflowExecution().GetWorkflowId()}}
 		}),
 		"QueryWorkflow": of(func(r *workflowservice.QueryWorkflowRequest) []ask {
 			name := r.GetQuery().GetQueryType()
-			return []ask{{call: callQuery, id: r.GetExecution().GetWorkflowId(), name: name, detail: "query " + name, check: named(name)}}
+			return []ask{{call: callQuery, id: r.GetExecution().GetWorkflowId(), name: name, named: true, detail: "query " + name}}
 		}),
 		"RequestCancelWorkflowExecution": of(func(r *workflowservice.RequestCancelWorkflowExecutionRequest) []ask {
 			return []ask{{call: callCancel, id: r.GetWorkflowExecution().GetWorkflowId(), detail: "cancel", why: r.Reason}}
@@ -263,15 +265,6 @@ func table(services map[string]map[string]method) map[string]method {
 		}
 	}
 	return found
-}
-
-func named(name string) func(*Access, *policy, *caller, object) string {
-	return func(*Access, *policy, *caller, object) string {
-		if name == "" {
-			return "it has no name"
-		}
-		return ""
-	}
 }
 
 func withoutToken(token []byte) func(*Access, *policy, *caller, object) string {

@@ -32,7 +32,7 @@ var (
 func startWorkflow(r *workflowservice.StartWorkflowExecutionRequest) []ask {
 	start := startRequest{r, r.WorkflowId, r.TaskQueue, r.SearchAttributes, true}
 	return []ask{{
-		call: callStart, id: r.WorkflowId, name: r.GetWorkflowType().GetName(), detail: "start " + r.GetWorkflowType().GetName(),
+		call: callStart, id: r.WorkflowId, name: r.GetWorkflowType().GetName(), named: true, detail: "start " + r.GetWorkflowType().GetName(),
 		check: func(a *Access, p *policy, c *caller, o object) string { return start.check(p, c, o, workflowFields) },
 	}}
 }
@@ -41,19 +41,19 @@ func signalWithStart(r *workflowservice.SignalWithStartWorkflowExecutionRequest)
 	start := startRequest{r, r.WorkflowId, r.TaskQueue, r.SearchAttributes, true}
 	return []ask{
 		{
-			call: callStart, id: r.WorkflowId, name: r.GetWorkflowType().GetName(), detail: "start " + r.GetWorkflowType().GetName(),
+			call: callStart, id: r.WorkflowId, name: r.GetWorkflowType().GetName(), named: true, detail: "start " + r.GetWorkflowType().GetName(),
 			check: func(a *Access, p *policy, c *caller, o object) string {
 				return start.check(p, c, o, workflowFields, signalFields)
 			},
 		},
-		{call: callSignal, id: r.WorkflowId, name: r.SignalName, detail: "signal " + r.SignalName},
+		{call: callSignal, id: r.WorkflowId, name: r.SignalName, named: true, detail: "signal " + r.SignalName},
 	}
 }
 
 func startActivity(r *workflowservice.StartActivityExecutionRequest) []ask {
 	start := startRequest{r, r.ActivityId, r.TaskQueue, r.SearchAttributes, false}
 	return []ask{{
-		call: callActivity, id: r.ActivityId, name: r.GetActivityType().GetName(), detail: "start " + r.GetActivityType().GetName(),
+		call: callActivity, id: r.ActivityId, name: r.GetActivityType().GetName(), named: true, detail: "start " + r.GetActivityType().GetName(),
 		check: func(a *Access, p *policy, c *caller, o object) string { return start.check(p, c, o, activityFields) },
 	}}
 }
@@ -84,7 +84,7 @@ func schedule(r proto.Message, detail, id string, s *schedulepb.Schedule, attrib
 		}
 		return startRequest{action, id, action.TaskQueue, action.SearchAttributes, true}.check(p, c, o, workflowFields)
 	}
-	return []ask{{call: callSchedule, id: id, name: name, detail: detail, check: check}}
+	return []ask{{call: callSchedule, id: id, name: name, named: true, detail: detail, check: check}}
 }
 
 // startRequest is a request to start a workflow or an activity.
