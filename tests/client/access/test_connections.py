@@ -218,7 +218,7 @@ async def test_a_service_that_refuses_a_client_at_once_says_the_same(service: Se
     with pytest.raises(Rejected, match=f"iris user key --cluster {service.address}/NAME"):
         await connect(service.address)
     is_ada(service.address)
-    with pytest.raises(NotAllowed, match="refuses ada: ada .user. may not do this"):
+    with pytest.raises(NotAllowed, match=r"refuses ada: ada .user. may not do this"):
         await connect(service.address)
 
 
