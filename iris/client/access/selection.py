@@ -89,6 +89,11 @@ def token_source(address: str) -> TokenSource | None:
     """
     if (source := _of_context.get()) is not None:
         return source
+    of_job = os.environ.get(names.ENV_JOB_IDENTITY)
+    if of_job and address == os.environ.get(names.ENV_ADDRESS, "").partition("/")[0]:
+        from iris.client.access.job_identity import JobTokens  # most programs have none
+
+        return JobTokens(of_job)
     command = os.environ.get(names.ENV_TOKEN_COMMAND)
     if not command and not has_identity():
         return None

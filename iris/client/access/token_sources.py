@@ -46,7 +46,7 @@ class IdentityTokens:
         cluster = None if identity is None else identity.cluster_at(self._address)
         if identity is None or cluster is None:
             raise Unreachable(f"the identity for {self._address} was removed; see iris user key")
-        return _signed(identity.key, identity.name, cluster)
+        return signed(identity.key, identity.name, cluster)
 
 
 class HostTokens:
@@ -68,7 +68,7 @@ class HostTokens:
 
     def token(self) -> Token:
         """Implements `TokenSource.token`."""
-        return _signed(self._key, self.name, self._cluster, self._delegation)
+        return signed(self._key, self.name, self._cluster, self._delegation)
 
 
 class CommandTokens:
@@ -146,7 +146,8 @@ def of_command(command: str, address: str) -> CommandTokens | None:
     return CommandTokens(command) if owner.strip().lower() == address.strip().lower() else None
 
 
-def _signed(key: PrivateKey, name: str, cluster: str, delegation: str = "") -> Token:
+def signed(key: PrivateKey, name: str, cluster: str, delegation: str = "") -> Token:
+    """Returns a token that is valid from now on, with the arguments of `sign_token`."""
     now = datetime.now(UTC)
     text = sign_token(key, name, cluster, now, delegation=delegation)
     return Token(text, now.timestamp() + LIFETIME.total_seconds() * RENEW_AFTER)

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -17,9 +18,11 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from iris.access.keys import from_base64url
 from iris.access.tokens import claims_of, private_key, sign_delegation, sign_token
 from iris.client.access import selection
 from iris.client.access.identity_file import Identity, new_identity, write_identity
+from iris.client.access.job_identity import new_job_identity
 from iris.client.access.selection import (
     host_tokens,
     sign_in,
@@ -282,6 +285,55 @@ def test_an_error_in_the_file_does_not_show_the_key(machine: pytest.MonkeyPatch)
     with pytest.raises(InvalidValue, match=r"key\.kty is not valid") as error:
         current_user()
     assert identity.key.d not in str(error.value)
+
+
+# -- tokens of a job
+
+
+def test_the_identity_of_a_job_signs_for_the_job_at_the_address_of_its_cluster_only(
+    machine: pytest.MonkeyPatch,
+) -> None:
+    """A program may talk to other services, too."""
+    ada = is_ada(FAR)
+    value = new_job_identity("ada/top", FAR).decode()
+    machine.setenv("IRIS_JOB_IDENTITY", value)
+    machine.setenv("IRIS_CLUSTER_ADDRESS", f"{FAR}/lab")
+    machine.setenv("IRIS_USER", "ada")
+    source = token_source(FAR)
+    assert source is not None
+
+    token = source.token().text
+    assert (claims_of(token)["sub"], claims_of(token)["aud"]) == ("job/ada/top", "lab")
+    delegation = header_of(token)["iris_delegation"]
+    assert header_of(delegation)["kid"] == ada.key.id
+    assert claims_of(delegation)["role"] == "job"
+    assert claims_of(delegation)["cnf"]["jwk"]["x"] != ada.key.x
+    assert ada.key.d not in value
+    assert token_source("other.example:7233") is None
+
+
+def header_of(token: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(from_base64url(token.partition(".")[0]))
+    return found
+
+
+def test_a_job_gets_no_identity_without_one_of_its_user() -> None:
+    """The submission fails before the job starts."""
+    with pytest.raises(Rejected, match=f"iris user key --cluster {FAR}/NAME"):
+        new_job_identity("ada/top", FAR)
+
+
+@pytest.mark.parametrize("value", ["x", "{}", '{"key": "AA", "delegation": "a.b.c"}'])
+def test_a_malformed_identity_of_a_job_is_an_error_that_does_not_show_it(
+    machine: pytest.MonkeyPatch, value: str
+) -> None:
+    """A program may set the variable by mistake."""
+    machine.setenv("IRIS_JOB_IDENTITY", value)
+    machine.setenv("IRIS_CLUSTER_ADDRESS", f"{FAR}/lab")
+
+    with pytest.raises(InvalidValue) as error:
+        token_source(FAR)
+    assert value not in str(error.value)
 
 
 # -- tokens of a command

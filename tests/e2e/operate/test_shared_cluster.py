@@ -4,6 +4,7 @@ server with a policy. Each sees the cluster, and is refused what is not theirs.
 
 import asyncio
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -62,6 +63,8 @@ class Lab(OwnCluster):
             "IRIS_ACCESS_POLICY": str(self.policy),
             "IRIS_USER": "",
         }
+        if arguments[0] in OF_PROCESSES:
+            own["IRIS_SECRET_KEYS"] = str(self.home / "secret.keys")
         return super().begin(*arguments, cwd=cwd, merged=merged, **{**own, **env})
 
     def as_(self, name: str, *arguments: str, code: int | None = 0) -> Ran:
@@ -84,6 +87,8 @@ def lab() -> Iterator[Lab]:
     with a_home() as home, ExitStack() as stack:
         lab = Lab(home, "lab", [""])
         stack.callback(lab.clear)
+        (home / "secret.keys").touch(0o600)
+        (home / "secret.keys").write_text(lab.iris("secret", "new-keys").out)
         lab.iris("cluster", "access", "--create", str(lab.policy), "--name", "lab")
         for name, role in ROLES.items():
             lab.add(name, role)
@@ -158,6 +163,33 @@ def test_the_owner_and_an_operator_control_a_job(lab: Lab) -> None:
     assert lab.as_("olga", "cancel", "ada/stopped").code == 0
     assert lab.as_("olga", "host", "cordon", "first", "--reason", "dust").code == 0
     assert lab.as_("olga", "host", "uncordon", "first").code == 0
+
+
+def test_a_job_with_an_identity_submits_child_jobs_and_nothing_else(lab: Lab) -> None:
+    """A launcher is a job. Its key is of no use for the other jobs of its user."""
+    iris = f"{sys.executable} -m iris.cli.main"
+    other = lab.as_("ada", "submit", "-n", "other", "-d", "--", "sleep", "600")
+    assert other.code == 0
+    script = f"{iris} submit -n child -- echo I am the child; {iris} cancel ada/other; echo $?"
+    done = lab.as_(
+        "ada",
+        *("submit", "-n", "top", "--cpu", "0.1", "--memory", "100m"),
+        *("--secret", "IRIS_JOB_IDENTITY", "--", "sh", "-c", script),
+    )
+
+    assert "I am the child" in done.out
+    assert lab.as_("ada", "status", "ada/top/child", "--json").json["state"] == "SUCCEEDED"
+    assert str(REFUSED) in done.out.splitlines()
+    assert "refuses job/ada/top" in done.out
+    assert lab.as_("ada", "cancel", "other").code == 0
+
+
+def test_a_job_without_an_identity_is_refused(lab: Lab) -> None:
+    """Programs do by accident what nobody wants, and a dependency does it on purpose."""
+    iris = f"{sys.executable} -m iris.cli.main"
+    done = lab.as_("ada", "submit", "-n", "plain", "--", "sh", "-c", f"{iris} jobs; echo $?")
+
+    assert str(REFUSED) in done.out.splitlines()
 
 
 def test_another_name_than_that_of_the_key_is_refused(lab: Lab) -> None:
