@@ -22,7 +22,7 @@ def test_the_page_makes_a_lab_of_three_users(shell: Shell) -> None:
         shell.type(block)
     printed = [shell.type(block) for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)]
 
-    policy, keys, servers, users, work, child, revoked = printed
+    policy, keys, servers, users, work, revoked = printed
     assert "it names nobody" in policy
     assert "host/first is host" in keys
     assert "identities; you are control-plane (control-plane)" in servers
@@ -34,7 +34,6 @@ def test_the_page_makes_a_lab_of_three_users(shell: Shell) -> None:
             ("bob (user)", "bob (user)", "eve (viewer)", "IRIS_USER"), refusals, strict=True
         )
     ] == [True] * 4
-    assert "I am the child" in child
     assert "is valid: 1 control-plane, 1 host, 1 user, 1 viewer" in revoked
     directory = shell.home / "production"
     private = [*directory.glob("*.json"), *directory.glob("home-*/identity.json")]
