@@ -38,6 +38,7 @@ from iris.client.jobs.rows import JobRow
 from iris.client.jobs.status import task_of
 from iris.client.jobs.submitted import Submission, submission_of
 from iris.model.errors import Unreachable
+from iris.model.host.resources import Resources
 from iris.model.job.status import JobStatus
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _status_json(found: _Status) -> dict[str, Any]:
     shown["notifications"] = [each.model_dump(mode="json") for each in found.notifications]
     if found.in_use is None:
         return shown
-    listing = usage_listing(found.submission.spec.resources)
+    listing = usage_listing(_requested(found))
     return {**shown, "usage": [listing.json(each) for each in found.in_use]}
 
 
@@ -136,7 +137,12 @@ def _print_status(found: _Status, page: TaskPage) -> None:
     if page.rest:
         click.echo(page.rest)
     if found.in_use is not None:
-        click.echo(f"\n{usage_listing(found.submission.spec.resources).table(found.in_use)}")
+        click.echo(f"\n{usage_listing(_requested(found)).table(found.in_use)}")
+
+
+def _requested(found: _Status) -> Resources:
+    spec = found.submission.spec
+    return spec.resources if spec is not None else Resources()
 
 
 async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> Known:
@@ -154,7 +160,7 @@ async def _notifications(
     client: AsyncIrisClient, submission: Submission
 ) -> Sequence[NotificationRow]:
     """Returns the calls of the job's webhooks, and how each ended."""
-    if not submission.spec.notify:  # as most jobs
+    if submission.spec is None or not submission.spec.notify:  # as most jobs
         return ()
     return await notifications_of(client.connection, submission.spec, submission.run_id)
 
