@@ -30,6 +30,8 @@ from tests.temporal_cluster import TemporalCluster, a_temporal_cluster
 
 #: The longest wait for an answer. A long poll that is allowed takes it.
 LIMIT = timedelta(seconds=3)
+#: Tests list more often than people.
+SETTINGS = {"activity.enableStandalone": True, "frontend.namespaceRPS.visibility": 1000}
 DENIED = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
 
 
@@ -136,7 +138,7 @@ def a_service() -> Iterator[Service]:
     with tempfile.TemporaryDirectory(prefix="iris-access-") as directory:
         policy = write_policy(Path(directory) / "policy.json", people.values())
         with a_temporal_cluster(
-            settings={"activity.enableStandalone": True},
+            settings=SETTINGS,
             policy=policy,
             token=people["cp"].token(),
         ) as temporal:
