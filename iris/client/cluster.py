@@ -8,7 +8,7 @@ from iris.client.connect.identity import signed
 from iris.client.connect.rpc import Connection
 from iris.messages.fleet_views import Holdings, QueuePage, QueueView
 from iris.messages.scheduler import Configure, Pause, Resume, Snapshot, SnapshotPage, Totals
-from iris.model.errors import NotFound, Rejected, Unreachable
+from iris.model.errors import NotAllowed, NotFound, Rejected, Unreachable
 from iris.model.job.spec import Band
 from iris.model.rules import Rules
 
@@ -164,6 +164,8 @@ class ClusterClient:
         """
         try:
             await self._connection.update_scheduler(Pause(reason=signed(reason), group=group))
+        except NotAllowed:
+            raise
         except Rejected as error:  # the scheduler refuses only an unknown group
             raise NotFound(str(error)) from None
 

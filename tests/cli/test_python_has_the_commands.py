@@ -100,7 +100,7 @@ REASONS: dict[str, str] = {
     ),
     "cluster list, cluster tunnel, cluster cleanup, cluster restart": ADMINISTRATION,
     "cluster dashboard, cluster access": ADMINISTRATION,
-    "user key, user add, user list, user revoke": ADMINISTRATION,
+    "user key, user token, user add, user list, user revoke": ADMINISTRATION,
     "secret rotate, secret new-keys": ADMINISTRATION,
     "agent, pool-worker, controller run, controller serve, controller guard-ui": PROCESS,
     "controller manual check, controller manual reload, controller manual serve": PROCESS,

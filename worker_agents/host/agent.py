@@ -188,7 +188,7 @@ async def _serve_incarnations(
                 client = await connect(
                     options.address, options.namespace, identity=identity, runtime=runtime
                 )
-        except Unreachable as error:
+        except (Unreachable, Rejected) as error:
             if not connected:
                 raise
             logger.warning("%s; trying again", error)

@@ -16,7 +16,6 @@ from iris.model.units import format_bytes
 if TYPE_CHECKING:
     from iris.client.jobs.notifications import NotificationRow
     from iris.client.jobs.submitted import Submission
-    from iris.model.job.spec import JobSpec
 
 #: The maximum number of characters of the job's command that are shown.
 MAX_COMMAND = 200
@@ -35,12 +34,9 @@ def submission_text(
 def submission_json(submission: "Submission") -> dict[str, Any]:
     """Returns the submission as `--json` of `iris status` and `explain` shows it.
 
-    Has the names of environment variables, and not their values. Of a job that is another user's,
-    it has only what everybody may read.
+    Has the names of environment variables, and not their values.
     """
     spec = submission.spec
-    if spec is None:
-        return {"priority": submission.priority, "page": submission.page}
     return {
         "command": list(spec.command),
         "resources": resources_json(spec.resources),
@@ -63,25 +59,14 @@ def _facts(
 ) -> Iterator[tuple[str, str]]:
     """Yields the name and the text of each fact."""
     spec = submission.spec
-    if spec is None:
-        yield "command", "hidden, because the job is another user's"
-        yield "priority", submission.priority
-    else:
-        yield from _spec_facts(spec, submission.priority, notifications)
-    if submission.page:
-        yield "page", submission.page
-
-
-def _spec_facts(
-    spec: "JobSpec", priority: str, notifications: Sequence["NotificationRow"]
-) -> Iterator[tuple[str, str]]:
     command = shlex.join(spec.command)
     yield "command", command if len(command) <= MAX_COMMAND else f"{command[: MAX_COMMAND - 1]}…"
     each = f" for each of {spec.replicas} tasks" if spec.replicas > 1 else ""
     yield "resources", f"{spec.resources}{each}"
     yield (
         "priority",
-        priority + (f", submitted as {spec.band}" if priority != spec.band else ""),
+        submission.priority
+        + (f", submitted as {spec.band}" if submission.priority != spec.band else ""),
     )
     if spec.tags:
         yield "tags", ", ".join(format_tags(spec.tags))
@@ -109,3 +94,5 @@ def _spec_facts(
         changed = ", modified" if spec.commit.endswith("+") else ""
         commit = f", commit {spec.commit[:12].rstrip('+')}{changed}" if spec.commit else ""
         yield "files", f"bundle {spec.bundle.sha256[:12]}, {format_bytes(spec.bundle.size)}{commit}"
+    if submission.page:
+        yield "page", submission.page

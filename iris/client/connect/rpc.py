@@ -28,11 +28,11 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.client.access.selection import CHECK_INTERVAL, token_source
+from iris.client.access.selection import CHECK_INTERVAL
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import RPC_TIMEOUT
-from iris.client.connect.credentials import credentials_for
 from iris.client.connect.encryption import payload_keys
+from iris.client.connect.refusals import refused
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
 from iris.scheduling.placement.refusals import Refusal
@@ -54,8 +54,6 @@ _GONE = (
     RPCStatusCode.FAILED_PRECONDITION,
     RPCStatusCode.RESOURCE_EXHAUSTED,
 )
-#: The status codes of a service that does not accept this client.
-_REFUSED = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
 
 
 def outdated(error: RPCError, record: ClusterRecord) -> Rejected | None:
@@ -75,39 +73,6 @@ def outdated(error: RPCError, record: ClusterRecord) -> Rejected | None:
         f"cluster {record.name} has an older version of Iris than this client: {error.message};"
         f" {remedy}"
     )
-
-
-def refused(error: RPCError, address: str) -> Rejected | None:
-    """Returns the error for the user if the service at this address refuses the client; None for
-    any other RPC error.
-    """
-    if error.status not in _REFUSED:
-        return None
-    if (source := token_source(address)) is not None:
-        who = source.name or f"the token of {names.ENV_TOKEN_COMMAND}"
-        return Rejected(
-            f"the service at {address} refuses {who}: {error.message}; {_remedy(error)}"
-        )
-    withheld = credentials_for(address).withheld
-    remedy = withheld or (
-        f"set TEMPORAL_ADDRESS={address} and Temporal's variables for its credentials, such as"
-        " TEMPORAL_API_KEY"
-    )
-    key = f"if the cluster has identities, make a key: iris user key --cluster {address}/NAME"
-    return Rejected(
-        f"the Temporal service at {address} refuses this client: {error.message}; {key}; else"
-        f" {remedy}"
-    )
-
-
-def _remedy(error: RPCError) -> str:
-    """Returns what somebody with an identity can do about a refusal."""
-    if error.status is RPCStatusCode.UNAUTHENTICATED:
-        return (
-            "ask the administrator to add the key that `iris user key` prints, or compare the"
-            " clock of this machine"
-        )
-    return "`iris whoami` shows your role; ask an operator of the cluster to do it"
 
 
 #: Stands for a memo that this client cannot read, because the client does not have the encryption
@@ -216,10 +181,8 @@ class Connection:
             return None
         now = time.monotonic()
         self._refused_since = self._refused_since or now
-        expired = error.status is RPCStatusCode.UNAUTHENTICATED
-        if expired and now - self._refused_since < 2 * CHECK_INTERVAL.total_seconds():
-            return None
-        return refusal
+        patience = 2 * CHECK_INTERVAL.total_seconds()
+        return refusal if now - self._refused_since > patience else None
 
     def _unreachable(self, error: RPCError) -> Unreachable:
         cluster = self.record

@@ -1,6 +1,5 @@
 """Reads the specification with which a job was submitted from the history of its first run."""
 
-import contextlib
 from dataclasses import dataclass
 
 from temporalio.api.enums.v1 import EventType
@@ -12,12 +11,8 @@ from iris.client.jobs.find import describe_job, unknown_job
 from iris.client.jobs.rows import attribute
 from iris.messages.submission import JobSubmission
 from iris.model import names
-from iris.model.errors import NotFound, Rejected
+from iris.model.errors import NotFound
 from iris.model.job.spec import JobSpec
-
-
-class NotReadable(Rejected):
-    """The job is another user's, so the cluster does not say what it was given."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +21,7 @@ class Submission:
     id.
     """
 
-    #: None if the caller may not read it: on a cluster with identities, only the job's owner and
-    #: operators may.
-    spec: JobSpec | None
+    spec: JobSpec
     #: The current priority band of the job.
     priority: str
     #: The address of the job's page in Temporal's Web UI. Empty if the cluster has no Web UI.
@@ -46,12 +39,10 @@ async def submission_of(connection: Connection, job: str, run_id: str | None = N
         Unreachable: the service does not answer.
     """
     described = await describe_job(connection, job, run_id)
-    spec: JobSpec | None = None
-    with contextlib.suppress(NotReadable):
-        spec = await submitted_spec(connection, job, described.run_id)
+    spec = await submitted_spec(connection, job, described.run_id)
     return Submission(
         spec=spec,
-        priority=attribute(described, names.SA_PRIORITY) or (spec.band if spec is not None else ""),
+        priority=attribute(described, names.SA_PRIORITY) or spec.band,
         page=connection.page(described.id, run_id),
         run_id=first_run(described),
     )
@@ -62,7 +53,6 @@ async def submitted_spec(connection: Connection, job: str, run_id: str | None = 
 
     Raises:
         NotFound: there is no such job, or the service has no history of it.
-        NotReadable: the job is another user's.
         Unreachable: the service does not answer.
     """
     handle = connection.workflow(names.job_workflow(connection.record.name, job), run_id)
@@ -80,9 +70,5 @@ async def submitted_spec(connection: Connection, job: str, run_id: str | None = 
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise await unknown_job(connection, job) from None
-            if error.status is RPCStatusCode.PERMISSION_DENIED:
-                raise NotReadable(
-                    f"you may not read what job {job} was given: only its owner and operators may"
-                ) from None
             raise
     raise NotFound(f"the service has no history of job {job}")

@@ -18,7 +18,6 @@ from iris.dashboard.pages.logs import log_of, selection_of
 from iris.dashboard.reader import SHARED_FOR, Reader
 from iris.model.host.resources import format_amounts
 from iris.model.job.cancelling import state_text
-from iris.model.job.spec import JobSpec
 from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import TaskState
 from iris.scheduling.placement.refusals import Refusal
@@ -89,8 +88,6 @@ async def load(reader: Reader, address: Address) -> Content:
     explanation = await explain(reader, job, run_id, None, seconds)
     own = explanation if index is None else await explain(reader, job, run_id, index, seconds)
     submission = await submission_of(reader, job, run_id, seconds)
-    spec = submission.spec
-    assert spec is not None  # the dashboard has the rights of its control plane
     runs = await reader.shared(("runs", job), lambda: reader.client.jobs.runs(job), 10.0)
     page = number_in(query, "part") or 1
     chosen = {key: query[key] for key in ("run", "task") if key in query}
@@ -104,11 +101,11 @@ async def load(reader: Reader, address: Address) -> Content:
             "task": task,
             "remedy": remedy_of(own, status, task),
             "numbers": numbers_of(own.refusal),
-            "spec": spec,
-            "command": shlex.join(spec.command),
+            "spec": submission.spec,
+            "command": shlex.join(submission.spec.command),
             "priority": submission.priority,
             "hosts": hosts_of(status.tasks),
-            "retries": retries_of(status, spec),
+            "retries": retries_of(status, submission),
             "ancestors": ancestors_of(job),
             "runs": len(runs),
             "run": number,
@@ -199,8 +196,9 @@ def hosts_of(tasks: Sequence[TaskStatus]) -> list[str]:
     return sorted({task.host for task in tasks if task.host})
 
 
-def retries_of(status: JobStatus, spec: JobSpec) -> list[str]:
+def retries_of(status: JobStatus, submission: Submission) -> list[str]:
     """Returns the retries that the tasks have used, by account, with their limits."""
+    spec = submission.spec
     # A gang is retried as a whole, so each of its tasks has the same numbers.
     total = max if spec.is_gang else sum
     used = {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from iris.access.tokens import claims_of
 from iris.cli.main import run
 
 
@@ -152,6 +153,20 @@ def test_the_mode_of_the_file_stays(created: Path) -> None:
 def test_one_thing_at_a_time_is_done_with_a_policy(arguments: list[str]) -> None:
     """Options that mean nothing together are typing errors."""
     assert run(["cluster", "access", *arguments]) == 2
+
+
+def test_a_token_is_printed_for_the_clusters_of_the_key_only(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Temporal's own command takes it as an API key."""
+    assert run(["user", "key", "ada", "--cluster", "lab.example:7233/lab"]) == 0
+    capsys.readouterr()
+    assert run(["--cluster", "lab.example:7233/lab", "user", "token"]) == 0
+    claims = claims_of(capsys.readouterr().out.strip())
+    assert (claims["sub"], claims["aud"]) == ("ada", "lab")
+
+    assert run(["--cluster", "other.example:7233/other", "user", "token"]) == 5
+    assert "iris user key --cluster other.example:7233/NAME" in capsys.readouterr().err
 
 
 def test_a_policy_that_no_option_and_no_variable_names_is_an_error(

@@ -33,7 +33,7 @@ from iris.client.connect.connection import connect
 from iris.client.connect.identity import current_user
 from iris.client.connect.paths import identity_path
 from iris.client.connect.rpc import Connection
-from iris.model.errors import InvalidValue, Rejected
+from iris.model.errors import InvalidValue, NotAllowed, Rejected
 from iris.model.slice.keys import public_key
 
 FAR = "temporal.lab.example:7233"
@@ -48,6 +48,8 @@ class Service(grpc.GenericRpcHandler):
     def __init__(self) -> None:
         self.address = ""
         self.code = grpc.StatusCode.PERMISSION_DENIED
+        #: Whether it answers the first request of a client.
+        self.open = True
         #: The tokens, in order; empty for a request without one.
         self.tokens: list[str] = []
 
@@ -56,7 +58,7 @@ class Service(grpc.GenericRpcHandler):
         self.tokens.append(headers.get("authorization", "").removeprefix("Bearer "))
 
         async def answer(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
-            if not details.method.endswith("GetSystemInfo"):
+            if not self.open or not details.method.endswith("GetSystemInfo"):
                 await context.abort(self.code, "ada (user) may not do this")
             return b""
 
@@ -209,8 +211,15 @@ async def test_a_refusal_says_who_was_refused_what_and_what_to_do(service: Servi
     assert f"the service at {service.address} refuses ada: ada (user) may not do this" in refusal
     assert "iris whoami" in refusal
 
-    service.code = grpc.StatusCode.UNAUTHENTICATED
-    assert "ask the administrator to add the key" in await refused_call(service)
+
+async def test_a_service_that_refuses_a_client_at_once_says_the_same(service: Service) -> None:
+    """Servers with a policy refuse the first request of a stranger, which opens the connection."""
+    service.code, service.open = grpc.StatusCode.UNAUTHENTICATED, False
+    with pytest.raises(Rejected, match=f"iris user key --cluster {service.address}/NAME"):
+        await connect(service.address)
+    is_ada(service.address)
+    with pytest.raises(NotAllowed, match=r"refuses ada: ada .user. may not do this"):
+        await connect(service.address)
 
 
 async def test_a_refusal_without_an_identity_says_how_to_make_one(service: Service) -> None:
