@@ -185,14 +185,14 @@ var methods = table(map[string]map[string]method{
 		"RespondActivityTaskCompletedById": never,
 		"RespondActivityTaskFailedById":    never,
 		"RespondActivityTaskCanceledById":  never,
-		"RecordWorkerHeartbeat":            of(func(r *workflowservice.RecordWorkerHeartbeatRequest) []ask {
+		"RecordWorkerHeartbeat": of(func(r *workflowservice.RecordWorkerHeartbeatRequest) []ask {
 			return reports(r.WorkerHeartbeat)
 		}),
-		"ShutdownWorker":                   of(shutDownWorker),
-		"UpdateActivityOptions":            never,
-		"PauseActivity":                    never,
-		"UnpauseActivity":                  never,
-		"ResetActivity":                    never,
+		"ShutdownWorker":        of(shutDownWorker),
+		"UpdateActivityOptions": never,
+		"PauseActivity":         never,
+		"UnpauseActivity":       never,
+		"ResetActivity":         never,
 
 		// Workers of workflows: control planes.
 		"PollWorkflowTaskQueue": of(func(r *workflowservice.PollWorkflowTaskQueueRequest) []ask {
