@@ -93,7 +93,7 @@ _SERVE: _Grants = {
         _TASK: ("task_progress",),
         _SLICE: ("host_ready", "host_lost"),
     },
-    "update": {_JOB: ("start_together",), _TASK: ("start_together",)},
+    "update": {_JOB: ("start_together",)},
     "query": {_SLICE: ("status",)},
     "read": {_SLICE: _ANY},
     "poll": {_HOST: _ANY},

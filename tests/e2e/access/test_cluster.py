@@ -2,6 +2,7 @@
 command line. What they need is allowed, and nothing of it is refused.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,10 +12,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from temporalio.api.workflowservice.v1 import ListWorkersRequest
 
 from iris.model import names
 from tests.e2e.access.conftest import Service, a_service
-from tests.e2e.access.people import Principal, base64url
+from tests.e2e.access.people import NAMESPACE, Principal, base64url
 from tests.e2e.cluster import a_home, eventually
 from tests.e2e.operate.production import OwnCluster
 
@@ -98,7 +100,7 @@ def test_the_owner_does_everything_with_a_job(lab: People, job: str) -> None:
     lab.iris("schedule", "create", "-n", "plan", "--cron", "0 3 * * *", *shell("true"))
     lab.iris("schedule", "pause", "plan")
     lab.iris("schedule", "trigger", "plan")
-    lab.iris("wait", "plan")
+    eventually(lambda: lab.iris("wait", "plan", code=None).code == 0, every=0.5)
     assert "plan" in lab.iris("schedule", "show", "plan").out
     lab.iris("schedule", "delete", "plan")
     lab.iris("submit", "-n", "ends", "-d", *shell("sleep 1000"))
@@ -199,3 +201,21 @@ def test_the_http_api_has_the_same_rules(lab: People, job: str) -> None:
     assert call(f"{place}/activities/lab/complete", "ada", {})[0] == 403
     nexus = f"http://127.0.0.1:{port}/namespaces/default/task-queues/q/nexus-services/s/o"
     assert call(nexus, "olga", {})[0] == 403
+
+
+def test_a_worker_of_another_cannot_be_named(lab: People) -> None:
+    """With the key of a worker, a stolen host could report that worker in its own queue, and the
+    cluster would take the other host for lost.
+    """
+
+    async def keys(who: str) -> set[bool]:
+        request = ListWorkersRequest(namespace=NAMESPACE)
+        found = await lab.service.who(who, "list_workers", request)
+        assert len(found.workers_info) >= 3
+        return {bool(each.worker_heartbeat.worker_instance_key) for each in found.workers_info}
+
+    async def all_keys() -> dict[str, set[bool]]:
+        return {who: await keys(who) for who in ("cp", "olga", "ada", "vera", "stolen")}
+
+    hidden = dict.fromkeys(("olga", "ada", "vera", "stolen"), {False})
+    assert asyncio.run(all_keys()) == {"cp": {True}, **hidden}
