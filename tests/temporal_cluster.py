@@ -52,6 +52,8 @@ class Service(BaseModel):
     #: Dynamic configuration, by key or, for one namespace, by `key@namespace`.
     settings: dict[str, Any]
     postgres_port: int
+    #: The port of the first server's HTTP API, which a service with an access policy has.
+    http_port: int
     namespaces: tuple[str, ...]
     #: The access policy of the servers (`server/`); None for a service without access control.
     policy: Path | None = None
@@ -112,7 +114,7 @@ class TemporalCluster:
         self._dir.mkdir(parents=True, exist_ok=True)
         self._dir.chmod(0o711)
         if not self._record.exists():
-            postgres_port, *ports = some_ports(1 + 2 * len(PARTS) * servers)
+            postgres_port, http_port, *ports = some_ports(2 + 2 * len(PARTS) * servers)
             self._write(
                 Service(
                     shards=shards,
@@ -120,6 +122,7 @@ class TemporalCluster:
                     namespaces=tuple(namespaces),
                     policy=policy,
                     postgres_port=postgres_port,
+                    http_port=http_port,
                     ports=tuple(
                         tuple(ports[number :: 2 * servers]) for number in range(2 * servers)
                     ),
@@ -360,6 +363,14 @@ def server_config(service: Service, number: int, settings: Path) -> dict[str, An
 
     frontend = service.addresses[number]
     ports = zip(PARTS, *service.ports[2 * number : 2 * number + 2], strict=True)
+    services: dict[str, Any] = {
+        part: {"rpc": {"grpcPort": grpc, "membershipPort": membership, "bindOnIP": "127.0.0.1"}}
+        for part, grpc, membership in ports
+    }
+    if service.policy is None:
+        del services[PARTS[-1]]
+    elif number == 0:
+        services[PARTS[0]]["rpc"]["httpPort"] = service.http_port
     return {
         "log": {"stdout": True, "level": "warn"},
         "persistence": {
@@ -372,11 +383,7 @@ def server_config(service: Service, number: int, settings: Path) -> dict[str, An
             },
         },
         "global": {"membership": {"maxJoinDuration": "30s", "broadcastAddress": "127.0.0.1"}},
-        "services": {
-            part: {"rpc": {"grpcPort": grpc, "membershipPort": membership, "bindOnIP": "127.0.0.1"}}
-            for part, grpc, membership in ports
-            if part != PARTS[-1] or service.policy is not None
-        },
+        "services": services,
         "clusterMetadata": {
             "enableGlobalNamespace": False,
             "failoverVersionIncrement": 10,

@@ -40,10 +40,10 @@ _EXCHANGE = "exchange"
 _CHANGES = ("hold", "release", "set_priority", "cancel_task")
 #: The queries whose answers have states and reasons, and nothing that was given to a job.
 _STATES: Mapping[str, tuple[str, ...]] = {
-    _JOB: ("status",),
-    _TASK: ("status", "own_status"),
+    _JOB: ("status", "attempts"),
+    _TASK: ("status", "own_status", "attempts"),
     _SLICE: ("status",),
-    _SCHEDULER: ("explain", "forecast", "never", "snapshot", "totals", "queue", "holdings"),
+    _SCHEDULER: ("explain", "forecast", "never", "snapshot", "totals", "queue", "holdings", "uses"),
     _AUTOSCALER: ("status",),
 }
 
@@ -93,7 +93,7 @@ _SERVE: _Grants = {
         _TASK: ("task_progress",),
         _SLICE: ("host_ready", "host_lost"),
     },
-    "update": {_JOB: ("start_together",), _TASK: ("start_together",)},
+    "update": {_JOB: ("start_together",)},
     "query": {_SLICE: ("status",)},
     "read": {_SLICE: _ANY},
     "poll": {_HOST: _ANY},

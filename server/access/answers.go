@@ -84,6 +84,16 @@ func (a *Access) limit(p *policy, c *caller, request, answer any) error {
 				action.Input, action.Memo, action.Header, action.UserMetadata = nil, nil, nil, nil
 			}
 		}
+	case *workflowservice.ListWorkersResponse:
+		// With the key of another worker, a caller could report or stop that worker.
+		for _, each := range r.GetWorkersInfo() {
+			if each.WorkerHeartbeat != nil {
+				each.WorkerHeartbeat.WorkerInstanceKey = ""
+			}
+		}
+		for _, each := range r.GetWorkers() {
+			each.WorkerInstanceKey = ""
+		}
 	case *workflowservice.ListSchedulesResponse:
 		for _, each := range r.Schedules {
 			if !p.reads(c, each.ScheduleId) {

@@ -7,6 +7,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/operatorservice/v1"
 	taskqueuepb "go.temporal.io/api/taskqueue/v1"
+	workerpb "go.temporal.io/api/worker/v1"
 	"go.temporal.io/api/workflowservice/v1"
 )
 
@@ -184,12 +185,14 @@ var methods = table(map[string]map[string]method{
 		"RespondActivityTaskCompletedById": never,
 		"RespondActivityTaskFailedById":    never,
 		"RespondActivityTaskCanceledById":  never,
-		"RecordWorkerHeartbeat":            of(workerHeartbeat),
-		"ShutdownWorker":                   of(shutDownWorker),
-		"UpdateActivityOptions":            never,
-		"PauseActivity":                    never,
-		"UnpauseActivity":                  never,
-		"ResetActivity":                    never,
+		"RecordWorkerHeartbeat": of(func(r *workflowservice.RecordWorkerHeartbeatRequest) []ask {
+			return reports(r.WorkerHeartbeat)
+		}),
+		"ShutdownWorker":        of(shutDownWorker),
+		"UpdateActivityOptions": never,
+		"PauseActivity":         never,
+		"UnpauseActivity":       never,
+		"ResetActivity":         never,
 
 		// Workers of workflows: control planes.
 		"PollWorkflowTaskQueue": of(func(r *workflowservice.PollWorkflowTaskQueueRequest) []ask {
@@ -311,9 +314,10 @@ func givenTask(token []byte) []ask {
 	}}}
 }
 
-func workerHeartbeat(r *workflowservice.RecordWorkerHeartbeatRequest) []ask {
+// reports asks for the reports of workers, from which the control plane concludes which hosts live.
+func reports(heartbeats []*workerpb.WorkerHeartbeat) []ask {
 	var asks []ask
-	for _, each := range r.WorkerHeartbeat {
+	for _, each := range heartbeats {
 		asks = append(asks, ask{call: callPoll, id: each.TaskQueue, check: identityOf(each.WorkerIdentity)})
 	}
 	return asks
@@ -321,8 +325,8 @@ func workerHeartbeat(r *workflowservice.RecordWorkerHeartbeatRequest) []ask {
 
 func shutDownWorker(r *workflowservice.ShutdownWorkerRequest) []ask {
 	asks := []ask{{call: callPoll, id: r.TaskQueue, check: identityOf(r.Identity)}}
-	if r.WorkerHeartbeat != nil && r.WorkerHeartbeat.TaskQueue != r.TaskQueue {
-		asks = append(asks, ask{call: callPoll, id: r.WorkerHeartbeat.TaskQueue})
+	if r.WorkerHeartbeat != nil {
+		asks = append(asks, reports([]*workerpb.WorkerHeartbeat{r.WorkerHeartbeat})...)
 	}
 	return asks
 }

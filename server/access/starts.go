@@ -173,7 +173,7 @@ func fields(names string) map[protoreflect.Name]bool {
 func onlyFields(message proto.Message, allowed ...map[protoreflect.Name]bool) string {
 	reflected, reason := message.ProtoReflect(), ""
 	if len(reflected.GetUnknown()) > 0 {
-		return "it has unknown fields"
+		return "it has fields that this server does not know"
 	}
 	reflected.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		for _, names := range allowed {

@@ -88,7 +88,7 @@ def status(
 
 
 #: What the policy of a cluster hides of jobs of others.
-_HIDDEN = "command, resources, attempts"
+_HIDDEN = "command, resources"
 
 
 class _Status(NamedTuple):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +30,8 @@ from tests.temporal_cluster import TemporalCluster, a_temporal_cluster
 
 #: The longest wait for an answer. A long poll that is allowed takes it.
 LIMIT = timedelta(seconds=3)
+#: Tests list more often than people.
+SETTINGS = {"activity.enableStandalone": True, "frontend.namespaceRPS.visibility": 1000}
 DENIED = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
 
 
@@ -122,24 +125,32 @@ def the_people() -> dict[str, Principal]:
         "vera": Principal("vera", "viewer"),
         "olga": Principal("olga", "operator"),
         "stolen": Principal("host/h-w-0", "host", of_slice("h", control_plane)),
-        "joined": Principal("host/own", "host"),
+        "joined": Principal("host/own-w-0", "host"),
+        "second": Principal("host/own-w-1", "host"),
         "job": Principal("job/ada/train", "job", of_job("ada/train", ada)),
     }
 
 
+@contextmanager
+def a_service() -> Iterator[Service]:
+    """A server that runs. Its search attributes are registered, and no control plane serves it."""
+    people = the_people()
+    with tempfile.TemporaryDirectory(prefix="iris-access-") as directory:
+        policy = write_policy(Path(directory) / "policy.json", people.values())
+        with a_temporal_cluster(
+            settings=SETTINGS,
+            policy=policy,
+            token=people["cp"].token(),
+        ) as temporal:
+            running = Service(temporal, Path(directory), people)
+            asyncio.run(_register(running))
+            yield running
+
+
 @pytest.fixture(scope="package")
 def service() -> Iterator[Service]:
-    """A server that runs. Its search attributes are registered, and no control plane serves it."""
-    directory = Path(tempfile.mkdtemp(prefix="iris-access-"))
-    people = the_people()
-    policy = write_policy(directory / "policy.json", people.values())
-    with a_temporal_cluster(
-        settings={"activity.enableStandalone": True},
-        policy=policy,
-        token=people["cp"].token(),
-    ) as temporal:
-        running = Service(temporal, directory, people)
-        asyncio.run(_register(running))
+    """A server for all tests that send single requests."""
+    with a_service() as running:
         yield running
 
 

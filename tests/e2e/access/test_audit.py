@@ -71,5 +71,5 @@ async def test_a_stranger_cannot_fill_the_disk(service: Service) -> None:
         await service.refusal("bob", "signal_workflow_execution", long)
         lines = service.audit()[before:]
 
-    assert 20 <= len(lines) < 100
+    assert len(lines) < 100
     assert max(len(json.dumps(each)) for each in lines) < 2_000

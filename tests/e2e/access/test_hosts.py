@@ -76,7 +76,7 @@ async def give(service: Service, job: str, host: str) -> PollActivityTaskQueueRe
 async def polled(service: Service, host: str) -> PollActivityTaskQueueResponse:
     queue = TaskQueue(name=names.host_queue(CLUSTER, host))
     poll = PollActivityTaskQueueRequest(namespace=NAMESPACE, task_queue=queue)
-    who = "joined" if host == "own" else "stolen"
+    who = "joined" if host == "own-w-0" else "stolen"
     while not (given := await service.who(who, "poll_activity_task_queue", poll)).task_token:
         pass
     return given  # type: ignore[no-any-return]
@@ -110,7 +110,7 @@ async def test_a_host_completes_only_what_it_was_given(service: Service) -> None
 async def test_a_host_reports_only_to_the_jobs_it_was_given_a_task_of(service: Service) -> None:
     """The token of the task is the proof. It is for one workflow and one host."""
     given = await give(service, OTHER, "h-w-0")
-    joined = await give(service, "ada/third", "own")
+    joined = await give(service, "ada/third", "own-w-0")
     proof = {names.TASK_TOKEN_METADATA: given.task_token}
     progress = requests.signal(job_id(OTHER), "task_progress")
     update = UpdateWorkflowExecutionRequest(
