@@ -28,6 +28,7 @@ test-docker: env ## run the tests that need a container engine (scripts/start-do
 
 test-production: env ## run the tests on Temporal's official server on PostgreSQL (scripts/temporal-cluster builds it)
 	scripts/temporal-cluster build
+	scripts/temporal-cluster test
 	$(PYTEST) -m production --timeout 900
 
 chaos: env ## run clusters under faults for some ten minutes, one for each seed, and check what their programs wrote

@@ -19,6 +19,7 @@ import itertools
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 from temporalio import activity
 from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
@@ -56,7 +57,7 @@ from tests.builders import a_gang, a_request
 from tests.fakes.platform.machines import SECRET
 from tests.fakes.platform.platform import FakePlatform
 from tests.fleet_played import Lister, Tenant, TenantNotifier
-from tests.harness import PATIENCE, Cluster, Notifier, Program, ask, succeeds
+from tests.harness import PATIENCE, Cluster, Notifier, Program, StartSlice, ask, succeeds
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 #: The pace of a group that grows and shrinks at once, however much that is.
@@ -251,22 +252,16 @@ class FleetCluster(Cluster):
             group=group,
         )
         self.lister.heard_of_slices([slice_id])
-        return await self.client.start_workflow(
-            SliceWorkflow.run,
-            SliceInput(
-                **{"cluster": self.name, "id": slice_id, "size": group.hosts, "request": request}
-                | changes
-            ),
-            id=names.slice_workflow(self.name, slice_id),
+        wanted = {"cluster": self.name, "id": slice_id, "size": group.hosts, "request": request}
+        run_id = await self.client.execute_workflow(
+            StartSlice.run,
+            SliceInput(**wanted | changes),
+            id=f"start-{uuid4()}",
             task_queue=names.control_queue(self.name),
-            search_attributes=keywords(
-                {
-                    names.SA_CLUSTER: self.name,
-                    names.SA_KIND: names.KIND_SLICE,
-                    names.SA_STATE: SliceState.REQUESTED,
-                    names.SA_GROUP: group.name,
-                }
-            ),
+        )
+        workflow_id = names.slice_workflow(self.name, slice_id)
+        return self.client.get_workflow_handle(
+            workflow_id, first_execution_run_id=run_id, result_type=SliceStatus
         )
 
     async def ready(self, group: ScaleGroup, slice_id: str = "s1") -> WorkflowHandle[Any, Any]:

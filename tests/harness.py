@@ -31,7 +31,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from temporalio import activity
+from temporalio import activity, workflow
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import (
@@ -490,6 +490,31 @@ class UseKeeper:
 # --------------------------------------------------------------------------------------------------
 
 
+@workflow.defn
+class StartSlice:
+    """Starts a slice with a request, as the autoscaler does: a slice refuses one of a client."""
+
+    @workflow.run
+    async def run(self, start: SliceInput) -> str:
+        """Returns the id of the slice's first run."""
+        assert start.request is not None
+        child = await workflow.start_child_workflow(
+            SliceWorkflow.run,
+            start,
+            id=names.slice_workflow(start.cluster, start.id),
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            search_attributes=keywords(
+                {
+                    names.SA_CLUSTER: start.cluster,
+                    names.SA_KIND: names.KIND_SLICE,
+                    names.SA_STATE: SliceState.REQUESTED,
+                    names.SA_GROUP: start.request.group.name,
+                }
+            ),
+        )
+        return child.first_execution_run_id or ""
+
+
 class Cluster:
     """One cluster, its users and its hosts. Use as a context; leaving it ends the workers, not the
     workflows.
@@ -540,6 +565,7 @@ class Cluster:
                 SliceWorkflow,
                 ScheduledJobWorkflow,
                 NotificationWorkflow,
+                StartSlice,
             ],
             activities=[
                 self.outbox.exchange,

@@ -325,7 +325,7 @@ async def _set_ups(cluster: Cluster, keep: Callable[..., Any]) -> None:
 
     async def starts_together(task: RunTask) -> TaskOutcome:
         await cluster.announce(task, TaskState.BUILDING, "`uv sync`")
-        assert await wait_for_gang(cluster.client, task)
+        assert await wait_for_gang(cluster.client, task, b"token")
         return await succeeds(task)
 
     first = by_index(cannot_be_set_up, Held(on_cancel=is_killed))
@@ -351,7 +351,7 @@ async def _set_ups(cluster: Cluster, keep: Callable[..., Any]) -> None:
 
 def _is_prepared(cluster: Cluster) -> Program:
     async def run(task: RunTask) -> TaskOutcome:
-        waiting = asyncio.create_task(wait_for_gang(cluster.client, task))
+        waiting = asyncio.create_task(wait_for_gang(cluster.client, task, b"token"))
         outcome = await Held(on_cancel=is_killed)(task)
         waiting.cancel()
         return outcome

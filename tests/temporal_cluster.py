@@ -27,6 +27,7 @@ import yaml
 from google.protobuf.duration_pb2 import Duration
 from pydantic import BaseModel
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.clusters import ProcessRef
@@ -36,7 +37,8 @@ from iris.processes.process import free_ports
 from iris.retrying import poll, retry
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("frontend", "history", "matching", "worker")
+#: The last part serves Temporal's own workers, on a service with an access policy.
+PARTS = ("frontend", "history", "matching", "worker", "internal-frontend")
 DATABASES = ("temporal", "temporal_visibility")
 #: A server that shares two cores with other tests starts in some ten seconds.
 PATIENCE = timedelta(seconds=90)
@@ -50,7 +52,11 @@ class Service(BaseModel):
     #: Dynamic configuration, by key or, for one namespace, by `key@namespace`.
     settings: dict[str, Any]
     postgres_port: int
+    #: The port of the first server's HTTP API, which a service with an access policy has.
+    http_port: int
     namespaces: tuple[str, ...]
+    #: The access policy of the servers (`server/`); None for a service without access control.
+    policy: Path | None = None
     #: For each server two rows: the ports of its `PARTS` for gRPC, and those for membership.
     ports: tuple[tuple[int, ...], ...]
     #: The processes that were started last, by name.
@@ -92,9 +98,15 @@ class TemporalCluster:
         shards: int = 4,
         settings: Mapping[str, Any] | None = None,
         namespaces: Sequence[str] = ("default",),
+        policy: Path | None = None,
+        token: str | None = None,
     ) -> Service:
         """Starts PostgreSQL and the servers, and waits until they serve the namespaces. A service
         that was stopped keeps its tables, ports and settings.
+
+        Args:
+            policy: the access policy; None: everybody may do everything.
+            token: that of a control plane, which may create the namespaces under a policy.
 
         Raises:
             IrisError: a part did not start; the message has the end of its log. Nothing runs then.
@@ -102,13 +114,15 @@ class TemporalCluster:
         self._dir.mkdir(parents=True, exist_ok=True)
         self._dir.chmod(0o711)
         if not self._record.exists():
-            postgres_port, *ports = some_ports(1 + 2 * len(PARTS) * servers)
+            postgres_port, http_port, *ports = some_ports(2 + 2 * len(PARTS) * servers)
             self._write(
                 Service(
                     shards=shards,
                     settings=dict(settings or {}),
                     namespaces=tuple(namespaces),
+                    policy=policy,
                     postgres_port=postgres_port,
+                    http_port=http_port,
                     ports=tuple(
                         tuple(ports[number :: 2 * servers]) for number in range(2 * servers)
                     ),
@@ -121,7 +135,7 @@ class TemporalCluster:
             # would write it, too, ends.
             for number in range(len(self.service.addresses)):
                 self.start_server(number)
-                asyncio.run(self.becomes_ready(number))
+                asyncio.run(self.becomes_ready(number, token))
         except BaseException:
             self.stop()
             raise
@@ -146,7 +160,8 @@ class TemporalCluster:
             config,
             "start",
         ]
-        self._start(f"server-{number}", command)
+        policy = {} if service.policy is None else {"IRIS_ACCESS_POLICY": str(service.policy)}
+        self._start(f"server-{number}", command, env={**os.environ, **policy})
 
     def end(self, name: str, number: signal.Signals) -> None:
         """Ends one process by a signal, and waits for its end: `server-0`, `postgres`."""
@@ -275,20 +290,25 @@ class TemporalCluster:
         ):
             raise self._failed(name)
 
-    async def becomes_ready(self, number: int) -> None:
+    async def becomes_ready(self, number: int, token: str | None = None) -> None:
         """Waits until a server serves the namespaces, which the first one creates."""
         name, service = f"server-{number}", self.service
 
         def starts(error: Exception) -> bool:
-            return isinstance(error, Unreachable | RPCError) and name in self.running()
+            # A client of Temporal's raises RuntimeError if it cannot connect.
+            known = isinstance(error, Unreachable | RPCError | RuntimeError)
+            return known and name in self.running()
 
         retention = Duration()
         retention.FromTimedelta(RETENTION)
 
         @retry(starts, every=1, timeout=PATIENCE)
         async def serves(namespace: str) -> None:
-            client = await connect(
-                service.addresses[number], namespace, timeout=timedelta(seconds=5), quiet=True
+            address = service.addresses[number]
+            client = (
+                await connect(address, namespace, timeout=timedelta(seconds=5), quiet=True)
+                if token is None
+                else await Client.connect(address, namespace=namespace, api_key=token, tls=False)
             )
             try:
                 await client.workflow_service.register_namespace(
@@ -304,7 +324,7 @@ class TemporalCluster:
         for namespace in service.namespaces:
             try:
                 await serves(namespace)
-            except (Unreachable, RPCError) as error:
+            except (Unreachable, RPCError, RuntimeError) as error:
                 raise self._failed(name) from error
 
     def _failed(self, name: str) -> IrisError:
@@ -343,6 +363,14 @@ def server_config(service: Service, number: int, settings: Path) -> dict[str, An
 
     frontend = service.addresses[number]
     ports = zip(PARTS, *service.ports[2 * number : 2 * number + 2], strict=True)
+    services: dict[str, Any] = {
+        part: {"rpc": {"grpcPort": grpc, "membershipPort": membership, "bindOnIP": "127.0.0.1"}}
+        for part, grpc, membership in ports
+    }
+    if service.policy is None:
+        del services[PARTS[-1]]
+    elif number == 0:
+        services[PARTS[0]]["rpc"]["httpPort"] = service.http_port
     return {
         "log": {"stdout": True, "level": "warn"},
         "persistence": {
@@ -355,10 +383,7 @@ def server_config(service: Service, number: int, settings: Path) -> dict[str, An
             },
         },
         "global": {"membership": {"maxJoinDuration": "30s", "broadcastAddress": "127.0.0.1"}},
-        "services": {
-            part: {"rpc": {"grpcPort": grpc, "membershipPort": membership, "bindOnIP": "127.0.0.1"}}
-            for part, grpc, membership in ports
-        },
+        "services": services,
         "clusterMetadata": {
             "enableGlobalNamespace": False,
             "failoverVersionIncrement": 10,

@@ -17,6 +17,8 @@ from iris.model import names
 
 #: How long a token is valid. The servers refuse tokens that are valid for more than ten minutes.
 LIFETIME = timedelta(minutes=10)
+#: How long the programs of a job may act for its user after the submission.
+JOB_LIFETIME = timedelta(days=90)
 #: The issuer in tokens that Iris signs.
 ISSUER = "iris"
 #: The field of a token's header with the delegation of its key.
@@ -50,29 +52,48 @@ def sign_token(
     return _signed(key, claims, {DELEGATION: delegation} if delegation else {})
 
 
-def sign_delegation(
-    key: PrivateKey, slice_id: str, public: PublicKey, cluster: str, now: datetime
-) -> str:
+def sign_delegation(key: PrivateKey, slice_id: str, public: PublicKey, cluster: str) -> str:
     """Returns a delegation: the hosts of the slice sign tokens with the private key that belongs to
-    `public`. It has no end, because ids of slices are never used again.
+    `public`. It has no end, because ids of slices are never used again. The same arguments give the
+    same text, so a repeated request for a slice is the same request.
 
     Args:
         key: that of the control plane.
     """
-    claims = {
+    return _signed(key, _delegation(f"slice/{slice_id}", "host", public, cluster), {})
+
+
+def sign_job_delegation(
+    key: PrivateKey, job: str, public: PublicKey, cluster: str, now: datetime
+) -> str:
+    """Returns a delegation: the programs of the job sign tokens with the private key that belongs
+    to `public`, and may change this job and jobs below it.
+
+    Args:
+        key: that of the job's user.
+    """
+    claims = _delegation(job_name(job), "job", public, cluster)
+    return _signed(key, {**claims, "exp": int((now + JOB_LIFETIME).timestamp())}, {})
+
+
+def _delegation(name: str, role: str, public: PublicKey, cluster: str) -> dict[str, Any]:
+    return {
         "iss": ISSUER,
-        "sub": f"slice/{slice_id}",
+        "sub": name,
         "aud": cluster,
-        "iat": int(now.timestamp()),
-        "role": "host",
+        "role": role,
         "cnf": {"jwk": public.model_dump()},
     }
-    return _signed(key, claims, {})
 
 
 def host_name(host_id: str) -> str:
     """Returns the name under which a host proves who it is."""
     return f"host/{host_id}"
+
+
+def job_name(job: str) -> str:
+    """Returns the name under which the programs of a job prove who they are."""
+    return f"job/{job}"
 
 
 def audience(delegation: str) -> str:

@@ -8,12 +8,13 @@ from iris.client.connect.identity import signed
 from iris.client.connect.rpc import Connection
 from iris.messages.fleet_views import Holdings, QueuePage, QueueView
 from iris.messages.scheduler import Configure, Pause, Resume, Snapshot, SnapshotPage, Totals
-from iris.model.errors import NotFound, Rejected, Unreachable
+from iris.model.errors import NotAllowed, NotFound, Rejected, Unreachable
 from iris.model.job.spec import Band
 from iris.model.rules import Rules
 
 if TYPE_CHECKING:
     from iris.access.audit import Audit
+    from iris.client.access.whoami import Caller
     from iris.client.fleet.usage_trace import UsageTrace
     from iris.config import ClusterConfig
     from iris.storage.garbage import UnusedFolder
@@ -37,6 +38,16 @@ class ClusterClient:
     def address(self) -> str:
         """The address of the cluster's Temporal service: `HOST:PORT`."""
         return self._connection.record.address
+
+    async def whoami(self) -> "Caller":
+        """Returns who the cluster's Temporal servers take this program for.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        from iris.client.access.whoami import ask_who  # few commands need it
+
+        return await ask_who(self._connection)
 
     async def status(self) -> Snapshot:
         """Returns the scheduler's counts, pauses and rules. The result lists no hosts.
@@ -189,6 +200,8 @@ class ClusterClient:
         """
         try:
             await self._connection.update_scheduler(Pause(reason=signed(reason), group=group))
+        except NotAllowed:
+            raise
         except Rejected as error:  # the scheduler refuses only an unknown group
             raise NotFound(str(error)) from None
 

@@ -6,6 +6,7 @@
      ├── Unreachable          no cluster answers                                               4
      ├── Rejected             the cluster or its client refuses the request                    5
      │    ├── NameTaken       a live job has the name                                         5
+     │    ├── NotAllowed      the policy of the cluster does not allow it to this user        5
      │    ├── InvalidValue    one field has a value it cannot have (also a ValueError)         2
      │    └── InvalidJob      fields of a job have values they cannot have (also a ValueError)  2
      ├── WaitTimeout          the wait ended before the job did (also a TimeoutError)        124
@@ -62,6 +63,10 @@ class InvalidValue(Rejected, ValueError):
 
 class NameTaken(Rejected):
     """Another live job has the name."""
+
+
+class NotAllowed(Rejected):
+    """The policy of the cluster does not allow the request to this user."""
 
 
 class InvalidJob(Rejected, ValueError):

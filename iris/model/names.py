@@ -195,15 +195,32 @@ def host_queue(cluster: str, host_id: str) -> str:
     return f"{cluster}/host/{host_id}"
 
 
+def sessions(cluster: str) -> str:
+    """Returns the beginning of the ids of sessions."""
+    return f"{cluster}/session/"
+
+
+def session(cluster: str, task: str, activity: str, session: str) -> str:
+    """Returns the id of the activity of a session: of a command, a profile, or connections to ports
+    beside a task. It begins with the task, whose owner alone may start such an activity.
+    """
+    return f"{sessions(cluster)}{task}/{activity}/{session}"
+
+
 #: The command of the jobs whose tasks are the workers of a pool, as lists show it.
 POOL_WORKER = "pool-worker"
+
+
+def pools(cluster: str) -> str:
+    """Returns the beginning of the queues of all worker pools."""
+    return f"{cluster}/pool/"
 
 
 def pool_queue(cluster: str, job: str, token: str) -> str:
     """Returns the queue of a worker pool's calls. The token distinguishes pools of the same job
     name.
     """
-    return f"{cluster}/pool/{job}-{token}"
+    return f"{pools(cluster)}{job}-{token}"
 
 
 def host_of_queue(cluster: str, queue: str) -> str | None:
@@ -221,6 +238,10 @@ def worker_identity(host_id: str, incarnation: str) -> str:
 def incarnation_of(identity: str) -> str:
     return identity.rpartition("@")[2]
 
+
+#: The metadata of an agent's call with the task token of an activity. It proves to Temporal's
+#: servers that the host was given an activity of the workflow to which the call goes.
+TASK_TOKEN_METADATA = "iris-task-token-bin"
 
 SA_CLUSTER = "IrisCluster"
 #: The search attribute that Temporal sets on a workflow that a schedule started: the time at which
@@ -506,6 +527,9 @@ ENV_USER = "IRIS_USER"
 #: The variable that names the file with the name and the private key of this process's user
 #: (`iris.client.access.identity_file`).
 ENV_IDENTITY = "IRIS_IDENTITY"
+#: The secret with the identity of a job: a key of the job's own and the text with which its user
+#: names the key (`iris.client.access.job_identity`).
+ENV_JOB_IDENTITY = "IRIS_JOB_IDENTITY"
 #: The variable with the command that prints a token of another service (OpenID Connect).
 ENV_TOKEN_COMMAND = "IRIS_TOKEN_COMMAND"  # noqa: S105
 #: The variable that names the file with the policy of a cluster (`iris.access.policy`), for

@@ -122,6 +122,7 @@ class GcpPlatform:
         calls: Calls | None = None,
         now: Callable[[], float] = time.monotonic,
         secret: bytes = b"",
+        delegate: Callable[[str, str], str] = lambda slice_id, public_key: "",
     ) -> None:
         """
         Args:
@@ -130,6 +131,8 @@ class GcpPlatform:
             now: a clock, in seconds.
             secret: the private keys of slices are derived from it; empty: random, because a slice's
                 metadata has its keys.
+            delegate: returns the text that proves to Temporal's servers that a slice has this
+                public key; empty if they need none.
         """
         self._settings = settings
         self._script = script
@@ -143,13 +146,17 @@ class GcpPlatform:
         self._hints: dict[str, Hint] = {}
         self._now = now
         self._secret = secret or secrets.token_bytes(KEY_BYTES)
+        self._delegate = delegate
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:
         """Implements `Platform.create_slice`. Adopts an existing resource of the name if the same
         request created it.
         """
         private_key = derived_key(self._secret, request.slice_id, request.token)
-        wanted = create_request(self._settings, request, self._script(request), private_key)
+        delegation = self._delegate(request.slice_id, public_key(private_key))
+        wanted = create_request(
+            self._settings, request, self._script(request), private_key, delegation
+        )
         async with _retryable_errors(request.zone):
             operation = await self._create(wanted, request)
             seen = await self._find(request.slice_id, request.zone)

@@ -20,7 +20,7 @@ from iris.model.errors import InvalidValue
 from iris.model.host.accelerators import tpu
 from iris.model.host.machine_types import boot_disk_kind
 from iris.model.host.resources import DeviceKind
-from iris.model.slice.keys import public_key
+from iris.model.slice.keys import key_file, public_key
 from iris.model.slice.provisioning import SliceRequest
 from iris.model.slice.scale_groups import SliceType, region_of
 from iris.model.units import GIB
@@ -69,7 +69,11 @@ _ATTACHABLE = {"T4": "nvidia-tesla-t4", "V100": "nvidia-tesla-v100"}
 
 
 def create_request(
-    settings: GcpSettings, request: SliceRequest, script: str, private_key: str
+    settings: GcpSettings,
+    request: SliceRequest,
+    script: str,
+    private_key: str,
+    delegation: str = "",
 ) -> CreateRequest:
     """Returns the request that creates the slice: a TPU node, a queued resource with a TPU node, or
     a virtual machine.
@@ -77,6 +81,7 @@ def create_request(
     Args:
         script: the startup script of each host.
         private_key: the slice's, which only its metadata contains.
+        delegation: as in `iris.model.slice.keys.key_file`.
 
     Raises:
         BadConfig: Google would reject the request.
@@ -87,7 +92,7 @@ def create_request(
             " letters, digits and dashes; shorten platform.gcp.label_prefix or the name of the"
             " scale group"
         )
-    metadata = host_metadata(settings, request, script, private_key)
+    metadata = host_metadata(settings, request, script, private_key, delegation)
     match request.group.type:
         case SliceType.TPU_VM if request.group.queued:
             return _queued_resource(settings, request, metadata)
@@ -337,7 +342,11 @@ def _subnetwork(settings: GcpSettings, zone: str) -> str:
 
 
 def host_metadata(
-    settings: GcpSettings, request: SliceRequest, script: str, private_key: str
+    settings: GcpSettings,
+    request: SliceRequest,
+    script: str,
+    private_key: str,
+    delegation: str = "",
 ) -> dict[str, str]:
     """Returns the metadata of a slice's hosts.
 
@@ -348,7 +357,7 @@ def host_metadata(
         {
             label_rules.TOKEN_KEY: request.token,
             label_rules.PUBLIC_KEY: public_key(private_key),
-            label_rules.PRIVATE_KEY: private_key,
+            label_rules.PRIVATE_KEY: key_file(private_key, delegation),
             label_rules.GROUP_KEY: request.group.name,
             label_rules.HOSTS_KEY: str(request.group.hosts),
             label_rules.ADDRESS_KEY: settings.address,

@@ -63,6 +63,7 @@ METHODS: dict[str, Any] = {
     "cluster start": ClusterManager.start,
     "cluster stop": ClusterManager.stop,
     "cluster status": Cluster.status,
+    "whoami": Cluster.whoami,
     "cluster pause": Cluster.pause,
     "cluster resume": Cluster.resume,
     "cluster reload": Cluster.reload,
@@ -99,7 +100,8 @@ REASONS: dict[str, str] = {
         ADMINISTRATION
     ),
     "cluster list, cluster tunnel, cluster cleanup, cluster restart": ADMINISTRATION,
-    "cluster dashboard": ADMINISTRATION,
+    "cluster dashboard, cluster access": ADMINISTRATION,
+    "user key, user token, user add, user list, user revoke": ADMINISTRATION,
     "secret rotate, secret new-keys": ADMINISTRATION,
     "agent, pool-worker, controller run, controller serve, controller guard-ui": PROCESS,
     "controller ship-audit": PROCESS,

@@ -80,6 +80,7 @@ def platform_of(
     namespace: str = "default",
     machines: Path | None = None,
     ssh_platform: Callable[[ManualSettings], Platform | None] | None = None,
+    delegate: Callable[[str, str], str] = lambda slice_id, public_key: "",
 ) -> Platform:
     """Returns the platform that the configuration names.
 
@@ -90,6 +91,7 @@ def platform_of(
         machines: the directory in which a local cluster requests its machines.
         ssh_platform: makes the platform of machines over SSH, on which agents are started. It
             returns None if there are none.
+        delegate: as in `create_platform`.
 
     Raises:
         InvalidValue: this version has no such platform.
@@ -98,9 +100,8 @@ def platform_of(
     reached = ssh_platform(over_ssh) if ssh_platform is not None else None
     if config.platform.gcp is None:
         return reached or create_platform(config, machines)
-    cloud = create_platform(
-        config, settings=gcp_settings(config, uid, text=text, address=address, namespace=namespace)
-    )
+    settings = gcp_settings(config, uid, text=text, address=address, namespace=namespace)
+    cloud = create_platform(config, settings=settings, delegate=delegate)
     return cloud if reached is None else mixed_platform(cloud, reached, over_ssh)
 
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 
 from temporalio.client import Client
 
+from iris.client.access.selection import token_source
 from iris.client.connect.clusters import ClusterRecord
 from iris.concurrency import beside
 from iris.config import DashboardAddress
@@ -26,7 +27,13 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serves the dashboard for as long as the block lasts. A dashboard that cannot be served is
     logged, because the control plane's own work is more important.
+
+    On a cluster with identities it changes nothing: it does not know who its readers are, and
+    would act as the control plane.
     """
+    if listen.allow_actions and token_source(record.address) is not None:
+        logger.warning("the dashboard has no actions, because the cluster has identities")
+        listen = listen._replace(allow_actions=False)
     if not listen.port:
         yield
     elif not is_installed():

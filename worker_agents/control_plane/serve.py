@@ -33,6 +33,7 @@ from iris.activities.control.sealed_secrets import SealedSecrets
 from iris.activities.control.slices import Slices
 from iris.activities.control.usage_records import UsageRecords
 from iris.activities.control.webhooks import WebhookCalls
+from iris.client.access.selection import slice_delegation
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import connect, make_runtime
 from iris.client.connect.deployment import deployment
@@ -257,6 +258,7 @@ async def _platform(
         address=address,
         namespace=options.namespace,
         machines=options.machines,
+        delegate=functools.partial(slice_delegation, options.address),
     )
     if file.config.platform.manual is not None and options.machines is not None:
         machines = ssh_hosts(manual_settings(file.config, uid), options.machines)

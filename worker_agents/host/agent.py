@@ -49,10 +49,11 @@ from iris.activities.host.runtimes.shim import shim
 from iris.activities.host.sessions.exec import Execs
 from iris.activities.host.sessions.port_forward import PortForwards
 from iris.activities.host.sessions.profile import Profiles
+from iris.client.access.selection import host_tokens, tokens_of
 from iris.client.connect.clusters import read_record
 from iris.client.connect.connection import connect, make_runtime
 from iris.client.connect.deployment import deployment
-from iris.client.connect.paths import state_dir
+from iris.client.connect.paths import has_identity, identity_path, state_dir
 from iris.concurrency import beside, pause
 from iris.metrics import declared
 from iris.metrics.kinds import Part
@@ -73,6 +74,7 @@ from iris.worker_agents.host.agent_options import AgentOptions
 from iris.worker_agents.host.job_access import device_groups, job_users
 from iris.worker_agents.host.membership import Membership
 from iris.worker_agents.host.metadata import Metadata, of_this_machine, watch_for_preemption
+from iris.worker_agents.host.own_sessions import OwnSessions
 from iris.worker_agents.host.probe import describe_host, find_accelerators, gpu_attributes, probe
 
 logger = logging.getLogger(__name__)
@@ -182,10 +184,11 @@ async def _serve_incarnations(
         host = _this_host(options, accelerators, users, current)
         identity = names.worker_identity(host.id, host.incarnation)
         try:
-            client = await connect(
-                options.address, options.namespace, identity=identity, runtime=runtime
-            )
-        except Unreachable as error:
+            with tokens_of(host_tokens(host.id, options.slice_key, options.delegation)):
+                client = await connect(
+                    options.address, options.namespace, identity=identity, runtime=runtime
+                )
+        except (Unreachable, Rejected) as error:
             if not connected:
                 raise
             logger.warning("%s; trying again", error)
@@ -343,7 +346,7 @@ class _Incarnation:
             self._client,
             task_queue=names.host_queue(self._cluster, self._host.id),
             deployment_config=deployment(),
-            interceptors=[TraceHeader()],
+            interceptors=[TraceHeader(), OwnSessions(self._cluster)],
             activities=[
                 *(self._tasks.run_task, self._execs.exec_task, self._forwards.forward_ports),
                 *(self._profiles.profile_task, self._ping.ping),
@@ -462,6 +465,7 @@ def _own(options: AgentOptions) -> tuple[Path, ...]:
         _cache_dir(options),
         options.jobs_dir,
         *filter(None, (options.key_file,)),
+        *((identity_path(),) if has_identity() else ()),
     )
 
 

@@ -52,6 +52,9 @@ class AgentOptions(Frozen):
     #: The private key of the slice, if the machine was created for the slice; None if a user
     #: brought the machine. A machine that a user brought starts its slice itself.
     slice_key: str | None = None
+    #: The text with which the control plane names the slice's key for Temporal's servers; empty if
+    #: the cluster has no identities.
+    delegation: str = ""
     #: The file with the slice's private key.
     key_file: Path | None = None
     #: The number of hosts in the slice.

@@ -67,10 +67,12 @@ class Children:
     """The child jobs of a job.
 
     Args:
+        job: the id of the job.
         known: the children that earlier runs of the workflow have registered.
     """
 
-    def __init__(self, known: tuple[ChildRef, ...] = ()) -> None:
+    def __init__(self, job: str, known: tuple[ChildRef, ...] = ()) -> None:
+        self._job = job
         self.known = known
         self._cancelled = 0
 
@@ -82,7 +84,11 @@ class Children:
         return self.known[-MOST_CARRIED:]
 
     def add(self, child: ChildRef) -> None:
-        self.known = (*self.known, child)
+        """Registers a child. Ignores a job that is no child by its id: it would be cancelled with
+        this job.
+        """
+        if names.parent_id(child.job) == self._job:
+            self.known = (*self.known, child)
 
     async def cancel(self, cluster: str, reason: str) -> None:
         """Requests the cancellation of all children, including those that register meanwhile. Does

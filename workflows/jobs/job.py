@@ -46,6 +46,7 @@ from iris.workflows.jobs.dependencies import Dependencies, Dependents
 from iris.workflows.jobs.gang_run import GangRun
 from iris.workflows.jobs.independent_tasks import IndependentTasks
 from iris.workflows.jobs.notification import notify
+from iris.workflows.own_input import check_id, foreign, was_started_by_client
 from iris.workflows.scheduler_call import uninterrupted
 from iris.workflows.search_attributes import ListEntry
 
@@ -69,7 +70,7 @@ class JobWorkflow:
                 "tasks": job.tasks or tuple(TaskStatus(index=index) for index in job.spec.indices),
             }
         )
-        self._children = Children(job.children)
+        self._children = Children(job.spec.id, job.children)
         self._dependencies = Dependencies(
             job, self._has_ended, self._describe, self._ready, self._continue_as_new
         )
@@ -99,6 +100,7 @@ class JobWorkflow:
 
     @workflow.run
     async def run(self, job: JobInput) -> JobStatus:
+        _check_own(job)
         # Both end with the workflow.
         asyncio.create_task(self._show_cancellation())  # noqa: RUF006
         asyncio.create_task(self._show_changes())  # noqa: RUF006
@@ -352,6 +354,18 @@ class JobWorkflow:
             self._listed.show_reason(
                 status.state, status.reason if status.state is JobState.HELD else waits_for
             )
+
+
+def _check_own(job: JobInput) -> None:
+    """Checks that a job's input belongs to its workflow. A client starts a job without a state: the
+    state could name jobs of others as children, which end with their parent.
+
+    Raises:
+        ApplicationError: it does not.
+    """
+    check_id(names.job_workflow(job.cluster, job.spec.id))
+    if was_started_by_client() and job != JobInput(cluster=job.cluster, spec=job.spec):
+        raise foreign("it has the state of a job that runs already")
 
 
 async def delete_secrets(job: Gang, children: Sequence[ChildRef] = ()) -> None:

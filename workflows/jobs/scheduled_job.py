@@ -17,6 +17,7 @@ from iris.model.cron import comes_again, zone_of
 from iris.model.job.status import JobStatus
 from iris.workflows import policies, web_ui
 from iris.workflows.jobs.job import JobWorkflow
+from iris.workflows.own_input import foreign
 from iris.workflows.search_attributes import job_facts, keywords
 
 _SCHEDULED_AT = SearchAttributeKey.for_datetime(names.SA_SCHEDULED_AT)
@@ -31,6 +32,7 @@ class ScheduledJobWorkflow:
 
         Returns `LEFT_OUT` if it starts no job.
         """
+        _check_own(scheduled)
         if _comes_again(scheduled.time_zone):
             return LEFT_OUT
         try:
@@ -43,6 +45,20 @@ class ScheduledJobWorkflow:
             raise ApplicationError(text, type=NOT_STARTED, non_retryable=True) from None
         await job
         return None
+
+
+def _check_own(scheduled: ScheduledJob) -> None:
+    """Checks that the job is the one of this schedule. The service appends the time to the id of
+    the schedule.
+
+    Raises:
+        ApplicationError: it is not.
+    """
+    schedule = names.schedule_id(scheduled.cluster, scheduled.spec.id)
+    own_id = workflow.info().workflow_id
+    begin, _, time = own_id.partition(f"{schedule}-")
+    if begin or not time or "/" in time:
+        raise foreign(f"it is for schedule {schedule}, and this is {own_id}")
 
 
 async def _start(

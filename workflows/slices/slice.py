@@ -65,6 +65,7 @@ from iris.model.slice.status import LIVE, SliceState, SliceStatus
 from iris.planners.messages_sent import down_of, retire_of
 from iris.usage.slices import slice_use
 from iris.workflows import policies, web_ui
+from iris.workflows.own_input import check_id, foreign, was_started_by_client
 from iris.workflows.scheduler_call import exchange, signal_autoscaler, uninterrupted
 from iris.workflows.search_attributes import show_state
 
@@ -87,6 +88,7 @@ class SliceWorkflow:
 
     @workflow.run
     async def run(self, start: SliceInput) -> SliceStatus:
+        _check_own(start)
         try:
             await self._handle(WorkflowStarted())
             await self._handle_signals()
@@ -405,6 +407,19 @@ async def _describe_machines(request: SliceRequest) -> Machines | None:
         if is_cancelled_exception(error):
             raise
         return None
+
+
+def _check_own(start: SliceInput) -> None:
+    """Checks that a slice's input belongs to its workflow. The agents of joined machines start a
+    slice without a state; only the autoscaler requests machines.
+
+    Raises:
+        ApplicationError: it does not.
+    """
+    check_id(names.slice_workflow(start.cluster, start.id))
+    joined = SliceInput(cluster=start.cluster, id=start.id, size=start.size)
+    if was_started_by_client() and start != joined:
+        raise foreign("it requests machines or has a state, as only the autoscaler may")
 
 
 async def _machines_output(request: SliceRequest) -> str:

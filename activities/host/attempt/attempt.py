@@ -245,6 +245,7 @@ class Attempt:
             self._context.client,
             self._handle,
             self.task,
+            self._record.task_token,
             self._log,
             details=self._details,
             running=lambda: len(self._context.uses),
@@ -433,7 +434,9 @@ class Attempt:
             trace=self._record.trace,
         )
         try:
-            if is_member(self.task) and not await wait_for_gang(self._context.client, self.task):
+            if is_member(self.task) and not await wait_for_gang(
+                self._context.client, self.task, self._record.task_token
+            ):
                 # This or a later heartbeat gets the reason why the attempt ends. The event for that
                 # cancels the preparation.
                 await self._heartbeat.beat()

@@ -3,6 +3,7 @@ the gang have prepared their programs.
 """
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from temporalio.client import (
@@ -15,6 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.host.attempt.heartbeat import RPC_TIMEOUT
 from iris.messages.task import GangStart, RunTask, TaskProgress
+from iris.model import names
 from iris.model.states import TaskState
 from iris.retrying import retry
 
@@ -47,19 +49,23 @@ def _may_succeed(error: Exception) -> bool:
     )
 
 
-async def wait_for_gang(client: Client, task: RunTask) -> bool:
+async def wait_for_gang(client: Client, task: RunTask, task_token: bytes) -> bool:
     """Reports that the task's program is prepared, and waits until all tasks of its gang have
     reported this.
 
     All hosts of an attempt send an update with the same id, so the job's history contains it only
     once. If an agent is killed meanwhile, its successor reports and sends the update again.
 
+    Args:
+        task_token: that of the task's activity.
+
     Returns:
         True if the programs start now; False if the attempt or its job has ended.
     """
     try:
-        await _report(client, task)
-        return await _ask(client, task)
+        proof = {names.TASK_TOKEN_METADATA: task_token}
+        await _report(client, task, proof)
+        return await _ask(client, task, proof)
     except RPCError:  # the job has ended
         return False
     except WorkflowUpdateRPCTimeoutOrCancelledError:  # the client's name for a cancellation
@@ -67,27 +73,28 @@ async def wait_for_gang(client: Client, task: RunTask) -> bool:
 
 
 @retry(_may_succeed, every=RETRY_DELAY)
-async def _report(client: Client, task: RunTask) -> None:
+async def _report(client: Client, task: RunTask, proof: Mapping[str, bytes]) -> None:
     progress = TaskProgress(
         key=task.key, state=TaskState.BUILDING, at=datetime.now(UTC), prepared=True
     )
     await client.get_workflow_handle(task.owner).signal(
-        "task_progress", progress, rpc_timeout=RPC_TIMEOUT
+        "task_progress", progress, rpc_metadata=proof, rpc_timeout=RPC_TIMEOUT
     )
 
 
 @retry(_may_succeed, every=RETRY_DELAY)
-async def _ask(client: Client, task: RunTask) -> bool:
+async def _ask(client: Client, task: RunTask, proof: Mapping[str, bytes]) -> bool:
     asked = await client.get_workflow_handle(task.owner).start_update(
         "start_together",
         GangStart(claim=task.placement_key),
         id=f"start {task.placement_key}",
         wait_for_stage=WorkflowUpdateStage.ACCEPTED,
         result_type=bool,
+        rpc_metadata=proof,
         rpc_timeout=ANSWER_TIMEOUT,
     )
     try:
-        return bool(await asked.result(rpc_timeout=ANSWER_TIMEOUT))
+        return bool(await asked.result(rpc_metadata=proof, rpc_timeout=ANSWER_TIMEOUT))
     except WorkflowUpdateFailedError:  # the job has ended meanwhile
         return False
     except RPCError as error:

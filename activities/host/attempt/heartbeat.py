@@ -57,6 +57,7 @@ class Heartbeat:
         client: Client,
         handle: AsyncActivityHandle,
         task: RunTask,
+        task_token: bytes,
         log: "logging.LoggerAdapter[logging.Logger]",
         *,
         details: Callable[[], Mapping[str, Any]],
@@ -68,6 +69,7 @@ class Heartbeat:
         self._client = client
         self._handle = handle
         self._task = task
+        self._task_token = task_token
         self._log = log
         self._details = details
         self._running = running
@@ -182,7 +184,12 @@ class Heartbeat:
                 )
                 try:
                     owner = self._client.get_workflow_handle(self._task.owner)
-                    await owner.signal("task_progress", progress, rpc_timeout=RPC_TIMEOUT)
+                    await owner.signal(
+                        "task_progress",
+                        progress,
+                        rpc_metadata={names.TASK_TOKEN_METADATA: self._task_token},
+                        rpc_timeout=RPC_TIMEOUT,
+                    )
                 except RPCError:
                     # The others are for display only: the attempt continues without them.
                     if idle is not None or (self._announced and self._announced[2] is not None):
@@ -244,7 +251,8 @@ async def report(
 
 async def free_placement(context: HostContext, task: RunTask) -> None:
     """Sends the scheduler a message that the placement is free. If the message is lost, the
-    scheduler finds out later that the job has ended.
+    scheduler finds out later that the job has ended. So it does on a cluster with identities,
+    where hosts may not send to the scheduler.
     """
     # Imported when an attempt is given up: an agent starts a fifteenth quicker without the
     # messages of the scheduler and what they hold.

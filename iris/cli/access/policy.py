@@ -65,9 +65,10 @@ def access(
 
 
 def _show(policy: Policy, *, as_json: bool) -> None:
-    mapped = [*policy.certificates.values()]
-    mapped += [each for issuer in policy.issuers for each in issuer.users.values()]
-    roles = Counter(each.role.value for each in (*policy.principals, *mapped))
+    found = [each.role.value for each in policy.principals]
+    found += [each.role.value for each in policy.certificates.values()]
+    found += [each.role.value for issuer in policy.issuers for each in issuer.users.values()]
+    roles = Counter(found)
     if as_json:
         facts = policy.model_dump(include={"cluster", "namespace", "audit_dir"})
         print_json({**facts, "roles": dict(sorted(roles.items())), "revoked": len(policy.revoked)})

@@ -1,4 +1,4 @@
-"""Implements `iris user key | add | list | revoke`."""
+"""Implements `iris user key | token | add | list | revoke`."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from iris.client.access.identity_file import (
     write_identity,
 )
 from iris.client.access.policy_file import change_policy, policy_path, read_policy
+from iris.client.access.selection import token_source
 from iris.client.connect.identity import current_user
 from iris.client.connect.paths import identity_path
 from iris.model import names
@@ -146,6 +147,27 @@ def _cluster(ctx: click.Context) -> tuple[str, str] | None:
             "cluster", chosen.name, "has no name of a cluster", "write HOST:PORT/NAME"
         )
     return names.check_name("cluster", name), address
+
+
+@user.command()
+@cluster_option
+@click.pass_context
+def token(ctx: click.Context) -> None:
+    """Print a token of yours for the cluster, for programs that know nothing of Iris. It is valid
+    for ten minutes.
+
+    \b
+    TEMPORAL_API_KEY=$(iris user token) temporal workflow list
+    """
+    chosen = selected(ctx)
+    address = chosen.name.partition("/")[0] if chosen.record is None else chosen.record.address
+    source = token_source(address)
+    if source is None:
+        raise Rejected(
+            f"this machine has no identity for {address}; make a key: iris user key --cluster"
+            f" {address}/NAME"
+        )
+    click.echo(source.token().text)
 
 
 @user.command()

@@ -10,7 +10,7 @@ from iris.cli.parameters import cluster_option, json_option
 from iris.cli.run import with_client
 from iris.cli.show.messages import print_json
 from iris.client.access.identity_file import own_identity
-from iris.client.access.whoami import Caller, ask_who
+from iris.client.access.whoami import Caller
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
 from iris.model.errors import Rejected
@@ -26,7 +26,7 @@ def whoami(ctx: click.Context, as_json: bool) -> None:
     """
 
     async def work(client: AsyncIrisClient) -> tuple[AsyncIrisClient, Caller]:
-        return client, await ask_who(client.connection)
+        return client, await client.cluster.whoami()
 
     client, caller = with_client(ctx, work)
     facts = _facts(client, caller)

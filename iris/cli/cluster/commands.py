@@ -26,6 +26,7 @@ from iris.cli.show.autoscaler import (
 from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
 from iris.cli.show.messages import print_json
+from iris.client.access.whoami import Caller
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import START_HINT, ClusterRecord, cluster_dir, kept_records
@@ -91,6 +92,8 @@ class ClusterState(NamedTuple):
     scheduler: Snapshot
     autoscaler: AutoscalerStatus
     live_jobs: int
+    #: Who the cluster's service takes this client for.
+    caller: Caller
 
 
 async def cluster_state(client: AsyncIrisClient) -> ClusterState:
@@ -101,7 +104,11 @@ async def cluster_state(client: AsyncIrisClient) -> ClusterState:
     """
     live = await client.jobs.count()
     return ClusterState(
-        client.record, await client.cluster.status(), await client.autoscaler.status(), live
+        client.record,
+        await client.cluster.status(),
+        await client.autoscaler.status(),
+        live,
+        await client.cluster.whoami(),
     )
 
 
@@ -131,6 +138,7 @@ def cluster_state_json(found: ClusterState) -> dict[str, Any]:
         "slices": counts_json(slice_counts(autoscaler)),
         "blocked": blocked_groups(autoscaler),
         "missing_hosts": [each.host_id for each in autoscaler.missing],
+        "identities": found.caller.identities,
         "paused": scheduler.paused,
         "paused_groups": scheduler.paused_groups,
         "quarantined": scheduler.quarantined,
@@ -142,7 +150,7 @@ def cluster_state_json(found: ClusterState) -> dict[str, Any]:
 
 
 def _print_status(found: ClusterState) -> None:
-    record, scheduler, autoscaler, jobs = found
+    record, scheduler, autoscaler, jobs, caller = found
     click.echo(
         f"cluster {record.name} is RUNNING: {scheduler.total_hosts} host(s), {jobs} live job(s),"
         f" {scheduler.waiting} gang(s) waiting"
@@ -163,6 +171,14 @@ def _print_status(found: ClusterState) -> None:
     if not scheduler.rules.preemption:
         click.echo("  priority preemption is off")
     click.echo(_location(record))
+    click.echo(f"  users     {_users(caller)}")
+
+
+def _users(caller: Caller) -> str:
+    """Describes whether the cluster knows who its users are."""
+    if not caller.identities:
+        return "no identities: everyone who reaches Temporal may act as any user"
+    return f"identities; you are {caller.name} ({caller.role})"
 
 
 def _location_json(record: ClusterRecord) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Implements `iris status | explain`."""
 
+import contextlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,7 +38,7 @@ from iris.client.jobs.notifications import NotificationRow, notifications_of
 from iris.client.jobs.rows import JobRow
 from iris.client.jobs.status import task_of
 from iris.client.jobs.submitted import Submission, submission_of
-from iris.model.errors import Unreachable
+from iris.model.errors import NotAllowed, Unreachable
 from iris.model.job.status import JobStatus
 
 if TYPE_CHECKING:
@@ -86,11 +87,16 @@ def status(
         _print_status(found, page_of_tasks(found.status.tasks, text, limit, page))
 
 
+#: What the policy of a cluster hides of jobs of others.
+_HIDDEN = "command, resources"
+
+
 class _Status(NamedTuple):
     """The data that `iris status` shows."""
 
     status: JobStatus
-    submission: Submission
+    #: None if the cluster's policy hides it: the job is of somebody else.
+    submission: Submission | None
     notifications: Sequence[NotificationRow]
     children: Sequence[JobRow]
     #: The resource use of the running tasks. None if the user did not ask for it.
@@ -111,14 +117,25 @@ async def _ask_status(
     status = await client.jobs.status(name, run_id, task)
     if task is not None:
         status = status.model_copy(update={"tasks": (task_of(name, task, status.tasks),)})
-    submission = await submission_of(client.connection, name, run_id)
+    submission = await _submission(client, name, run_id)
+    if submission is None:
+        return _Status(status, None, (), (), None)
     notifications = await _notifications(client, submission)
     in_use = await client.jobs.usage(status) if resources else None
     family = await client.jobs.child_jobs.children(name, submission.run_id) if children else []
     return _Status(status, submission, notifications, family, in_use)
 
 
+async def _submission(client: AsyncIrisClient, job: str, run_id: str | None) -> Submission | None:
+    """Returns the submission of a job; None if the cluster's policy hides it."""
+    with contextlib.suppress(NotAllowed):
+        return await submission_of(client.connection, job, run_id)
+    return None
+
+
 def _status_json(found: _Status) -> dict[str, Any]:
+    if found.submission is None:
+        return {**status_json(found.status), "not_asked": _HIDDEN}
     shown = {**status_json(found.status), **submission_json(found.submission)}
     shown["notifications"] = [each.model_dump(mode="json") for each in found.notifications]
     if found.in_use is None:
@@ -128,15 +145,22 @@ def _status_json(found: _Status) -> dict[str, Any]:
 
 
 def _print_status(found: _Status, page: TaskPage) -> None:
-    facts = submission_text(found.submission, found.notifications)
+    facts = _facts(found.submission, found.notifications)
     if page.counts:
         facts += f"\n{'tasks':<10}{page.counts}"
     shown = found.status.model_copy(update={"tasks": page.tasks})
     click.echo(status_text(shown, datetime.now(UTC), facts, found.children))
     if page.rest:
         click.echo(page.rest)
-    if found.in_use is not None:
+    if found.in_use is not None and found.submission is not None:
         click.echo(f"\n{usage_listing(found.submission.spec.resources).table(found.in_use)}")
+
+
+def _facts(submission: Submission | None, notifications: Sequence[NotificationRow] = ()) -> str:
+    """Returns the text about the submission of a job."""
+    if submission is None:
+        return f"{'hidden':<10}{_HIDDEN}: only its user and operators see them"
+    return submission_text(submission, notifications)
 
 
 async def _listed(client: AsyncIrisClient, job: str, number: int | None) -> Known:
@@ -177,19 +201,20 @@ def explain(ctx: click.Context, job: str, as_json: bool) -> None:
             f"{job!r}: write the number of a task after the colon, such as train:3"
         )
 
-    async def work(client: AsyncIrisClient) -> tuple[Explanation, Submission]:
+    async def work(client: AsyncIrisClient) -> tuple[Explanation, Submission | None]:
         full = await named_job(client, job)
         run_id = await client.jobs.run(full, number)
         found = await client.jobs.explain(full, int(index) if colon else None, run_id)
-        return found, await submission_of(client.connection, full, run_id)
+        return found, await _submission(client, full, run_id)
 
     found, submission = with_client(
         ctx, work, known=lambda client: _listed(client, job, number), as_json=as_json
     )
     if as_json:
         unasked = {"not_asked": "attempts"} if found.attempts_unknown else {}
-        print_json({**explanation_json(found), **submission_json(submission), **unasked})
+        facts = {"not_asked": _HIDDEN} if submission is None else submission_json(submission)
+        print_json({**explanation_json(found), **facts, **unasked})
     if not as_json:
-        click.echo(explanation_text(found, datetime.now(UTC), submission_text(submission)))
+        click.echo(explanation_text(found, datetime.now(UTC), _facts(submission)))
     if found.attempts_unknown:
         raise Unreachable(found.attempts_unknown)

@@ -20,6 +20,7 @@ from iris.cli.parameters import (
     metrics_options,
 )
 from iris.cli.run import selected
+from iris.client.access.selection import host_tokens, tokens_of
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, cluster_dir
 from iris.client.connect.paths import state_dir
@@ -31,7 +32,7 @@ from iris.model.host.resources import parse_device
 from iris.model.host.run_as import choose_uids
 from iris.model.host.store_limits import StoreLimits
 from iris.model.names import check_name
-from iris.model.slice.keys import public_key
+from iris.model.slice.keys import read_key_file
 from iris.processes.process import be_private
 from iris.worker_agents.host.agent import serve
 from iris.worker_agents.host.agent_options import JOBS_DIR, AgentOptions, TaskSettings
@@ -181,15 +182,16 @@ def agent(
     iris --cluster 10.0.0.5:7233 agent --join
     """
     _check_membership(key_file, slice_id, slice_size, join=join)
-    slice_key = None if key_file is None else _private_key(key_file)
+    slice_key, delegation = (None, "") if key_file is None else _private_key(key_file)
     tasks, listen = _from_configuration(config, run_as, simulated=simulated)
     log_to_stderr()
     umask = be_private()
 
     async def run() -> None:
-        cluster = (await AsyncIrisClient.connect(selected(ctx))).record
-        _use_keys_of(cluster)
         own_id = check_name("host-id", host_id or default_host_id())
+        with tokens_of(host_tokens(own_id, slice_key, delegation)):
+            cluster = (await AsyncIrisClient.connect(selected(ctx))).record
+        _use_keys_of(cluster)
         options = AgentOptions(
             address=cluster.address,
             namespace=cluster.namespace,
@@ -198,6 +200,7 @@ def agent(
             host_id=own_id,
             slice_id=slice_id and check_name("slice", slice_id),
             slice_key=slice_key,
+            delegation=delegation,
             key_file=key_file,
             slice_size=slice_size or 1,
             directory=directory or state_dir() / "hosts" / cluster.name / own_id,
@@ -286,11 +289,11 @@ async def _serve(options: AgentOptions, home: Path | None) -> None:
         await serve_slice([*agents_of_slice(home, options)])
 
 
-def _private_key(key_file: Path) -> str:
-    """Returns the private key of the slice for which this machine was created."""
-    key = key_file.read_text().strip()
+def _private_key(key_file: Path) -> tuple[str, str]:
+    """Returns the private key of the slice for which this machine was created, and its
+    delegation.
+    """
     try:
-        public_key(key)
+        return read_key_file(key_file.read_text())
     except ValueError:
         raise click.UsageError(f"{key_file} contains no private key of a slice") from None
-    return key

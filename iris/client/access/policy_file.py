@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,7 +62,7 @@ def check_policy(path: Path) -> Policy:
         InvalidConfig: the policy has errors, or its rules are of another version of Iris.
     """
     policy = read_policy(path)
-    if policy.rules != rules(policy.cluster):
+    if policy.rules != json.loads(json.dumps(rules(policy.cluster))):
         problem = (
             "rules: are not those of this version of Iris; to replace them, run: iris cluster"
             f" access --update {path}"

@@ -49,6 +49,37 @@ def tokens_of(source: TokenSource | None) -> Iterator[None]:
         _of_context.reset(previous)
 
 
+def host_tokens(host_id: str, slice_key: str | None, delegation: str) -> TokenSource | None:
+    """Returns the source of a host's tokens; None if the control plane has not named the key of its
+    slice.
+
+    Raises:
+        ValueError: the key or the delegation is malformed.
+    """
+    if slice_key is None or not delegation:
+        return None
+    from iris.client.access.token_sources import HostTokens  # most clusters have no identities
+
+    return HostTokens(host_id, slice_key, delegation)
+
+
+def slice_delegation(address: str, slice_id: str, public_key: str) -> str:
+    """Returns the text with which this control plane names the key of a slice's hosts for the
+    servers at the address. Empty if it has no identity for them: then they need none.
+
+    Args:
+        public_key: the slice's public key, in hexadecimal digits.
+
+    Raises:
+        InvalidValue: the identity cannot be used.
+    """
+    if not has_identity():
+        return ""
+    from iris.client.access.token_sources import delegation  # most clusters have no identities
+
+    return delegation(address, slice_id, bytes.fromhex(public_key))
+
+
 def token_source(address: str) -> TokenSource | None:
     """Returns the source of the tokens for the service at this address; None if it gets none: this
     process has no identity, or one for other services.
@@ -58,6 +89,11 @@ def token_source(address: str) -> TokenSource | None:
     """
     if (source := _of_context.get()) is not None:
         return source
+    of_job = os.environ.get(names.ENV_JOB_IDENTITY)
+    if of_job and address == os.environ.get(names.ENV_ADDRESS, "").partition("/")[0]:
+        from iris.client.access.job_identity import JobTokens  # most programs have none
+
+        return JobTokens(of_job)
     command = os.environ.get(names.ENV_TOKEN_COMMAND)
     if not command and not has_identity():
         return None

@@ -8,13 +8,14 @@ import subprocess
 import time
 from datetime import UTC, datetime
 
-from iris.access.keys import PrivateKey
+from iris.access.keys import PrivateKey, PublicKey
 from iris.access.tokens import (
     LIFETIME,
     audience,
     claims_of,
     host_name,
     private_key,
+    sign_delegation,
     sign_token,
 )
 from iris.client.access.identity_file import own_identity
@@ -45,7 +46,7 @@ class IdentityTokens:
         cluster = None if identity is None else identity.cluster_at(self._address)
         if identity is None or cluster is None:
             raise Unreachable(f"the identity for {self._address} was removed; see iris user key")
-        return _signed(identity.key, identity.name, cluster)
+        return signed(identity.key, identity.name, cluster)
 
 
 class HostTokens:
@@ -67,7 +68,7 @@ class HostTokens:
 
     def token(self) -> Token:
         """Implements `TokenSource.token`."""
-        return _signed(self._key, self.name, self._cluster, self._delegation)
+        return signed(self._key, self.name, self._cluster, self._delegation)
 
 
 class CommandTokens:
@@ -128,6 +129,15 @@ def of_identity(address: str) -> IdentityTokens | None:
     return IdentityTokens(address, identity.name)
 
 
+def delegation(address: str, slice_id: str, public_key: bytes) -> str:
+    """Implements `slice_delegation` for a process with an identity."""
+    identity = own_identity()
+    cluster = None if identity is None else identity.cluster_at(address)
+    if identity is None or cluster is None:
+        return ""
+    return sign_delegation(identity.key, slice_id, PublicKey.of(public_key), cluster)
+
+
 def of_command(command: str, address: str) -> CommandTokens | None:
     """Returns the tokens of `IRIS_TOKEN_COMMAND`; None if they are for another service: they are
     for the one in `TEMPORAL_ADDRESS`, as Temporal's own credentials are.
@@ -136,7 +146,8 @@ def of_command(command: str, address: str) -> CommandTokens | None:
     return CommandTokens(command) if owner.strip().lower() == address.strip().lower() else None
 
 
-def _signed(key: PrivateKey, name: str, cluster: str, delegation: str = "") -> Token:
+def signed(key: PrivateKey, name: str, cluster: str, delegation: str = "") -> Token:
+    """Returns a token that is valid from now on, with the arguments of `sign_token`."""
     now = datetime.now(UTC)
     text = sign_token(key, name, cluster, now, delegation=delegation)
     return Token(text, now.timestamp() + LIFETIME.total_seconds() * RENEW_AFTER)

@@ -27,6 +27,7 @@ from iris.autoscaling.liveness import REPORT_INTERVAL
 from iris.client.access.selection import keep_signed_in, sign_in
 from iris.client.connect.credentials import credentials_for
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, TolerantCodec, payload_keys
+from iris.client.connect.refusals import refused_at_once
 from iris.messages.compression import BZIP2, ZLIB, compressed
 from iris.model import names
 from iris.model.errors import IrisError, Unreachable
@@ -228,10 +229,9 @@ async def connect(
         runtime: the result of `make_runtime`, to share one; None to make one.
 
     Raises:
-        Unreachable: no service answers at the address within the timeout, or the service refuses
-            the connection.
+        Unreachable: no service answers at the address within the timeout.
         InvalidValue: the file with the cluster's payload keys, or the identity, cannot be used.
-        Rejected: a token would be sent without TLS.
+        Rejected: the service refuses this client; or a token would be sent without TLS.
     """
     credentials = credentials_for(address)
     settings: dict[str, Any] = {
@@ -251,6 +251,8 @@ async def connect(
             connect_timeout=timeout,
         )
     except (RuntimeError, ValueError) as error:  # ValueError: the address is malformed
+        if (refusal := refused_at_once(error, address)) is not None:
+            raise refusal from None
         problem = cause_of(str(error))
         hint = f"; {credentials.withheld}" if credentials.withheld else ""
         raise Unreachable(

@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import ClusterRecord, known_clusters, not_running
 from iris.client.connect.connection import connect
-from iris.client.connect.rpc import refused
+from iris.client.connect.refusals import refused
 from iris.model import names
 from iris.model.errors import NotFound, Rejected, Unreachable
 from iris.model.ip_address import is_loopback

@@ -5,6 +5,7 @@ for users.
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -27,10 +28,11 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.client.access.selection import CHECK_INTERVAL
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import RPC_TIMEOUT
-from iris.client.connect.credentials import credentials_for
 from iris.client.connect.encryption import payload_keys
+from iris.client.connect.refusals import refused
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable
 from iris.scheduling.placement.refusals import Refusal
@@ -52,8 +54,6 @@ _GONE = (
     RPCStatusCode.FAILED_PRECONDITION,
     RPCStatusCode.RESOURCE_EXHAUSTED,
 )
-#: The status codes of a service that does not accept this client.
-_REFUSED = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
 
 
 def outdated(error: RPCError, record: ClusterRecord) -> Rejected | None:
@@ -72,22 +72,6 @@ def outdated(error: RPCError, record: ClusterRecord) -> Rejected | None:
     return Rejected(
         f"cluster {record.name} has an older version of Iris than this client: {error.message};"
         f" {remedy}"
-    )
-
-
-def refused(error: RPCError, address: str) -> Rejected | None:
-    """Returns the error for the user if the service at this address refuses the client; None for
-    any other RPC error.
-    """
-    if error.status not in _REFUSED:
-        return None
-    withheld = credentials_for(address).withheld
-    remedy = withheld or (
-        f"set TEMPORAL_ADDRESS={address} and Temporal's variables for its credentials, such as"
-        " TEMPORAL_API_KEY"
-    )
-    return Rejected(
-        f"the Temporal service at {address} refuses this client: {error.message}; {remedy}"
     )
 
 
@@ -118,6 +102,8 @@ class Connection:
         self.client = client
         self.record = record
         self._keys_checked = False
+        #: When the service first refused the call of `lasting_refusal`, on the process's own clock.
+        self._refused_since: float | None = None
         #: The times since which lists of jobs have read the newest ones, by query.
         self.windows: dict[str, datetime] = {}
         self.scheduler = names.scheduler_workflow(record.name)
@@ -181,6 +167,22 @@ class Connection:
             if not isinstance(error.__cause__, RPCError):
                 raise
             raise self._unreachable(error.__cause__) from None
+
+    def lasting_refusal(self, error: RPCError) -> Rejected | None:
+        """Returns the error for the user if the service refuses this client, for a call that is
+        repeated while the service does not answer; None to repeat it.
+
+        On a machine that was asleep, the token may have expired: it is renewed within
+        `CHECK_INTERVAL`.
+        """
+        refusal = refused(error, self.record.address)
+        if refusal is None:
+            self._refused_since = None
+            return None
+        now = time.monotonic()
+        self._refused_since = self._refused_since or now
+        patience = 2 * CHECK_INTERVAL.total_seconds()
+        return refusal if now - self._refused_since > patience else None
 
     def _unreachable(self, error: RPCError) -> Unreachable:
         cluster = self.record

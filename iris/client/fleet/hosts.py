@@ -17,7 +17,7 @@ from iris.client.connect.rpc import Connection
 from iris.client.fleet.slices import SlicesClient
 from iris.messages.scheduler import Close, Envelope, HostView, Open, Snapshot, SnapshotPage
 from iris.model import names
-from iris.model.errors import NotFound, Rejected
+from iris.model.errors import NotAllowed, NotFound, Rejected
 from iris.model.host.hosts import ClosedBy, Closure, Host
 from iris.model.units import format_duration
 from iris.workflows import policies
@@ -176,6 +176,8 @@ class HostsClient:
     async def _update(self, message: Close | Open) -> None:
         try:
             await self._connection.update_scheduler(message)
+        except NotAllowed:
+            raise
         except Rejected as error:
             views = await self.list()
             if any(view.host.id == message.host_id for view in views):

@@ -280,6 +280,7 @@ class JobsClient:
 
         Raises:
             NotFound: there is no such job.
+            Rejected: the service refuses this client.
             Unreachable: the cluster is local and has been stopped.
         """
         try:
@@ -289,6 +290,8 @@ class JobsClient:
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise await unknown_job(self._connection, job) from None
+            if (refusal := self._connection.lasting_refusal(error)) is not None:
+                raise refusal from None
             if self._cluster.supervisor is not None and not self._cluster.alive():
                 raise Unreachable(
                     f"cluster {self._cluster.name} was stopped before job {job} had ended"

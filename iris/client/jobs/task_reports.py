@@ -10,7 +10,7 @@ from iris.client.jobs.submitted import submitted_spec
 from iris.messages.job import Attempts
 from iris.messages.task import OwnStatus
 from iris.model import names
-from iris.model.errors import Unreachable
+from iris.model.errors import NotAllowed, Unreachable
 from iris.model.job.attempts import AttemptRecord
 from iris.model.job.status import JobStatus
 from iris.model.states import ENDED, LIVE, JobState, TaskState
@@ -68,10 +68,13 @@ async def known_attempts(
     connection: Connection, status: JobStatus, index: int | None, run_id: str | None
 ) -> KnownAttempts:
     """Returns the attempts as `attempts_of` does. If no control plane answers, an ended job has
-    no attempts, and the answer says why.
+    no attempts, and the answer says why. A job of somebody else has none if the cluster's policy
+    hides them.
     """
     try:
         return KnownAttempts(await attempts_of(connection, status, index, run_id))
+    except NotAllowed:
+        return KnownAttempts({})
     except Unreachable as error:
         if not status.state.ended:
             raise

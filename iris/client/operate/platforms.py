@@ -31,6 +31,7 @@ def create_platform(
     *,
     settings: GcpSettings | None = None,
     over_ssh: ManualSettings | None = None,
+    delegate: Callable[[str, str], str] = lambda slice_id, public_key: "",
 ) -> Platform:
     """Creates the platform that the configuration names.
 
@@ -41,6 +42,8 @@ def create_platform(
             deleting need no address in them.
         over_ssh: the settings of a cluster with machines over SSH. The platform lists and deletes
             slices and leases machines, but starts no agents: `HostKeeper` starts them.
+        delegate: as in `GcpPlatform`. Other platforms have a Temporal service of their own, which
+            knows no identities.
 
     Raises:
         InvalidValue: this version does not support the platform.
@@ -49,7 +52,7 @@ def create_platform(
         # Google's clients take a second to import, and most commands do not need them.
         from iris.platforms.gcp.platform import GcpPlatform
 
-        cloud = GcpPlatform(settings, partial(host_script, settings))
+        cloud = GcpPlatform(settings, partial(host_script, settings), delegate=delegate)
         return (
             cloud
             if over_ssh is None

@@ -222,12 +222,18 @@ class SchedulesClient:
 
         Raises:
             NotFound: there is no such schedule.
+            Rejected: the schedule is another user's.
             Unreachable: the service does not answer.
         """
         found = await self._found(name)
         action = found.schedule.action
         if not isinstance(action, ScheduleActionStartWorkflow):
             raise NotFound(f"{name} is not a schedule of Iris")
+        if not action.args:  # on a cluster with identities
+            raise Rejected(
+                f"you may not read the job of schedule {names.job_of_workflow(found.id)}: only its"
+                " owner and operators may"
+            )
         (scheduled,) = await self._connection.client.data_converter.decode(
             action.args, [ScheduledJob]
         )

@@ -62,7 +62,7 @@ async def check_secrets(record: ClusterRecord, spec: JobSpec) -> list[str]:
         with reading_from(store, _STORED):
             await public_key(store, record.name)
             for name, source in given.items():
-                value = _value(name, source)
+                value = _value(record, spec, name, source)
                 if value is None:
                     await _check_named(store, record.name, spec.user, name, source)
                 elif source.kind is SecretKind.OWN and await is_named(
@@ -99,7 +99,7 @@ async def sealing(
     references = dict(spec.secrets)
     with reading_from(store, _STORED):
         for name, source in given.items():
-            if (value := _value(name, source)) is None:
+            if (value := _value(record, spec, name, source)) is None:
                 await _check_named(store, record.name, spec.user, name, source)
                 references[name] = _reference(names.sealed_by_user(spec.user, source.name))
             else:
@@ -207,8 +207,12 @@ def _unreadable(name: str, path: Path, why: str) -> InvalidValue:
     )
 
 
-def _value(name: str, source: SecretSource) -> bytes | None:
+def _value(record: ClusterRecord, spec: JobSpec, name: str, source: SecretSource) -> bytes | None:
     """Returns the value of a secret that this machine has. Returns None for a named secret."""
+    if name == names.ENV_JOB_IDENTITY:
+        from iris.client.access.job_identity import new_job_identity  # few jobs have one
+
+        return new_job_identity(spec.id, record.address)
     if source.kind is SecretKind.FILE:
         return read_value(name, Path(source.name).expanduser())
     value = (

@@ -306,7 +306,7 @@ class JobSpec(Frozen):
                     "is not a valid name of an environment variable",
                     "write NAME=SOURCE",
                 )
-            if name.startswith(names.RESERVED_PREFIX):
+            if name.startswith(names.RESERVED_PREFIX) and name != names.ENV_JOB_IDENTITY:
                 remedy = f"choose a name that does not begin with {names.RESERVED_PREFIX}"
                 raise InvalidValue("secret", name, "is set by Iris itself", remedy)
         return {name: str(parse_secret_source(name, source)) for name, source in secrets.items()}

@@ -41,6 +41,27 @@ def public_key(private_key: str) -> str:
     )
 
 
+def key_file(private_key: str, delegation: str) -> str:
+    """Returns the content of a file with a slice's private key.
+
+    Args:
+        delegation: the text with which the control plane names the key, for Temporal's servers
+            (`iris.access.tokens.sign_delegation`); empty if the cluster has no identities.
+    """
+    return f"{private_key} {delegation}".rstrip()
+
+
+def read_key_file(text: str) -> tuple[str, str]:
+    """Returns the private key and the delegation in the content of a file.
+
+    Raises:
+        ValueError: the text has no private key.
+    """
+    private_key, _, delegation = text.strip().partition(" ")
+    public_key(private_key)
+    return private_key, delegation.strip()
+
+
 def sign(private_key: str, host: Host) -> str:
     """Returns the signature for the report that the host is ready.
 

@@ -144,13 +144,13 @@ async def test_a_child_of_a_parent_with_a_long_history_runs_without_a_signal_to_
 
 def test_a_parent_passes_a_limited_number_of_children_to_its_next_run() -> None:
     """Its input has a limit of 2 MiB, and a launcher may run for weeks."""
-    children = Children()
+    children = Children("ada/top")
     for number in range(5_000):
         children.add(ChildRef(job=f"ada/top/child-{number}", run_id=str(uuid.UUID(int=number))))
 
     assert children.carried == children.known[-len(children.carried) :]
     assert size_of(JobInput(cluster="trial", spec=a_spec(), children=children.carried)) < 64 * 1024
-    assert Children(children.known[:3]).carried == children.known[:3]
+    assert Children("ada/top", children.known[:3]).carried == children.known[:3]
 
 
 async def test_a_retried_parent_finds_its_children_instead_of_doubling_them(

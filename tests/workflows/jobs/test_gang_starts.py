@@ -52,7 +52,7 @@ class SetUps:
         try:
             await self.slow[task.index].passed()
             self.prepared.append(task.index)
-            if is_member(task) and not await wait_for_gang(self._cluster.client, task):
+            if is_member(task) and not await wait_for_gang(self._cluster.client, task, b"token"):
                 await asyncio.Event().wait()
         except asyncio.CancelledError:
             self.ended.append(task.index)
@@ -191,18 +191,18 @@ async def test_a_host_whose_agent_was_killed_while_it_waited_waits_again(cluster
     hosts = await _a_slice(cluster, setups)
     job = await cluster.gang(tasks=4)
     await cluster.until(lambda: len(setups.prepared) == 3)
-    killed = asyncio.create_task(wait_for_gang(cluster.client, hosts[0].taken[0]))
+    killed = asyncio.create_task(wait_for_gang(cluster.client, hosts[0].taken[0], b"token"))
     await asyncio.wait({killed}, timeout=0.2)
     killed.cancel()
     with pytest.raises(asyncio.CancelledError):
         await killed
-    successor = asyncio.create_task(wait_for_gang(cluster.client, hosts[0].taken[0]))
+    successor = asyncio.create_task(wait_for_gang(cluster.client, hosts[0].taken[0], b"token"))
     setups.slow[3].open()
 
     assert await successor is True
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
     # Of a job that has ended.
-    assert await wait_for_gang(cluster.client, hosts[0].taken[0]) is False
+    assert await wait_for_gang(cluster.client, hosts[0].taken[0], b"token") is False
 
 
 async def test_tasks_of_one_host_start_together_too(cluster: Cluster) -> None:

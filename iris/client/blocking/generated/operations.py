@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from iris.access.audit import Audit
+    from iris.client.access.whoami import Caller
     from iris.client.fleet.slices import (
         SliceRow,
     )
@@ -230,6 +231,14 @@ class Cluster(Blocking):
     def address(self) -> str:
         """The address of the cluster's Temporal service: `HOST:PORT`."""
         return self._asynchronous.address
+
+    def whoami(self) -> Caller:
+        """Returns who the cluster's Temporal servers take this program for.
+
+        Raises:
+            Unreachable: the service does not answer.
+        """
+        return self._loop.run(self._asynchronous.whoami())
 
     def status(self) -> Snapshot:
         """Returns the scheduler's counts, pauses and rules. The result lists no hosts.

@@ -209,7 +209,7 @@ class ExecClient:
             return await self._connection.client.start_activity(
                 name,
                 request,
-                id=f"{queue}/{name}/{request.session}",
+                id=names.session(self._connection.record.name, str(where), name, request.session),
                 task_queue=queue,
                 result_type=result,
                 schedule_to_start_timeout=START_TIMEOUT,

@@ -1,0 +1,100 @@
+"""A workflow whose input is for somebody else's job or slice does nothing: Temporal's servers check
+the ids that a user starts, and not the inputs.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from iris.messages.job import ChildRef, JobInput
+from iris.messages.scheduled_job import ScheduledJob
+from iris.messages.slice import SliceInput
+from iris.model import names
+from iris.model.states import JobState
+from iris.workflows.own_input import FOREIGN_INPUT
+from tests.builders import a_spec, some
+from tests.harness import Cluster, Held
+
+#: The input of a job of bob.
+BOBS = JobInput(cluster="trial", spec=a_spec(user="bob", name="train"))
+SLICE = names.WORKFLOW_TYPES[names.KIND_SLICE]
+JOB = names.WORKFLOW_TYPES[names.KIND_JOB]
+SCHEDULE = names.WORKFLOW_TYPES[names.KIND_SCHEDULE]
+
+
+async def start(cluster: Cluster, kind: str, workflow_id: str, given: Any) -> Any:
+    return await cluster.client.start_workflow(
+        kind, given, id=workflow_id, task_queue=names.control_queue(cluster.name)
+    )
+
+
+CASES: Mapping[str, tuple[str, str, Any]] = {
+    "another user": (JOB, "trial/job/ada/train", BOBS),
+    "another cluster": (
+        JOB,
+        "trial/job/bob/train",
+        BOBS.model_copy(update={"cluster": "other"}),
+    ),
+    "a state": (
+        JOB,
+        "trial/job/bob/train",
+        BOBS.model_copy(update={"children": (ChildRef(job="ada/train", run_id="r"),)}),
+    ),
+    "another user's schedule": (
+        SCHEDULE,
+        "trial/schedule/ada/train-2026-11-28T20:00:00Z",
+        ScheduledJob(cluster="trial", spec=BOBS.spec),
+    ),
+    "a job below the schedule": (
+        SCHEDULE,
+        "trial/schedule/bob/train-x/child",
+        ScheduledJob(cluster="trial", spec=BOBS.spec),
+    ),
+    "another slice": (SLICE, "trial/slice/h1", SliceInput(cluster="trial", id="h2")),
+    "a slice's state": (
+        SLICE,
+        "trial/slice/h1",
+        SliceInput(cluster="trial", id="h1", adopted=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_a_workflow_refuses_an_input_that_does_not_belong_to_it(
+    cluster: Cluster, case: str
+) -> None:
+    """Otherwise a user could run jobs as somebody else, and a host could request machines."""
+    await cluster.join("h0", offers=some(cpu=4))
+    kind, workflow_id, given = CASES[case]
+
+    refused = await start(cluster, kind, workflow_id, given)
+
+    with pytest.raises(WorkflowFailureError) as error:
+        await cluster.result(refused)
+    assert isinstance(error.value.cause, ApplicationError)
+    assert error.value.cause.type == FOREIGN_INPUT
+    assert error.value.cause.non_retryable
+    assert (await cluster.snapshot()).running == 0
+
+
+async def test_a_job_of_somebody_else_that_is_announced_as_a_child_is_not_cancelled(
+    cluster: Cluster,
+) -> None:
+    """A job that fails cancels its children, and a signal names them."""
+    program = Held()
+    host = await cluster.join("h0", offers=some(cpu=4), program=program)
+    bobs = await cluster.submit("bobs", resources=some(cpu=4))
+    await cluster.until(lambda: bobs in [each.job for each in host.taken])
+    mine = await cluster.submit("mine", resources=some(cpu=4))
+    run = await cluster.job(bobs).describe()
+    child = ChildRef(job=bobs, run_id=run.run_id or "")
+    await cluster.job(mine).signal("child_started", child)
+
+    await cluster.cancel(mine, "not needed")
+    assert (await cluster.end(mine)).state is JobState.KILLED
+
+    program.let_go()
+    assert (await cluster.end(bobs)).state is JobState.SUCCEEDED

@@ -1,0 +1,36 @@
+"""Checks that the input of a workflow belongs to its id.
+
+Temporal's servers check whose ids a client starts (`server/`), and not the inputs, which may be
+encrypted. So a workflow refuses an input with which it would act for the job or slice of somebody
+else.
+"""
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+#: The type of the failure of a workflow whose input belongs to another id.
+FOREIGN_INPUT = "FOREIGN_INPUT"
+
+
+def check_id(expected: str) -> None:
+    """Checks that this workflow has the id that its input names.
+
+    Raises:
+        ApplicationError: it has another id. It is not retried.
+    """
+    if (actual := workflow.info().workflow_id) != expected:
+        raise foreign(f"it is for workflow {expected}, and this is {actual}")
+
+
+def was_started_by_client() -> bool:
+    """Returns whether a client started this run. Other runs are started by workflows, which have
+    checked what they pass on.
+    """
+    info = workflow.info()
+    return info.parent is None and info.continued_run_id is None
+
+
+def foreign(problem: str) -> ApplicationError:
+    """Returns the error for an input that does not belong to this workflow."""
+    text = f"the input is refused: {problem}; nothing was started"
+    return ApplicationError(text, type=FOREIGN_INPUT, non_retryable=True)
