@@ -36,8 +36,7 @@ class AuditEntry(Frozen):
     what: str = ""
     #: What was done there, such as `signal hold`.
     detail: str = ""
-    #: The reason that the caller gave, if it is not encrypted. For a refused call, the reason of
-    #: the refusal.
+    #: The reason that the caller gave, if it is not encrypted.
     why: str = ""
     allowed: bool = True
 

@@ -56,7 +56,7 @@ def test_entries_are_those_of_the_time_and_the_person_in_the_order_of_time() -> 
 
 def test_only_refused_calls_can_be_asked_for() -> None:
     """They are what an administrator looks for after an attack."""
-    lines = [a_line(), a_line(who="bob", allowed=False, why="bob (user) may not")]
+    lines = [a_line(), a_line(who="bob", allowed=False, why="a reason of bob")]
 
     assert [each.who for each in found_in(lines, asked(refused=True)).entries] == ["bob"]
 

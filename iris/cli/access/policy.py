@@ -1,15 +1,20 @@
 """Implements `iris cluster access`: makes, checks and updates the policy of a cluster."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
+from iris.access import bucket_policy as buckets
 from iris.access.policy import Policy
 from iris.cli.command import Command
-from iris.cli.parameters import json_option
+from iris.cli.parameters import KEY_VALUE, json_option
 from iris.cli.show.messages import print_json
 from iris.client.access.policy_file import change_policy, check_policy, create_policy
+from iris.model.errors import InvalidValue, NotFound
 from iris.model.names import check_name
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -24,6 +29,21 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--name", help="With --create: the name of the cluster.")
 @click.option("--namespace", help="With --create: its Temporal namespace.  [default: default]")
 @click.option("--audit-dir", help="With --create: directory of the servers for audit files.")
+@click.option(
+    "--bucket-policy",
+    type=_FILE,
+    metavar="FILE",
+    help="Print the IAM policy of the store's bucket for the people of a policy. Changes nothing.",
+)
+@click.option("--store", metavar="URL", help="With --bucket-policy: the store, gs://BUCKET/….")
+@click.option(
+    "--member",
+    "members",
+    type=KEY_VALUE,
+    multiple=True,
+    metavar="NAME=MEMBER",
+    help="With --bucket-policy: Google's name of somebody: ada=user:ada@example.org. Repeatable.",
+)
 @json_option
 def access(
     create: Path | None,
@@ -32,6 +52,9 @@ def access(
     name: str | None,
     namespace: str | None,
     audit_dir: str | None,
+    bucket_policy: Path | None,
+    store: str | None,
+    members: tuple[tuple[str, str], ...],
     as_json: bool,
 ) -> None:
     """Make, check or update the policy of a cluster with identities: who may do what.
@@ -42,11 +65,17 @@ def access(
     \b
     iris cluster access --create access.json --name lab
     iris cluster access --check access.json
+    iris cluster access --bucket-policy access.json --store gs://lab --member ada=user:ada@lab.org
     """
-    if sum(path is not None for path in (create, check, update)) != 1:
-        raise click.UsageError("give one of --create, --check and --update")
+    if sum(path is not None for path in (create, check, update, bucket_policy)) != 1:
+        raise click.UsageError("give one of --create, --check, --update and --bucket-policy")
     if create is None and (name or namespace or audit_dir):
         raise click.UsageError("--name, --namespace and --audit-dir are for --create")
+    if (bucket_policy is None) != (store is None) or (bucket_policy is None and members):
+        raise click.UsageError("--bucket-policy needs --store; --store and --member are for it")
+    if bucket_policy is not None and store is not None:
+        print_json(_bucket_policy(check_policy(bucket_policy), store, members))
+        return
     if create is not None:
         if name is None:
             raise click.UsageError("--create needs --name")
@@ -62,6 +91,32 @@ def access(
         assert check is not None
         policy = check_policy(check)
     _show(policy, as_json=as_json)
+
+
+def _bucket_policy(
+    policy: Policy, store: str, members: Sequence[tuple[str, str]]
+) -> dict[str, Any]:
+    """Returns the IAM policy. The people of an issuer whose claim is the address have this address,
+    unless `members` says otherwise.
+    """
+    url = urlsplit(store)
+    if url.scheme != "gs" or not url.netloc:
+        raise InvalidValue(
+            "store", store, "is not a bucket of Google Cloud", "write gs://BUCKET or gs://BUCKET/…"
+        )
+    roles = {each.name: each.role for each in policy.principals}
+    known: dict[str, str] = {}
+    for issuer in policy.issuers:
+        for claim, each in issuer.users.items():
+            roles.setdefault(each.name, each.role)
+            if issuer.claim == "email":
+                known[each.name] = f"user:{claim}"
+    for name, member in members:
+        if name not in roles:
+            raise NotFound(f"the policy has no {name!r}; iris user list shows all names")
+        known[name] = member
+    people = {name: (roles[name], member) for name, member in known.items()}
+    return buckets.bucket_policy(policy.cluster, url.netloc, url.path, people)
 
 
 def _show(policy: Policy, *, as_json: bool) -> None:

@@ -177,3 +177,20 @@ def test_a_policy_that_no_option_and_no_variable_names_is_an_error(
 
     assert run(["user", "list"]) == 2
     assert "--policy FILE" in capsys.readouterr().err
+
+
+def test_the_policy_of_a_bucket_has_the_people_whom_google_knows(
+    created: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The rest has no access to the store, rather than all of it."""
+    for name in ("ada", "bob"):
+        key = a_key(capsys, name, "--cluster", "lab:7233/lab", file=tmp_path / f"{name}.json")
+        assert run(["user", "add", name, "--role", "user", "--key", key]) == 0
+    capsys.readouterr()
+    asked = ["cluster", "access", "--bucket-policy", str(created), "--store", "gs://lab/iris"]
+
+    assert run([*asked, "--member", "ada=user:ada@example.org"]) == 0
+    bindings = json.loads(capsys.readouterr().out)["bindings"]
+    assert {member for each in bindings for member in each["members"]} == {"user:ada@example.org"}
+    assert run([*asked, "--member", "eve=user:eve@example.org"]) == 3
+    assert "eve" in capsys.readouterr().err

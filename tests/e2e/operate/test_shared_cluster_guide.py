@@ -22,7 +22,7 @@ def test_the_page_makes_a_lab_of_three_users(shell: Shell) -> None:
         shell.type(block)
     printed = [shell.type(block) for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)]
 
-    policy, keys, servers, users, work, revoked = printed
+    policy, keys, servers, users, work, audit, revoked = printed
     assert "it names nobody" in policy
     assert "host/first is host" in keys
     assert "identities; you are control-plane (control-plane)" in servers
@@ -34,7 +34,10 @@ def test_the_page_makes_a_lab_of_three_users(shell: Shell) -> None:
             ("bob (user)", "bob (user)", "eve (viewer)", "IRIS_USER"), refusals, strict=True
         )
     ] == [True] * 4
-    assert "is valid: 1 control-plane, 1 host, 1 user, 1 viewer" in revoked
+    done = [line.split()[2:6] for line in audit.splitlines() if "job/ada/train" in line]
+    assert ["bob", "user", "cancel", "job/ada/train"] in done
+    assert ["ada", "user", "cancel", "job/ada/train"] in done
+    assert "is valid: 1 control-plane, 1 host, 1 operator, 1 user, 1 viewer" in revoked
     directory = shell.home / "production"
     private = [*directory.glob("*.json"), *directory.glob("home-*/identity.json")]
     open_ = [path.name for path in private if path.stat().st_mode & 0o077]
