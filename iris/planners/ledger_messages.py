@@ -257,8 +257,9 @@ def enter(ledger: Ledger, message: Message, *, size: LedgerSize, whole: bool) ->
             return _pause(ledger, reason, group)
         case Resume(group=group):
             return _resume(ledger, group)
-        case Configure(rules=rules, groups=groups):
+        case Configure(rules=rules, groups=groups, quotas=quotas):
             ledger.rules = rules or ledger.rules
+            ledger.set_quotas(ledger.quotas.table.rules if quotas is None else quotas)
             ledger.catalog = Catalog(groups) if groups is not None else ledger.catalog
         case SliceEnded(use=use):
             ledger.ended_uses.add(use)

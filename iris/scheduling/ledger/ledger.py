@@ -17,12 +17,13 @@ handles this with five rules:
 """
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from iris.model.host.hosts import Closure, Host
 from iris.model.job.requests import Placement, Request, Shape
 from iris.model.job.spec import Band
+from iris.model.quotas import QuotaRules
 from iris.model.rules import Contact
 from iris.scheduling.ledger import codec
 from iris.scheduling.ledger.bounded_memory import REMEMBERED, remember
@@ -40,11 +41,15 @@ from iris.scheduling.placement.occupancy import Occupancy
 from iris.scheduling.placement.place import Pass, place
 from iris.scheduling.placement.preemption import Eviction, Evictions, evictions
 from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.quota_demand import allowed_demand
 from iris.scheduling.placement.recent_use import Lately, RecentUse
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.placement.usage import Usage
+from iris.scheduling.quotas.table import QuotaTable
+from iris.scheduling.quotas.use import QuotaUse
 from iris.scheduling.reasons.explain import WaitReasons
 from iris.scheduling.reasons.forecast import Forecast, forecast
+from iris.scheduling.reasons.quota_reasons import QuotaReasons
 from iris.usage.records import AttemptEnd
 
 #: The delay of the next search for victims, if the last search did not examine all waiting
@@ -65,6 +70,10 @@ class Ledger:
         self.live: dict[str, Placement] = {}
         self._recent_use = RecentUse(state.recent_use)
         self._uses = SliceIdle(state.used_at)
+        #: What the placements hold of the quotas.
+        self.quotas = QuotaUse(QuotaTable(state.quotas))
+        #: The pools of cohorts from which the last pass let nobody borrow.
+        self._closed_pools: frozenset[tuple[str, str]] = frozenset()
         #: What the placements leave free on the hosts of `_host_index`; None if a pass has to
         #: derive it.
         self._occupied: Occupancy | None = None
@@ -132,6 +141,7 @@ class Ledger:
             paused_groups=self.paused_groups,
             evicting=list(self.evicting),
             rules=self.rules,
+            quotas=self.quotas.table.rules,
             used_at=self._uses.at,
             ended_uses=self.ended_uses.state(),
             recent_use=self._recent_use.state(),
@@ -155,6 +165,9 @@ class Ledger:
             and request.key not in self._forgotten
             and request.key not in self.held
         ):
+            if request.claim.tags:  # others would only divide the lines of the queue
+                claim = request.claim.with_tags(self.quotas.table.tag_keys)
+                request = request.model_copy(update={"claim": claim})
             self.waiting.add(request)
 
     def adopt(self, placement: Placement) -> None:
@@ -185,7 +198,9 @@ class Ledger:
             (self.held if held else self.waiting).add(request.model_copy(update={"band": band}))
         else:
             before = self.live[key]
+            self.quotas.remove(before)
             self.live[key] = before.model_copy(update={"band": band})
+            self.quotas.add(self.live[key])
             if before.band is not band:
                 self._recent_use.ended(before)
                 self._recent_use.begins(self.live[key])
@@ -384,6 +399,11 @@ class Ledger:
             remember(self.paused_groups, group, reason)
             self._host_index = None
 
+    def set_quotas(self, rules: QuotaRules) -> None:
+        """Applies other quotas. Placements that exceed them stay."""
+        if rules != self.quotas.table.rules:
+            self.quotas = QuotaUse(QuotaTable(rules), self.live.values())
+
     def resume(self, group: str | None = None) -> None:
         if group is None:
             self.paused = None
@@ -435,8 +455,9 @@ class Ledger:
             lately,
             self.effort,
             self._occupancy(index),
+            self.quotas if self.has_quotas else None,
         )
-        self._reserved = done.capacity.reserved
+        self._reserved, self._closed_pools = done.capacity.reserved, done.closed_pools
         fit: set[Shape] = set()
         for placement in done.placed:
             if (request := self.waiting.remove(placement.key)) is not None:
@@ -449,6 +470,13 @@ class Ledger:
             if self.unfit is not None:
                 self.unfit = self.unfit - (fit - done.refused) | done.refused
         return done
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether quotas can stop a request. A limit that the cluster does not have stops it,
+        too.
+        """
+        return bool(self.quotas.table.rules) or self.waiting.claims_limits
 
     def _occupancy(self, index: HostIndex) -> Occupancy:
         if self._occupied is None or self._occupied.index is not index:
@@ -504,7 +532,7 @@ class Ledger:
             dict(self.evicting),
         )
         trial._seated, trial._uses, trial.effort = {}, SliceIdle(), Effort()
-        trial._occupied = None
+        trial._occupied, trial.quotas = None, self.quotas.copy()
         trial._recent_use = self._recent_use.copy()
         trial.ended_uses = EndedUses()
         trial.ask(request)
@@ -523,6 +551,7 @@ class Ledger:
     def wait_reasons(self, now: datetime | None = None) -> WaitReasons:
         """Returns the reasons of the waiting requests; as of the last pass if no time is given."""
         live, at, after = self.live.values(), now or self._passed_at, self.rules.owed_after
+        team_of = self.quotas.table.team_of
 
         def state() -> ClusterState:
             return ClusterState.of(
@@ -537,19 +566,35 @@ class Ledger:
 
         def usage() -> Usage:
             return (
-                Usage.of(live, self.waiting, at - after, self._recent_use.lately(at, after))
+                Usage.of(
+                    live, self.waiting, at - after, self._recent_use.lately(at, after), team_of
+                )
                 if at
-                else Usage.of(live)
+                else Usage.of(live, team_of=team_of)
             )
 
-        return WaitReasons(self.waiting, self.held, self.live, state, usage)
+        quotas = QuotaReasons(self.quotas, live, self._closed_pools)
+        return WaitReasons(self.waiting, self.held, self.live, state, usage, quotas)
 
     def demand(self) -> Mapping[Shape, int]:
-        """Returns the number of waiting gangs by shape; held gangs do not count."""
-        return self.waiting.demand()
+        """Returns the number of waiting gangs that may start when there are hosts, by shape. Gangs
+        on hold, and those that quotas stop, do not count.
+        """
+        if not self.has_quotas:
+            return self.waiting.demand()
+        allowed = allowed_demand(self.waiting, self.quotas)
+        return {shape: count for shape, (count, _) in allowed.items()}
+
+    def firsts(self, shapes: Container[Shape]) -> Mapping[Shape, Request]:
+        """Returns the first gang of each of these shapes that counts as demand."""
+        if not self.has_quotas:
+            return self.waiting.firsts(shapes)
+        allowed = allowed_demand(self.waiting, self.quotas)
+        return {shape: first for shape, (_, first) in allowed.items() if shape in shapes}
 
     def _seat(self, placement: Placement) -> None:
         self.live[placement.key] = placement
+        self.quotas.add(placement)
         self._recent_use.begins(placement)
         if self._occupied is not None:
             self._occupied.add(placement)
@@ -561,6 +606,7 @@ class Ledger:
         placement = self.live.pop(key, None)
         self._freed = True
         if placement is not None:
+            self.quotas.remove(placement)
             self._recent_use.ended(placement)
             if self._occupied is not None:
                 self._occupied.remove(placement)

@@ -22,11 +22,12 @@ from bisect import bisect_left, insort
 from collections.abc import Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from iris.model.job.requests import (
     EPOCH,
     MICROSECOND,
+    Claim,
     Names,
     Request,
     Shape,
@@ -39,8 +40,8 @@ from iris.model.job.spec import Band
 #: microseconds since `EPOCH`, and the request's key, which decides between equal times.
 _Order = tuple[int, str]
 #: The precedence of a user in a band, the lowest first: use, recent use, and the order of the
-#: user's oldest request.
-_Precedence = tuple[int, int, _Order]
+#: user's oldest request. If teams count, the use and the recent use of the team come before.
+_Precedence = tuple[int, int, _Order] | tuple[int, int, int, int, _Order]
 
 
 class _Kind:
@@ -71,6 +72,9 @@ class _Kind:
 
 
 _Lines = dict[_Kind, list[_Order]]
+#: The head of a line: (time, key, number of the line, kind, line, index of the head in the line).
+#: The number makes equal heads differ, because kinds cannot be ordered.
+_Head = tuple[int, str, int, _Kind, list[_Order], int]
 
 
 class Queue:
@@ -79,11 +83,13 @@ class Queue:
     """
 
     def __init__(self, requests: Iterable[Request] = ()) -> None:
-        self._kinds: dict[tuple[Shape, str, Band, Names], _Kind] = {}
+        self._kinds: dict[tuple[Shape, str, Band, Names, Claim], _Kind] = {}
         self._found: dict[str, tuple[_Kind, int]] = {}
         self._lines: dict[Band, dict[str, _Lines]] = {band: {} for band in Band}
         self._counts: dict[Shape, int] = {}
         self._line_count = 0
+        #: Whether a request that takes a named limit has ever been added.
+        self.claims_limits = False
         #: Cached results of `_by_age`, by band and user, until a request of the user in the band is
         #: added or removed.
         self._ages: dict[tuple[Band, str], tuple[list[_Order], list[int]]] = {}
@@ -116,7 +122,7 @@ class Queue:
             dict(self._found),
             dict(self._counts),
         )
-        same._line_count = self._line_count
+        same._line_count, same.claims_limits = self._line_count, self.claims_limits
         same._lines = {
             band: {
                 user: {kind: list(line) for kind, line in lines.items()}
@@ -140,7 +146,7 @@ class Queue:
 
     def has_line(self, request: Request) -> bool:
         """Returns whether a request waits that differs from this one only in its key and time."""
-        kind = self._kinds.get((request.shape, request.user, request.band, Names.of(request)))
+        kind = self._kinds.get(_alike(request))
         return kind is not None and kind in self._lines[request.band].get(request.user, {})
 
     def add(self, request: Request) -> None:
@@ -248,15 +254,32 @@ class Queue:
         return dict(self._counts)
 
     def turns(
-        self, band: Band, held: Mapping[str, int], recent: Mapping[str, int] | None = None
+        self,
+        band: Band,
+        held: Mapping[str, int],
+        recent: Mapping[str, int] | None = None,
+        teams: "TeamTurns | None" = None,
     ) -> "Turns":
         """Returns an iterator over the requests of a band in the order of service.
 
         Args:
             held: the weight of each user's placements.
             recent: the recent use of each user.
+            teams: the use of teams; None if only users count.
         """
-        return Turns(self._lines[band], held, recent or {})
+        return Turns(self._lines[band], held, recent or {}, teams)
+
+    def heads(self, band: Band) -> Iterator[tuple[Request, int]]:
+        """Returns the first request of each line of a band and the length of the line, the line
+        with the oldest request first.
+        """
+        lines = [
+            (line[0], number, kind, len(line))
+            for number, (kind, line) in enumerate(
+                entry for lines in self._lines[band].values() for entry in lines.items()
+            )
+        ]
+        return ((kind.request(order), count) for order, _, kind, count in sorted(lines))
 
     def oldest(self, offset: int, limit: int) -> list[Request]:
         """Returns at most `limit` requests of all bands and users from `offset` on, the oldest
@@ -342,9 +365,9 @@ class Queue:
         for written, (deltas, keys, runs) in zip(packed["kinds"], packed["lines"], strict=True):
             template = Request.model_validate(written["request"])
             names = Names(*written["names"])
-            kind = waiting._kinds[(template.shape, template.user, template.band, names)] = _Kind(
-                template, names
-            )
+            alike = (template.shape, template.user, template.band, names, template.claim)
+            kind = waiting._kinds[alike] = _Kind(template, names)
+            waiting.claims_limits |= bool(template.claim.limits)
             line: list[_Order] = []
             at = 0
             for delta, short, run in zip(deltas, keys, runs, strict=True):
@@ -374,37 +397,59 @@ class Queue:
         return found
 
     def _kind(self, request: Request) -> _Kind:
-        names = Names.of(request)
-        alike = (request.shape, request.user, request.band, names)
+        alike = _alike(request)
         kind = self._kinds.get(alike)
         if kind is None:
             template = request.model_copy(
                 update={"key": "", "task": "", "owner": "", "submitted_at": EPOCH}
             )
-            kind = self._kinds[alike] = _Kind(template, names)
+            kind = self._kinds[alike] = _Kind(template, alike[3])
+            self.claims_limits |= bool(template.claim.limits)
         return kind
 
 
+class TeamTurns(NamedTuple):
+    """The use of teams that decides whose turn is next in a band. The team with the least use comes
+    first, and within it the user with the least use. A user without a team is a team of one.
+    """
+
+    #: The team of each user that is in one.
+    of: Mapping[str, str]
+    held: dict[str, int]
+    recent: Mapping[str, int]
+
+    def add(self, user: str, weight: int) -> None:
+        """Adds to the use of the user's team."""
+        if (team := self.of.get(user)) is not None:
+            self.held[team] = self.held.get(team, 0) + weight
+
+
 class Turns:
-    """An iterator over the requests of a band in the order of service. A shape that is skipped
-    stays skipped.
+    """An iterator over the requests of a band in the order of service. A shape or a line that is
+    skipped stays skipped.
     """
 
     def __init__(
-        self, users: Mapping[str, _Lines], held: Mapping[str, int], recent: Mapping[str, int]
+        self,
+        users: Mapping[str, _Lines],
+        held: Mapping[str, int],
+        recent: Mapping[str, int],
+        teams: TeamTurns | None = None,
     ) -> None:
         self._users = users
         self._held = {user: held.get(user, 0) for user in users}
         self._recent = recent
+        self._teams = teams and teams._replace(held=dict(teams.held))
+        #: The shapes of which the oldest request may have been served, or be in a skipped line.
         self._served: set[Shape] = set()
+        #: The lines that wait for `take_up`, each with its user.
+        self._aside: list[tuple[str, _Head]] = []
         self._skipped: set[Shape] = set()
         #: The time of the oldest request of each shape before any was served; None until a caller
         #: needs it.
         self._oldest: dict[Shape, datetime] | None = None
-        #: For each user a heap of the heads of the lines, the oldest first. An entry is (time, key,
-        #: number of the line, kind, line, index of the head in the line). The number makes equal
-        #: heads differ, because kinds cannot be ordered.
-        self._heads: dict[str, list[tuple[int, str, int, _Kind, list[_Order], int]]] = {}
+        #: For each user a heap of the heads of the lines, the oldest first.
+        self._heads: dict[str, list[_Head]] = {}
         #: A heap of the users, each with the precedence at the time it was added.
         self._heap: list[tuple[_Precedence, str]] = []
         for user, lines in users.items():
@@ -437,7 +482,10 @@ class Turns:
     def _advance(self) -> bool:
         """Makes the next request the present one. Returns False if there is none."""
         while self._heap:
-            self._user = heapq.heappop(self._heap)[1]
+            precedence, self._user = heapq.heappop(self._heap)
+            if self._teams is not None and precedence < self._precedence(self._user):
+                self._queue_up(self._user)  # others of the team had turns in between
+                continue
             self._head = heapq.heappop(self._heads[self._user])
             if self._head[3].shape not in self._skipped:
                 return True
@@ -453,6 +501,8 @@ class Turns:
                 self._heads[self._user], (*line[place + 1], number, kind, line, place + 1)
             )
         self._held[self._user] += kind.weight
+        if self._teams is not None:
+            self._teams.add(self._user, kind.weight)
         self._queue_up(self._user)
 
     def has_served(self, shape: Shape) -> bool:
@@ -463,6 +513,24 @@ class Turns:
         """Skips the last request and all others of its shape, because they do not fit."""
         self._skipped.add(self._head[3].shape)
         self._queue_up(self._user)
+
+    def skip_line(self) -> None:
+        """Skips the last request and the rest of its line. Other lines of its shape stay."""
+        self._served.add(self._head[3].shape)
+        self._queue_up(self._user)
+
+    def set_aside(self) -> None:
+        """Skips the last request and the rest of its line until `take_up`."""
+        self._aside.append((self._user, self._head))
+        self.skip_line()
+
+    def take_up(self) -> None:
+        """Begins again with the lines that were set aside. All other turns must be over."""
+        for user, head in self._aside:
+            heapq.heappush(self._heads[user], head)
+        for user in dict.fromkeys(user for user, _ in self._aside):
+            self._queue_up(user)
+        self._aside = []
 
     def oldest(self, shape: Shape) -> datetime:
         """Returns the time of the oldest request of this shape that has not been served. The shape
@@ -485,10 +553,21 @@ class Turns:
         while heads and heads[0][3].shape in self._skipped:
             heapq.heappop(heads)
         if heads:
-            heapq.heappush(
-                self._heap,
-                (_precedence(self._held[user], self._recent.get(user, 0), heads[0][:2]), user),
-            )
+            heapq.heappush(self._heap, (self._precedence(user), user))
+
+    def _precedence(self, user: str) -> _Precedence:
+        own = _precedence(self._held[user], self._recent.get(user, 0), self._heads[user][0][:2])
+        if self._teams is None:
+            return own
+        team = self._teams.of.get(user)
+        if team is None:
+            return (own[0], own[1], *own)
+        return (self._teams.held.get(team, 0), self._teams.recent.get(team, 0), *own)
+
+
+def _alike(request: Request) -> tuple[Shape, str, Band, Names, Claim]:
+    """Returns the fields that all requests of one line share."""
+    return (request.shape, request.user, request.band, Names.of(request), request.claim)
 
 
 def _oldest_of_each(users: Mapping[str, _Lines]) -> dict[Shape, datetime]:
@@ -502,7 +581,7 @@ def _oldest_of_each(users: Mapping[str, _Lines]) -> dict[Shape, datetime]:
     return {shape: EPOCH + at * MICROSECOND for shape, at in oldest.items()}
 
 
-def _precedence(held: int, recent: int, oldest: _Order) -> _Precedence:
+def _precedence(held: int, recent: int, oldest: _Order) -> tuple[int, int, _Order]:
     """Returns the sort key of a user in a band: the user with the lowest key has the next turn."""
     return (held, recent, oldest)
 

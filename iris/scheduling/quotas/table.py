@@ -1,0 +1,129 @@
+"""Which quotas cover a gang: the accounts that its amounts are counted in."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from iris.model.job.requests import Placement, Request
+from iris.model.job.spec import Band
+from iris.model.quotas import EACH_USER, NAMED, QuotaRule, QuotaRules, team_of_users
+
+#: The name of the account of all gangs, which bounds the named limits of the cluster.
+CLUSTER = ""
+_Covered = tuple[str, Band, tuple[str, ...], bool]
+
+
+class Account(NamedTuple):
+    """A quota of one holder. A quota of each user has an account for each of them."""
+
+    name: str
+    #: The holder in a message: `team vision`.
+    holder: str
+    nominal: Mapping[str, int]
+    #: The amounts of `nominal` that are not lent.
+    kept: Mapping[str, int]
+    #: The most that is borrowed; without a value, there is no bound.
+    borrow: Mapping[str, int]
+    #: The cohort; None if nothing is lent or borrowed.
+    cohort: str | None
+    waiting: int | None
+
+
+class QuotaTable:
+    """The accounts of all holders."""
+
+    def __init__(self, rules: QuotaRules) -> None:
+        self.rules = rules
+        self.team_of = team_of_users(rules.teams)
+        #: The keys of the tags for which there are quotas.
+        self.tag_keys = frozenset(
+            rule.tag.partition("=")[0] for rule in rules.quotas if rule.tag
+        )
+        self.accounts: list[Account] = [
+            Account(
+                CLUSTER,
+                "the cluster",
+                {NAMED + name: amount for name, amount in rules.limits.items()},
+                {},
+                {},
+                None,
+                None,
+            )
+        ]
+        self._rules = [rule for rule in rules.quotas if rule.user != EACH_USER]
+        self._of_each = [rule for rule in rules.quotas if rule.user == EACH_USER]
+        self.accounts += [_account(rule, rule.holder) for rule in self._rules]
+        #: The numbers of the accounts of quotas that each user has, by quota and user.
+        self._own: dict[tuple[str, str], int] = {}
+        self._covering: dict[_Covered, tuple[int, ...]] = {}
+        #: What all members of a cohort lend together, by cohort and resource.
+        self.lent: dict[tuple[str, str], int] = {}
+        for account in self.accounts:
+            for resource, amount in account.nominal.items() if account.cohort is not None else ():
+                pool = (account.cohort or "", resource)
+                free = amount - account.kept.get(resource, 0)
+                self.lent[pool] = self.lent.get(pool, 0) + free
+
+    @property
+    def lends(self) -> bool:
+        """Whether any quota lends or borrows."""
+        return bool(self.lent)
+
+    def covering(self, gang: Request | Placement) -> tuple[int, ...]:
+        """Returns the numbers of the accounts that count the gang."""
+        key = (gang.user, gang.band, gang.claim.tags, bool(gang.claim.limits))
+        found = self._covering.get(key)
+        if found is None:
+            found = self._covering[key] = self._find(*key)
+        return found
+
+    def of_user(self, user: str) -> list[Account]:
+        """Returns the accounts of a user and of the user's team."""
+        team = self.team_of.get(user)
+        return [
+            *(
+                self.accounts[number]
+                for number, rule in enumerate(self._rules, 1)
+                if rule.user == user or (team is not None and rule.team == team)
+            ),
+            *(self.accounts[self._own_account(rule, user)] for rule in self._of_each),
+        ]
+
+    def knows(self, request: Request) -> bool:
+        """Returns whether the cluster has all named limits that the request takes."""
+        return all(name in self.rules.limits for name, _ in request.claim.limits)
+
+    def _find(self, user: str, band: Band, tags: tuple[str, ...], limited: bool) -> tuple[int, ...]:
+        team = self.team_of.get(user)
+        found = [
+            number
+            for number, rule in enumerate(self._rules, 1)
+            if (not rule.bands or band in rule.bands)
+            and (
+                (rule.user and rule.user == user)
+                or (rule.team and rule.team == team)
+                or (rule.tag and rule.tag in tags)
+            )
+        ]
+        own = [
+            self._own_account(rule, user)
+            for rule in self._of_each
+            if not rule.bands or band in rule.bands
+        ]
+        return (*([0] if limited else []), *found, *own)
+
+    def _own_account(self, rule: QuotaRule, user: str) -> int:
+        key = (rule.name, user)
+        if key not in self._own:
+            self._own[key] = len(self.accounts)
+            self.accounts.append(_account(rule, f"user {user}"))
+        return self._own[key]
+
+
+def _account(rule: QuotaRule, holder: str) -> Account:
+    kept = {
+        resource: max(0, amount - rule.lend.get(resource, amount))
+        for resource, amount in rule.nominal.items()
+    }
+    return Account(
+        rule.name, holder, rule.nominal, kept, rule.borrow, rule.cohort or None, rule.waiting
+    )

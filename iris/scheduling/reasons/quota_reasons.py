@@ -1,0 +1,177 @@
+"""Explains why a quota stops a gang: how much is used, who holds it, and what to do."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from functools import cached_property
+
+from iris.model.job.requests import Placement, Request
+from iris.model.quotas import NAMED, format_quota
+from iris.scheduling.placement.refusals import QuotaStop, Refusal, RefusalCode
+from iris.scheduling.quotas.amounts import amounts_of
+from iris.scheduling.quotas.table import CLUSTER
+from iris.scheduling.quotas.use import QuotaUse, Shortage, Verdict, most_ever
+
+#: The most users that a refusal names for one quota.
+MOST_USERS = 3
+#: The most quotas that a refusal explains.
+MOST_QUOTAS = 3
+
+
+class QuotaReasons:
+    """Computes why quotas stop requests, for one moment.
+
+    Args:
+        closed: the pools of cohorts from which nobody may borrow, because an owner waits.
+    """
+
+    def __init__(
+        self,
+        use: QuotaUse,
+        live: Collection[Placement],
+        closed: Collection[tuple[str, str]] = (),
+    ) -> None:
+        self._use = use
+        self._live = live
+        self._closed = closed
+
+    def apply_to(self, request: Request) -> bool:
+        """Returns whether there are quotas, or named limits that the request takes."""
+        return bool(self._use.table.rules or request.claim.limits)
+
+    def refusal(self, request: Request) -> Refusal | None:
+        """Returns why a quota stops the request; None if none does."""
+        if not self.apply_to(request):
+            return None
+        if (never := self.never(request)) is not None:
+            return never
+        verdict = self._use.verdict(request)
+        if verdict is Verdict.FITS:
+            return None
+        shortages = self._use.shortages(request)
+        if verdict is Verdict.BORROWS:
+            shortages = [each for each in shortages if self._pool(each) in self._closed]
+        elif any(each.verdict is not Verdict.BORROWS for each in shortages):
+            shortages = [each for each in shortages if each.verdict is not Verdict.BORROWS]
+        if not shortages:
+            return None
+        stops = tuple(self._stop(each) for each in shortages[:MOST_QUOTAS])
+        return Refusal(
+            code=RefusalCode.QUOTA,
+            message="; ".join(map(_sentence, stops)),
+            quotas=stops,
+            remedy=_remedy(stops[0], reclaims=verdict is Verdict.RECLAIMS),
+        )
+
+    def never(self, request: Request) -> Refusal | None:
+        """Returns why the request needs more than a quota ever allows; None if it does not."""
+        limits = self._use.table.rules.limits
+        unknown = [name for name, _ in request.claim.limits if name not in limits]
+        if unknown:
+            there = f"it has {', '.join(sorted(limits))}" if limits else "it has none"
+            return Refusal(
+                code=RefusalCode.QUOTA,
+                message=f"the cluster has no limit {unknown[0]}; {there}",
+                remedy="use one of its limits, or add it to limits in the configuration",
+            )
+        for number in self._use.table.covering(request):
+            account = self._use.table.accounts[number]
+            for resource, amount in self._use.needs(request).items():
+                if resource in account.nominal:
+                    most = most_ever(self._use, number, resource)
+                    if amount > most:
+                        return Refusal(
+                            code=RefusalCode.QUOTA,
+                            message=(
+                                f"the gang needs {format_quota(resource, amount)}, and"
+                                f" {_of(account.name, account.holder)} allows at most"
+                                f" {format_quota(resource, most)}"
+                            ),
+                            remedy=f"request less, or raise {_path(account.name, resource)}",
+                        )
+        return None
+
+    def _pool(self, shortage: Shortage) -> tuple[str, str]:
+        return self._use.table.accounts[shortage.account].cohort or "", shortage.resource
+
+    def _stop(self, shortage: Shortage) -> QuotaStop:
+        use, resource = self._use, shortage.resource
+        account = use.table.accounts[shortage.account]
+        users = self._holders.get((shortage.account, resource), Counter())
+        borrowed = {
+            other.name: over
+            for number, other in enumerate(use.table.accounts)
+            if account.cohort is not None
+            and other.cohort == account.cohort
+            and number != shortage.account
+            and (over := use.used_of(number, resource) - other.nominal.get(resource, 0)) > 0
+            and resource in other.nominal
+        }
+        return QuotaStop(
+            quota=account.name,
+            holder=account.holder,
+            resource=resource,
+            needed=shortage.needed,
+            left=use.left(shortage.account, resource),
+            used=use.used_of(shortage.account, resource),
+            nominal=account.nominal[resource],
+            users=dict(users.most_common(MOST_USERS)),
+            borrowed_by=borrowed,
+        )
+
+    @cached_property
+    def _holders(self) -> dict[tuple[int, str], Counter[str]]:
+        """What each user holds of each account."""
+        return holders(self._use, self._live)
+
+
+def holders(use: QuotaUse, live: Iterable[Placement]) -> dict[tuple[int, str], Counter[str]]:
+    """Returns what each user holds, by the number of the account and resource."""
+    found: dict[tuple[int, str], Counter[str]] = {}
+    for placement in live:
+        amounts = amounts_of(placement)
+        for number in use.table.covering(placement):
+            for resource, amount in amounts.items():
+                if resource in use.table.accounts[number].nominal:
+                    found.setdefault((number, resource), Counter())[placement.user] += amount
+    return found
+
+
+def _sentence(stop: QuotaStop) -> str:
+    held = ", ".join(
+        f"{user} {format_quota(stop.resource, amount)}" for user, amount in stop.users.items()
+    )
+    used = format_quota(stop.resource, stop.used)
+    nominal = format_quota(stop.resource, stop.nominal)
+    text = (
+        f"{_of(stop.quota, stop.holder)} has {used} in use of {nominal}"
+        f"{f' (held by {held})' if held else ''}, and the gang needs"
+        f" {format_quota(stop.resource, stop.needed)}"
+    )
+    if not stop.borrowed_by:
+        return text
+    others = ", ".join(
+        f"quota {name} {format_quota(stop.resource, amount)}"
+        for name, amount in stop.borrowed_by.items()
+    )
+    return f"{text}; borrowed from its cohort: {others}"
+
+
+def _of(quota: str, holder: str) -> str:
+    return "the cluster" if quota == CLUSTER else f"quota {quota} of {holder}"
+
+
+def _path(quota: str, resource: str) -> str:
+    """Returns the key of the configuration that bounds the resource."""
+    if quota == CLUSTER:
+        return f"limits.{resource.removeprefix(NAMED)}"
+    return f"quotas.{quota}.{resource}"
+
+
+def _remedy(stop: QuotaStop, *, reclaims: bool) -> str:
+    if reclaims:
+        return "wait: what others have borrowed is taken back from them; see iris quota list"
+    who = "any user" if stop.quota == CLUSTER else stop.holder
+    return (
+        f"wait until gangs of {who} end, request less, or raise"
+        f" {_path(stop.quota, stop.resource)}; see iris quota list"
+    )
