@@ -160,8 +160,7 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
             for name, budget in config.budgets.items()
         },
         "quotas": {
-            name: _filled(quota, f"quotas.{name}", origins)
-            for name, quota in config.quotas.items()
+            name: _filled(quota, f"quotas.{name}", origins) for name, quota in config.quotas.items()
         },
         "dashboard": _filled(config.dashboard, "dashboard", origins),
         "scale_groups": {

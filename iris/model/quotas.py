@@ -1,5 +1,5 @@
-"""The quotas of a cluster: how much users, teams and tagged jobs may hold at once, and the cluster's
-named limits.
+"""The quotas of a cluster: how much users, teams and tagged jobs may hold at once, and how much of
+its named limits all jobs may take.
 
 The amounts of a quota are named by `RESOURCES`, and by `limits.NAME` for a named limit. They are
 integers: millicores, bytes, chips, GPUs, hosts, and units of a named limit.
@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
+from iris.model import names
+from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.job.spec import Band
 from iris.model.units import format_bytes, format_cpu
@@ -62,6 +64,18 @@ class QuotaRules(Frozen):
 
     def __bool__(self) -> bool:
         return bool(self.quotas or self.limits)
+
+
+def parse_limit(text: str) -> tuple[str, int]:
+    """Parses `NAME=AMOUNT`, what a job takes of a named limit. `NAME` alone takes 1.
+
+    Raises:
+        InvalidValue: the text is not an amount of a named limit.
+    """
+    name, _, amount = text.partition("=")
+    if not amount.isdecimal() and text != name:
+        raise InvalidValue("limit", text, "has no amount", "write NAME=AMOUNT, such as licence=1")
+    return names.check_name("limit", name), int(amount or 1)
 
 
 def team_of_users(teams: Mapping[str, tuple[str, ...]]) -> dict[str, str]:

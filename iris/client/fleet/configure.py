@@ -19,14 +19,12 @@ def scaling_settings(config: ClusterConfig) -> ScalingSettings:
 
 
 async def configure_planners(client: Client, cluster: str, config: ClusterConfig) -> None:
-    """Sends the scheduler its rules, quotas and scale groups, and the autoscaler its settings. Sending the
-    same configuration again changes nothing.
+    """Sends the scheduler its rules, quotas and scale groups, and the autoscaler its settings.
+    Sending the same configuration again changes nothing.
     """
     scheduler = client.get_workflow_handle(names.scheduler_workflow(cluster))
     settings = scaling_settings(config)
-    scheduling = Configure(
-        rules=rules_of(config), groups=settings.groups, quotas=quotas_of(config)
-    )
+    scheduling = Configure(rules=rules_of(config), groups=settings.groups, quotas=quotas_of(config))
     await scheduler.signal("deliver", Batch(messages=(scheduling,)))
     autoscaler = client.get_workflow_handle(names.autoscaler_workflow(cluster))
     await autoscaler.signal("configure", settings)

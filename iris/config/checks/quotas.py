@@ -54,7 +54,10 @@ def _amounts(config: ClusterConfig, path: str, quota: QuotaConfig) -> Iterator[I
         yield InvalidValue(path, quota.user or quota.team or quota.tag, "bounds nothing", remedy)
     if quota.tag and quota.waiting is not None:
         yield InvalidValue(
-            f"{path}.waiting", quota.waiting, "is not possible for a tag", "set it for users or teams"
+            f"{path}.waiting",
+            quota.waiting,
+            "is not possible for a tag",
+            "set it for users or teams",
         )
     sections: dict[str, QuotaAmounts] = {"": quota, ".borrow": quota.borrow, ".lend": quota.lend}
     for key, section in sections.items():

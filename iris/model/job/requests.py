@@ -57,9 +57,7 @@ class Claim(NamedTuple):
 
     def with_tags(self, keys: Container[str]) -> "Claim":
         """Returns the claim with only the tags that have these keys."""
-        return Claim(
-            tuple(tag for tag in self.tags if tag.partition("=")[0] in keys), self.limits
-        )
+        return Claim(tuple(tag for tag in self.tags if tag.partition("=")[0] in keys), self.limits)
 
 
 #: The claim of a gang without tags and limits.
@@ -244,6 +242,12 @@ class Names(NamedTuple):
         """Restores the task and the owner from this short form and the key."""
         task = self.task or key.partition("@")[0]
         return task, self.owner + {"task": task, "job": task.rpartition(":")[0], "": ""}[self.end]
+
+
+def job_of_key(key: str) -> str:
+    """Returns the id of the job to which the request or placement with this key belongs."""
+    task = key.partition("@")[0]
+    return task.rpartition(":")[0] or task
 
 
 #: Matches a key whose run id begins with the time in milliseconds at which the run was created.

@@ -33,8 +33,9 @@ from iris.scheduling.placement.counted import NO_LIMIT, CountedPass
 from iris.scheduling.placement.effort import Effort
 from iris.scheduling.placement.host_index import HostIndex
 from iris.scheduling.placement.occupancy import Occupancy
-from iris.scheduling.placement.queue import Queue, Turns
+from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.recent_use import Lately
+from iris.scheduling.placement.service_order import Turns
 from iris.scheduling.placement.turns import give_turns
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.quotas.gate import QuotaGate

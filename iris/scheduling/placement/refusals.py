@@ -35,6 +35,8 @@ class RefusalCode(StrEnum):
     QUEUED = "QUEUED"  # it fits; the next pass decides
     # the scheduler has no space for the request, which the gang sends again later
     LEDGER_FULL = "LEDGER_FULL"
+    # so many jobs of its user or team wait that the request is not queued; the gang sends it again
+    WAITING_QUOTA = "WAITING_QUOTA"
     UNKNOWN = "UNKNOWN"  # the scheduler has no such request
 
 
@@ -48,6 +50,8 @@ INFEASIBLE = frozenset(
         RefusalCode.NO_GROUP,
     }
 )
+#: The codes of requests that the scheduler does not queue, and that gangs send again later.
+TURNED_AWAY = frozenset({RefusalCode.LEDGER_FULL, RefusalCode.WAITING_QUOTA})
 #: The codes of requests that wait for their turn.
 IN_QUEUE = frozenset({RefusalCode.BUSY, RefusalCode.QUEUED, RefusalCode.KEPT})
 

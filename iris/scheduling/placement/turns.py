@@ -10,7 +10,8 @@ from typing import Protocol
 from iris.model.job.requests import Request, Shape
 from iris.model.job.spec import Band
 from iris.scheduling.placement.capacity import Capacity
-from iris.scheduling.placement.queue import Queue, Turns
+from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.service_order import Turns
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.quotas.gate import QuotaGate, Stop
 

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from iris.model.job.requests import EPOCH, Placement
 from iris.model.job.spec import Band
-from iris.scheduling.placement.queue import Queue, TeamTurns
+from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.recent_use import Lately
+from iris.scheduling.placement.service_order import TeamTurns
 
 
 class Usage(NamedTuple):

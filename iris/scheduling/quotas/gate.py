@@ -26,11 +26,19 @@ class QuotaGate:
         use: what all placements hold. The gate counts the gangs of the pass in it.
         reclaims: called with a gang that has to wait until borrowed amounts are given back. Returns
             whether it could get hosts then.
+        may_borrow: whether there is a second round.
     """
 
-    def __init__(self, use: QuotaUse, reclaims: Callable[[Request], bool]) -> None:
+    def __init__(
+        self,
+        use: QuotaUse,
+        reclaims: Callable[[Request], bool] = lambda _: False,
+        *,
+        may_borrow: bool = True,
+    ) -> None:
         self._use = use
         self._reclaims = reclaims
+        self._may_borrow = may_borrow and use.table.lends
         self._borrowing = False
         #: The pools of cohorts from which nobody borrows in this pass.
         self.closed: set[tuple[str, str]] = set()
@@ -54,7 +62,7 @@ class QuotaGate:
 
     def begin_borrowing(self) -> bool:
         """Begins the round of those that borrow. Returns whether there is one."""
-        self._borrowing = self._use.table.lends
+        self._borrowing = self._may_borrow
         return self._borrowing
 
     def _close(self, request: Request) -> None:

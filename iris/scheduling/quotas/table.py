@@ -1,6 +1,6 @@
 """Which quotas cover a gang: the accounts that its amounts are counted in."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from iris.model.job.requests import Placement, Request
@@ -18,6 +18,8 @@ class Account(NamedTuple):
     name: str
     #: The holder in a message: `team vision`.
     holder: str
+    #: The bands whose gangs count; empty for all.
+    bands: tuple[Band, ...]
     nominal: Mapping[str, int]
     #: The amounts of `nominal` that are not lent.
     kept: Mapping[str, int]
@@ -25,7 +27,9 @@ class Account(NamedTuple):
     borrow: Mapping[str, int]
     #: The cohort; None if nothing is lent or borrowed.
     cohort: str | None
-    waiting: int | None
+    waiting: int | None = None
+    #: The users who are covered; empty for a tag, and for the account of all gangs.
+    users: tuple[str, ...] = ()
 
 
 class QuotaTable:
@@ -35,23 +39,27 @@ class QuotaTable:
         self.rules = rules
         self.team_of = team_of_users(rules.teams)
         #: The keys of the tags for which there are quotas.
-        self.tag_keys = frozenset(
-            rule.tag.partition("=")[0] for rule in rules.quotas if rule.tag
-        )
+        self.tag_keys = frozenset(rule.tag.partition("=")[0] for rule in rules.quotas if rule.tag)
         self.accounts: list[Account] = [
             Account(
                 CLUSTER,
                 "the cluster",
+                (),
                 {NAMED + name: amount for name, amount in rules.limits.items()},
                 {},
                 {},
-                None,
                 None,
             )
         ]
         self._rules = [rule for rule in rules.quotas if rule.user != EACH_USER]
         self._of_each = [rule for rule in rules.quotas if rule.user == EACH_USER]
-        self.accounts += [_account(rule, rule.holder) for rule in self._rules]
+        self.accounts += [
+            _account(
+                rule, rule.holder, rules.teams.get(rule.team, (rule.user,) if rule.user else ())
+            )
+            for rule in self._rules
+        ]
+        self._bounds_waiting = any(rule.waiting is not None for rule in rules.quotas)
         #: The numbers of the accounts of quotas that each user has, by quota and user.
         self._own: dict[tuple[str, str], int] = {}
         self._covering: dict[_Covered, tuple[int, ...]] = {}
@@ -76,17 +84,13 @@ class QuotaTable:
             found = self._covering[key] = self._find(*key)
         return found
 
-    def of_user(self, user: str) -> list[Account]:
-        """Returns the accounts of a user and of the user's team."""
-        team = self.team_of.get(user)
-        return [
-            *(
-                self.accounts[number]
-                for number, rule in enumerate(self._rules, 1)
-                if rule.user == user or (team is not None and rule.team == team)
-            ),
-            *(self.accounts[self._own_account(rule, user)] for rule in self._of_each),
-        ]
+    def waiting_of(self, user: str) -> Iterable[Account]:
+        """Returns the accounts that bound how many jobs of the user, or of the team, may wait."""
+        if not self._bounds_waiting:
+            return ()
+        numbers = {number for band in Band for number in self._find(user, band, (), False)}
+        found = (self.accounts[number] for number in sorted(numbers))
+        return [account for account in found if account.waiting is not None]
 
     def knows(self, request: Request) -> bool:
         """Returns whether the cluster has all named limits that the request takes."""
@@ -115,15 +119,23 @@ class QuotaTable:
         key = (rule.name, user)
         if key not in self._own:
             self._own[key] = len(self.accounts)
-            self.accounts.append(_account(rule, f"user {user}"))
+            self.accounts.append(_account(rule, f"user {user}", (user,)))
         return self._own[key]
 
 
-def _account(rule: QuotaRule, holder: str) -> Account:
+def _account(rule: QuotaRule, holder: str, users: tuple[str, ...]) -> Account:
     kept = {
         resource: max(0, amount - rule.lend.get(resource, amount))
         for resource, amount in rule.nominal.items()
     }
     return Account(
-        rule.name, holder, rule.nominal, kept, rule.borrow, rule.cohort or None, rule.waiting
+        rule.name,
+        holder,
+        rule.bands,
+        rule.nominal,
+        kept,
+        rule.borrow,
+        rule.cohort or None,
+        rule.waiting,
+        users,
     )

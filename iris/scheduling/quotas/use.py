@@ -7,7 +7,7 @@ gang within its nominal amounts may still find the pool empty, because others bo
 `iris.scheduling.quotas.reclaim` takes back what was borrowed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -56,6 +56,14 @@ class QuotaUse:
         same.pools = dict(self.pools)
         same._amounts = self._amounts
         return same
+
+    def without(self, live: Iterable[Placement], keys: Container[str]) -> "QuotaUse":
+        """Returns what the placements hold without those with these keys."""
+        later = self.copy()
+        for placement in live:
+            if placement.key in keys:
+                later.remove(placement)
+        return later
 
     def add(self, gang: Request | Placement, count: int = 1) -> None:
         """Counts a gang that gets hosts, or this many of its kind."""

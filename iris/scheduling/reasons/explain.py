@@ -7,11 +7,10 @@ from iris.model.job.requests import Claim, Placement, Request, Shape
 from iris.model.job.spec import Band
 from iris.scheduling.placement.cluster_state import ClusterState
 from iris.scheduling.placement.queue import Queue
-from iris.scheduling.placement.refusals import INFEASIBLE, IN_QUEUE, Refusal, RefusalCode
+from iris.scheduling.placement.refusals import IN_QUEUE, INFEASIBLE, Refusal, RefusalCode
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.reasons import why_waiting
 from iris.scheduling.reasons.queue_order import UserTurn, in_order, turns_of_users
-from iris.scheduling.reasons.quota_reasons import QuotaReasons
 from iris.scheduling.reasons.queue_position import (
     NOTHING,
     HostHolders,
@@ -19,6 +18,7 @@ from iris.scheduling.reasons.queue_position import (
     first_ahead,
     position,
 )
+from iris.scheduling.reasons.quota_reasons import QuotaReasons
 
 #: The most shapes whose reason one answer contains. For further shapes the answer refers to `iris
 #: explain`.
@@ -90,8 +90,9 @@ class WaitReasons:
     def explain_all(self, keys: Iterable[str]) -> list[Refusal]:
         """Returns why the requests with these keys have no hosts.
 
-        If several of the requests have the same user, band, shape and claim, `ahead` is exact for the
-        oldest of them and a lower bound for the others. To compute it for each would take too long.
+        If several of the requests have the same user, band, shape and claim, `ahead` is exact for
+        the oldest of them and a lower bound for the others. To compute it for each would take too
+        long.
         """
         keys = list(keys)
         requests = [

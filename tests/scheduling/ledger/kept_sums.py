@@ -23,12 +23,12 @@ def check_kept_sums(ledger: Ledger, now: datetime) -> None:
     _check_occupancy(ledger)
     _check_recent_use(ledger, now)
     seats = Counter(seat.slice_id for each in ledger.live.values() for seat in each.seats)
-    assert ledger._uses._seats == seats
+    assert ledger._seated.uses._seats == seats
     assert ledger.idle().keys() == {*ledger.host_index.slices_of_groups} - seats.keys()
 
 
 def _check_occupancy(ledger: Ledger) -> None:
-    kept = ledger._occupied
+    kept = ledger._seated.occupied
     if kept is None or kept.index is not ledger._host_index:
         return  # the next pass derives it
     live = list(ledger.live.values())
@@ -43,7 +43,7 @@ def _check_recent_use(ledger: Ledger, now: datetime) -> None:
     """Compares the recent use with that of a scheduler that has just read its ledger again, at the
     latest time first: to ask for a later time changes nothing.
     """
-    kept, anew = ledger._recent_use, RecentUse(ledger._recent_use.state())
+    kept, anew = ledger._seated.recent_use, RecentUse(ledger._seated.recent_use.state())
     for placement in ledger.live.values():
         anew.begins(placement)
     for after in reversed(LATER):

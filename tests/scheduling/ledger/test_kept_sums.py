@@ -120,9 +120,9 @@ def test_a_question_about_a_later_time_changes_no_decision() -> None:
     ledger.ask(a_request("a/job@1/run", submitted_at=at(0)))
     ledger.settle(at(0))
     assert ledger.live
-    before = ledger._recent_use.lately(at(0), timedelta(hours=1))
+    before = ledger._seated.recent_use.lately(at(0), timedelta(hours=1))
 
     ledger.ask(a_request("b/job@1/run", user="b", submitted_at=at(0)))
     ledger.explain("b/job@1/run", at(60))
 
-    assert ledger._recent_use.lately(at(0), timedelta(hours=1)) == before
+    assert ledger._seated.recent_use.lately(at(0), timedelta(hours=1)) == before
