@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.placement.recent_use import HALF_LIFE, RecentUse
+from iris.scheduling.quotas.use import QuotaUse
 from tests.small_world import taken
 
 OWED_AFTER = timedelta(hours=1)
@@ -22,6 +23,7 @@ def check_kept_sums(ledger: Ledger, now: datetime) -> None:
     """
     _check_occupancy(ledger)
     _check_recent_use(ledger, now)
+    _check_quotas(ledger)
     seats = Counter(seat.slice_id for each in ledger.live.values() for seat in each.seats)
     assert ledger._seated.uses._seats == seats
     assert ledger.idle().keys() == {*ledger.host_index.slices_of_groups} - seats.keys()
@@ -37,6 +39,21 @@ def _check_occupancy(ledger: Ledger) -> None:
         for host in kept.index.hosts
     ]
     assert kept.tasks == sum(len(each.seats) * each.tasks_per_host for each in live)
+
+
+def _check_quotas(ledger: Ledger) -> None:
+    kept, anew = ledger.quotas, QuotaUse(ledger.quotas.table, ledger.live.values())
+
+    def without_zeros(use: QuotaUse) -> tuple[object, object]:
+        used = {
+            (number, resource): amount
+            for number, amounts in use.used.items()
+            for resource, amount in amounts.items()
+            if amount
+        }
+        return used, {pool: amount for pool, amount in use.pools.items() if amount}
+
+    assert without_zeros(kept) == without_zeros(anew)
 
 
 def _check_recent_use(ledger: Ledger, now: datetime) -> None:
