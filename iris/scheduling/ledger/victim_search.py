@@ -71,7 +71,6 @@ class VictimSearch:
             capacity,
             quotas,
             self._fruitless_lines,
-            lately,
         )
         self._evicting.update(dict.fromkeys(victim.key for victim in taken.victims))
         self._fruitless_lines = set() if taken.complete else self._fruitless_lines | fruitless

@@ -11,6 +11,7 @@
 
 from collections.abc import Iterable, Set
 from datetime import datetime
+from itertools import chain
 
 from iris.model.job.requests import Claim, Placement, Request, Shape
 from iris.model.job.spec import Band
@@ -18,8 +19,6 @@ from iris.model.rules import Rules
 from iris.scheduling.placement.capacity import Capacity
 from iris.scheduling.placement.preemption import Eviction, Evictions, lower_bands
 from iris.scheduling.placement.queue import Queue
-from iris.scheduling.placement.recent_use import Lately
-from iris.scheduling.placement.usage import Usage
 from iris.scheduling.placement.victims import Victim, by_host_of, cost_of, victims_for
 from iris.scheduling.quotas.amounts import amounts_of
 from iris.scheduling.quotas.borrowed import Borrowed, borrowed_gangs
@@ -48,7 +47,6 @@ def reclaims(
     capacity: Capacity,
     use: QuotaUse,
     passed_over: Set[Line],
-    lately: Lately | None = None,
 ) -> tuple[Evictions, set[Line]]:
     """Returns the gangs to evict, and the lines for which no victims were found.
 
@@ -57,27 +55,21 @@ def reclaims(
         capacity: what the placements leave free.
         use: what they hold of the quotas.
         passed_over: the lines for which the earlier, incomplete searches found no victims.
-        lately: the recent use of each user; None if there is none.
     """
     live = list(live)
     search = _Search(live, evicting, now, rules, capacity, use)
     if not search.is_possible(waiting):
         return Evictions([], None, set(), complete=True), set()
     capacity.effort.checked_quotas(waiting.lines)
-    usage = Usage.for_turns(live, waiting, now - rules.owed_after, lately, use.table.team_of)
     fruitless: set[Line] = set()
-    for band in Band:
-        turns = waiting.turns(band, usage.held[band], usage.recent[band], usage.of_teams(band))
-        for request in turns:
-            if line_of(request) in passed_over:
-                turns.skip_line()
-            elif search.serves(request):
-                turns.served()
-            else:
-                fruitless.add(line_of(request))
-                turns.skip_line()
-            if search.is_spent:
-                return Evictions(search.victims, search.again_at, set(), complete=False), fruitless
+    for first, count in chain.from_iterable(map(waiting.heads, Band)):
+        if line_of(first) in passed_over:
+            continue
+        # The requests of a line differ only in what does not matter here.
+        if not all(search.serves(first) for _ in range(count)):
+            fruitless.add(line_of(first))
+        if search.is_spent:
+            return Evictions(search.victims, search.again_at, set(), complete=False), fruitless
     return Evictions(search.victims, search.again_at, set(), complete=True), fruitless
 
 
@@ -219,7 +211,8 @@ class _Search:
         """Returns the gangs of other quotas that hold what the request's quotas have lent."""
         if self._use.verdict(request) is Verdict.STOPPED or not self._borrowed:
             return {}
-        cohorts, needs = self._cohorts(request), self._use.needs(request).keys()
+        cohorts = self._cohorts(request)
+        needs = {bound.of[1] for bound in self._use.table.bounds(request)}
         return {
             each.placement.key: each.placement
             for each in self._borrowed.values()

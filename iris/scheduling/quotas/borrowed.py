@@ -29,9 +29,9 @@ def borrowed_gangs(use: QuotaUse, live: Iterable[Placement]) -> list[Borrowed]:
     table = use.table
     over = {
         number
-        for number, account in enumerate(table.accounts)
-        if account.cohort is not None
-        and any(use.used_of(number, each) > nominal for each, nominal in account.nominal.items())
+        for (number, resource), used in use.used.items()
+        if table.accounts[number].cohort is not None
+        and used > table.accounts[number].nominal[resource]
     }
     gangs: dict[int, list[Placement]] = {}
     for placement in live if over else ():

@@ -6,9 +6,16 @@ from typing import NamedTuple
 from iris.model.job.requests import Placement, Request
 from iris.model.job.spec import Band
 from iris.model.quotas import EACH_USER, NAMED, QuotaRule, QuotaRules, team_of_users
+from iris.scheduling.quotas.amounts import amounts_of
 
 #: The name of the account of all gangs, which bounds the named limits of the cluster.
 CLUSTER = ""
+#: The most kinds of gangs whose bounds are remembered: more than a ledger has lines.
+MOST_REMEMBERED = 50_000
+#: An account by its number, and a resource.
+Bounded = tuple[int, str]
+#: A cohort and a resource.
+Pool = tuple[str, str]
 _Covered = tuple[str, Band, tuple[str, ...], bool]
 
 
@@ -30,6 +37,30 @@ class Account(NamedTuple):
     waiting: int | None = None
     #: The users who are covered; empty for a tag, and for the account of all gangs.
     users: tuple[str, ...] = ()
+
+
+class Bound(NamedTuple):
+    """What a gang counts of one resource of an account, and what the account may hold of it."""
+
+    of: Bounded
+    amount: int
+    nominal: int
+    kept: int
+    #: The pool of the cohort; None if nothing is lent or borrowed.
+    pool: Pool | None
+    #: The most that is borrowed; None if there is no bound.
+    borrow: int | None
+
+    def most_ever(self, lent: Mapping[Pool, int]) -> int:
+        """Returns the most that the account can ever hold.
+
+        Args:
+            lent: what all members of a cohort lend together.
+        """
+        if self.pool is None:
+            return self.nominal
+        most = self.kept + lent[self.pool]
+        return most if self.borrow is None else min(most, self.nominal + self.borrow)
 
 
 class QuotaTable:
@@ -63,8 +94,9 @@ class QuotaTable:
         #: The numbers of the accounts of quotas that each user has, by quota and user.
         self._own: dict[tuple[str, str], int] = {}
         self._covering: dict[_Covered, tuple[int, ...]] = {}
+        self._bounds: dict[tuple[object, ...], tuple[Bound, ...]] = {}
         #: What all members of a cohort lend together, by cohort and resource.
-        self.lent: dict[tuple[str, str], int] = {}
+        self.lent: dict[Pool, int] = {}
         for account in self.accounts:
             for resource, amount in account.nominal.items() if account.cohort is not None else ():
                 pool = (account.cohort or "", resource)
@@ -84,6 +116,43 @@ class QuotaTable:
             found = self._covering[key] = self._find(*key)
         return found
 
+    def bounds(self, gang: Request | Placement) -> tuple[Bound, ...]:
+        """Returns what bounds the gang, account by account."""
+        kind = (
+            gang.shape
+            if isinstance(gang, Request)
+            else (gang.resources.kind, gang.resources.vector, len(gang.seats))
+        )
+        key = (kind, gang.user, gang.band, gang.claim)
+        found = self._bounds.get(key)
+        if found is None:
+            if len(self._bounds) >= MOST_REMEMBERED:
+                self._bounds.clear()
+            amounts = amounts_of(gang)
+            found = self._bounds[key] = tuple(
+                self.bound(number, resource, amount)
+                for number in self.covering(gang)
+                for resource, amount in amounts.items()
+                if resource in self.accounts[number].nominal
+            )
+        return found
+
+    def bound(self, number: int, resource: str, amount: int = 0) -> Bound:
+        """Returns what an account may hold of a resource.
+
+        Args:
+            amount: what a gang counts of it.
+        """
+        account = self.accounts[number]
+        return Bound(
+            (number, resource),
+            amount,
+            account.nominal[resource],
+            account.kept.get(resource, 0),
+            (account.cohort, resource) if account.cohort is not None else None,
+            account.borrow.get(resource),
+        )
+
     def waiting_of(self, user: str) -> Iterable[Account]:
         """Returns the accounts that bound how many jobs of the user, or of the team, may wait."""
         if not self._bounds_waiting:
@@ -94,7 +163,8 @@ class QuotaTable:
 
     def knows(self, request: Request) -> bool:
         """Returns whether the cluster has all named limits that the request takes."""
-        return all(name in self.rules.limits for name, _ in request.claim.limits)
+        limits = request.claim.limits
+        return not limits or all(name in self.rules.limits for name, _ in limits)
 
     def _find(self, user: str, band: Band, tags: tuple[str, ...], limited: bool) -> tuple[int, ...]:
         team = self.team_of.get(user)

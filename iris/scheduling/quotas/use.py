@@ -4,19 +4,16 @@ An account with a cohort may hold more than its nominal amounts while the others
 less: it borrows. What an account keeps (`kept`) is never lent. What its gangs hold above that
 counts in the pool of the cohort, and the pool never has more than all accounts lend together. So a
 gang within its nominal amounts may still find the pool empty, because others borrow. Then
-`iris.scheduling.quotas.reclaim` takes back what was borrowed.
+`iris.scheduling.placement.reclaim` takes back what was borrowed.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
 from iris.model.host.resources import MAX_AMOUNT
 from iris.model.job.requests import Placement, Request
-from iris.scheduling.quotas.amounts import amounts_of
-from iris.scheduling.quotas.table import Account, QuotaTable
-
-_Pool = tuple[str, str]
+from iris.scheduling.quotas.table import Bound, Bounded, Pool, QuotaTable
 
 
 class Verdict(IntEnum):
@@ -38,102 +35,73 @@ class Shortage(NamedTuple):
 
 
 class QuotaUse:
-    """What gangs hold, by account. It follows each placement that begins or ends."""
+    """What gangs hold, by account and resource. It follows each placement that begins or ends."""
 
     def __init__(self, table: QuotaTable, live: Iterable[Placement] = ()) -> None:
         self.table = table
-        self.used: dict[int, dict[str, int]] = {}
+        self.used: dict[Bounded, int] = {}
         #: What is used of the pools of cohorts.
-        self.pools: dict[_Pool, int] = {}
-        self._amounts: dict[tuple[object, ...], Mapping[str, int]] = {}
+        self.pools: dict[Pool, int] = {}
         for placement in live:
             self.add(placement)
 
     def copy(self) -> "QuotaUse":
         """Returns a copy that a pass may change."""
         same = QuotaUse(self.table)
-        same.used = {number: dict(used) for number, used in self.used.items()}
-        same.pools = dict(self.pools)
-        same._amounts = self._amounts
+        same.used, same.pools = dict(self.used), dict(self.pools)
         return same
 
     def without(self, live: Iterable[Placement], keys: Container[str]) -> "QuotaUse":
         """Returns what the placements hold without those with these keys."""
         later = self.copy()
-        for placement in live:
+        for placement in live if keys else ():
             if placement.key in keys:
                 later.remove(placement)
         return later
 
     def add(self, gang: Request | Placement, count: int = 1) -> None:
         """Counts a gang that gets hosts, or this many of its kind."""
-        self._change(gang, count)
+        if self.table.rules:
+            for bound in self.table.bounds(gang):
+                self._change(bound, count)
 
     def remove(self, gang: Request | Placement) -> None:
         """Counts a gang no longer, because it has ended or is to be evicted."""
-        self._change(gang, -1)
-
-    def needs(self, request: Request) -> Mapping[str, int]:
-        """Returns what the request counts, by resource."""
-        key = (request.shape, request.claim.limits)
-        found = self._amounts.get(key)
-        if found is None:
-            found = self._amounts[key] = amounts_of(request)
-        return found
+        self.add(gang, -1)
 
     def verdict(self, request: Request) -> Verdict:
         """Returns whether the request may start now."""
-        if not self.table.knows(request):
-            return Verdict.STOPPED
         found = Verdict.FITS
-        for each in self._checked(request):
+        for bound in self.table.bounds(request):
+            each = self._verdict(bound)
+            if each is Verdict.STOPPED:
+                return each
             if each is not found:
-                # A gang that borrows anything takes nothing back.
-                found = Verdict.STOPPED if found and each else max(found, each)
-        return found
+                if found and each:
+                    return Verdict.STOPPED  # a gang that borrows anything takes nothing back
+                found = max(found, each)
+        return found if self.table.knows(request) else Verdict.STOPPED
 
     def shortages(self, request: Request) -> list[Shortage]:
         """Returns the amounts that keep the request from starting within its quotas."""
         return [
-            Shortage(number, resource, amount, verdict)
-            for number in self.table.covering(request)
-            for resource, amount in self.needs(request).items()
-            if (verdict := self.verdict_of(number, resource, amount)) is not Verdict.FITS
+            Shortage(*bound.of, bound.amount, verdict)
+            for bound in self.table.bounds(request)
+            if (verdict := self._verdict(bound)) is not Verdict.FITS
         ]
 
-    def verdict_of(self, number: int, resource: str, amount: int) -> Verdict:
-        """Returns whether the account has this amount left."""
-        account = self.table.accounts[number]
-        nominal = account.nominal.get(resource)
-        if nominal is None:
-            return Verdict.FITS
-        used = self.used_of(number, resource)
-        after = used + amount
-        if account.cohort is None:
-            return Verdict.FITS if after <= nominal else Verdict.STOPPED
-        kept = account.kept.get(resource, 0)
-        pool = (account.cohort, resource)
-        more = max(0, after - kept) - max(0, used - kept)
-        has = not more or self.pools.get(pool, 0) + more <= self.table.lent[pool]
-        if after <= nominal:
-            return Verdict.FITS if has else Verdict.RECLAIMS
-        most = account.borrow.get(resource)
-        within = most is None or after <= nominal + most
-        return Verdict.BORROWS if has and within else Verdict.STOPPED
-
     def used_of(self, number: int, resource: str) -> int:
-        return self.used.get(number, {}).get(resource, 0)
+        return self.used.get((number, resource), 0)
 
-    def left(self, number: int, resource: str) -> int:
+    def left(self, bound: Bound) -> int:
         """Returns how much more the account may hold now, borrowed amounts included."""
-        account = self.table.accounts[number]
-        nominal, used = account.nominal[resource], self.used_of(number, resource)
-        if account.cohort is None:
-            return max(0, nominal - used)
-        kept, pool = account.kept.get(resource, 0), (account.cohort, resource)
-        free = max(0, kept - used) + max(0, self.table.lent[pool] - self.pools.get(pool, 0))
-        most = account.borrow.get(resource)
-        return max(0, free if most is None else min(free, nominal + most - used))
+        used = self.used.get(bound.of, 0)
+        if bound.pool is None:
+            return max(0, bound.nominal - used)
+        lent = self.table.lent[bound.pool] - self.pools.get(bound.pool, 0)
+        free = max(0, bound.kept - used) + max(0, lent)
+        most = free if bound.borrow is None else bound.nominal + bound.borrow - used
+        return max(0, min(free, most))
 
     def room(self, request: Request, *, borrowing: bool) -> int:
         """Returns how many gangs of this kind may start.
@@ -142,53 +110,35 @@ class QuotaUse:
             borrowing: with what others do not use; otherwise, within the nominal amounts, also
                 where others have borrowed them.
         """
-        if not self.table.knows(request):
-            return 0
-        found = MAX_AMOUNT
-        for number in self.table.covering(request):
-            nominal = self.table.accounts[number].nominal
-            for resource, amount in self.needs(request).items():
-                if resource in nominal:
-                    left = (
-                        self.left(number, resource)
-                        if borrowing
-                        else max(0, nominal[resource] - self.used_of(number, resource))
-                    )
-                    found = min(found, left // amount)
+        found = MAX_AMOUNT if self.table.knows(request) else 0
+        for bound in self.table.bounds(request):
+            if not found:
+                break
+            left = (
+                self.left(bound)
+                if borrowing
+                else max(0, bound.nominal - self.used.get(bound.of, 0))
+            )
+            found = min(found, left // bound.amount)
         return found
 
-    def _checked(self, request: Request) -> Iterable[Verdict]:
-        needs = self.needs(request).items()
-        for number in self.table.covering(request):
-            for resource, amount in needs:
-                yield self.verdict_of(number, resource, amount)
+    def _verdict(self, bound: Bound) -> Verdict:
+        used = self.used.get(bound.of, 0)
+        after = used + bound.amount
+        if bound.pool is None:
+            return Verdict.FITS if after <= bound.nominal else Verdict.STOPPED
+        if after <= bound.kept:
+            return Verdict.FITS
+        more = after - max(bound.kept, used)
+        has = self.pools.get(bound.pool, 0) + more <= self.table.lent[bound.pool]
+        if after <= bound.nominal:
+            return Verdict.FITS if has else Verdict.RECLAIMS
+        within = bound.borrow is None or after <= bound.nominal + bound.borrow
+        return Verdict.BORROWS if has and within else Verdict.STOPPED
 
-    def _change(self, gang: Request | Placement, sign: int) -> None:
-        if not self.table.rules:
-            return
-        amounts = self.needs(gang) if isinstance(gang, Request) else amounts_of(gang)
-        for number in self.table.covering(gang):
-            account = self.table.accounts[number]
-            used = self.used.setdefault(number, {})
-            for resource, amount in amounts.items():
-                if resource in account.nominal:
-                    before = used.get(resource, 0)
-                    used[resource] = before + sign * amount
-                    self._change_pool(account, resource, before, used[resource])
-
-    def _change_pool(self, account: Account, resource: str, before: int, after: int) -> None:
-        if account.cohort is not None:
-            pool, kept = (account.cohort, resource), account.kept.get(resource, 0)
-            more = max(0, after - kept) - max(0, before - kept)
-            self.pools[pool] = self.pools.get(pool, 0) + more
-
-
-def most_ever(use: QuotaUse, number: int, resource: str) -> int:
-    """Returns the most that the account can ever hold of the resource."""
-    account, table = use.table.accounts[number], use.table
-    nominal = account.nominal[resource]
-    if account.cohort is None:
-        return nominal
-    all_of_cohort = account.kept.get(resource, 0) + table.lent[account.cohort, resource]
-    most = account.borrow.get(resource)
-    return all_of_cohort if most is None else min(all_of_cohort, nominal + most)
+    def _change(self, bound: Bound, count: int) -> None:
+        before = self.used.get(bound.of, 0)
+        after = self.used[bound.of] = before + count * bound.amount
+        if bound.pool is not None:
+            more = max(0, after - bound.kept) - max(0, before - bound.kept)
+            self.pools[bound.pool] = self.pools.get(bound.pool, 0) + more

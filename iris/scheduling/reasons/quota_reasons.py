@@ -7,9 +7,8 @@ from functools import cached_property
 from iris.model.job.requests import Placement, Request
 from iris.model.quotas import NAMED, format_quota
 from iris.scheduling.placement.refusals import QuotaStop, Refusal, RefusalCode
-from iris.scheduling.quotas.amounts import amounts_of
 from iris.scheduling.quotas.table import CLUSTER
-from iris.scheduling.quotas.use import QuotaUse, Shortage, Verdict, most_ever
+from iris.scheduling.quotas.use import QuotaUse, Shortage, Verdict
 
 #: The most users that a refusal names for one quota.
 MOST_USERS = 3
@@ -73,21 +72,20 @@ class QuotaReasons:
                 message=f"the cluster has no limit {unknown[0]}; {there}",
                 remedy="use one of its limits, or add it to limits in the configuration",
             )
-        for number in self._use.table.covering(request):
-            account = self._use.table.accounts[number]
-            for resource, amount in self._use.needs(request).items():
-                if resource in account.nominal:
-                    most = most_ever(self._use, number, resource)
-                    if amount > most:
-                        return Refusal(
-                            code=RefusalCode.QUOTA,
-                            message=(
-                                f"the gang needs {format_quota(resource, amount)}, and"
-                                f" {_of(account.name, account.holder)} allows at most"
-                                f" {format_quota(resource, most)}"
-                            ),
-                            remedy=f"request less, or raise {_path(account.name, resource)}",
-                        )
+        for bound in self._use.table.bounds(request):
+            most = bound.most_ever(self._use.table.lent)
+            if bound.amount > most:
+                number, resource = bound.of
+                account = self._use.table.accounts[number]
+                return Refusal(
+                    code=RefusalCode.QUOTA,
+                    message=(
+                        f"the gang needs {format_quota(resource, bound.amount)}, and"
+                        f" {_of(account.name, account.holder)} allows at most"
+                        f" {format_quota(resource, most)}"
+                    ),
+                    remedy=f"request less, or raise {_path(account.name, resource)}",
+                )
         return None
 
     def _pool(self, shortage: Shortage) -> tuple[str, str]:
@@ -111,7 +109,7 @@ class QuotaReasons:
             holder=account.holder,
             resource=resource,
             needed=shortage.needed,
-            left=use.left(shortage.account, resource),
+            left=use.left(use.table.bound(shortage.account, resource)),
             used=use.used_of(shortage.account, resource),
             nominal=account.nominal[resource],
             users=dict(users.most_common(MOST_USERS)),
@@ -128,11 +126,8 @@ def holders(use: QuotaUse, live: Iterable[Placement]) -> dict[tuple[int, str], C
     """Returns what each user holds, by the number of the account and resource."""
     found: dict[tuple[int, str], Counter[str]] = {}
     for placement in live:
-        amounts = amounts_of(placement)
-        for number in use.table.covering(placement):
-            for resource, amount in amounts.items():
-                if resource in use.table.accounts[number].nominal:
-                    found.setdefault((number, resource), Counter())[placement.user] += amount
+        for bound in use.table.bounds(placement):
+            found.setdefault(bound.of, Counter())[placement.user] += bound.amount
     return found
 
 

@@ -45,12 +45,7 @@ def _check_quotas(ledger: Ledger) -> None:
     kept, anew = ledger.quotas, QuotaUse(ledger.quotas.table, ledger.live.values())
 
     def without_zeros(use: QuotaUse) -> tuple[object, object]:
-        used = {
-            (number, resource): amount
-            for number, amounts in use.used.items()
-            for resource, amount in amounts.items()
-            if amount
-        }
+        used = {bounded: amount for bounded, amount in use.used.items() if amount}
         return used, {pool: amount for pool, amount in use.pools.items() if amount}
 
     assert without_zeros(kept) == without_zeros(anew)
