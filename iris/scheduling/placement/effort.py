@@ -20,7 +20,7 @@ _INDEXED = 10
 _MATCHED = 5
 _VICTIM = 10
 _MESSAGE = 150
-_QUOTA = 25
+_QUOTA = 15
 
 
 class Effort:

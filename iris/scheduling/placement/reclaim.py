@@ -9,9 +9,11 @@
 5. Victims are chosen only if the gang then fits, on hosts and in its quotas.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Set
 from datetime import datetime
 from itertools import chain
+from typing import NamedTuple
 
 from iris.model.job.requests import Claim, Placement, Request, Shape
 from iris.model.job.spec import Band
@@ -21,16 +23,26 @@ from iris.scheduling.placement.preemption import Eviction, Evictions, lower_band
 from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.victims import Victim, by_host_of, cost_of, victims_for
 from iris.scheduling.quotas.amounts import amounts_of
-from iris.scheduling.quotas.borrowed import Borrowed, borrowed_gangs
+from iris.scheduling.quotas.borrowed import Borrowed, borrowed_gangs, gangs_of_accounts
 from iris.scheduling.quotas.use import QuotaUse, Shortage, Verdict
 
-#: The most gangs for which one pass searches victims on hosts. The next pass continues with the
-#: others.
-MOST_SEARCHES = 6
-#: The most work of one pass, in looks (`Effort`). The next pass continues.
-MAX_LOOKS = 500_000
+#: The most work of one pass, in looks (`Effort`). That takes a tenth of a second. The next pass
+#: continues.
+MAX_LOOKS = 250_000
+#: The most gangs of one band for which a pass searches victims in quotas that are used up, in vain.
+#: A user with many kinds of gangs must not take all the time.
+MOST_IN_VAIN = 2
 #: What the requests of a line have in common.
 Line = tuple[Shape, str, Band, Claim]
+
+
+class _Source(NamedTuple):
+    """What decides which gangs may be evicted for a request."""
+
+    #: The band of the request, if its quotas are used up; None if it is within them.
+    band: Band | None
+    #: The pools from which others have borrowed, or the numbers of the accounts that are used up.
+    of: frozenset[tuple[str | int, str]]
 
 
 def line_of(request: Request) -> Line:
@@ -57,10 +69,10 @@ def reclaims(
         passed_over: the lines for which the earlier, incomplete searches found no victims.
     """
     live = list(live)
+    capacity.effort.checked_quotas(waiting.lines)
     search = _Search(live, evicting, now, rules, capacity, use)
     if not search.is_possible(waiting):
         return Evictions([], None, set(), complete=True), set()
-    capacity.effort.checked_quotas(waiting.lines)
     fruitless: set[Line] = set()
     for first, count in chain.from_iterable(map(waiting.heads, Band)):
         if line_of(first) in passed_over:
@@ -71,6 +83,17 @@ def reclaims(
         if search.is_spent:
             return Evictions(search.victims, search.again_at, set(), complete=False), fruitless
     return Evictions(search.victims, search.again_at, set(), complete=True), fruitless
+
+
+class _Possible(NamedTuple):
+    """The gangs that may be evicted for requests with the same quotas."""
+
+    #: Those that may be evicted now. The gang whose eviction loses least comes first.
+    ripe: list[Victim]
+    by_host: dict[int, list[Victim]]
+    #: When the next gang may be evicted, because it has then run long enough; None if there is no
+    #: such gang.
+    next_at: datetime | None
 
 
 class _Search:
@@ -90,21 +113,23 @@ class _Search:
         self._capacity = capacity.without(each for each in live if each.key in evicting)
         self._use = use.without(live, evicting)
         self._staying = {each.key: each for each in live if each.key not in evicting}
+        self._gangs = gangs_of_accounts(use.table, self._staying.values())
         self._borrowed = {
-            each.placement.key: each for each in borrowed_gangs(self._use, self._staying.values())
+            each.placement.key: each for each in borrowed_gangs(self._use, self._gangs)
         }
         self._protected_since = now - rules.min_run_time
         self._rules = rules
-        self._searches = 0
         self._last_look = capacity.effort.looks + MAX_LOOKS
+        #: The possible victims by source (`_source`), until one is evicted.
+        self._possible: dict[_Source, _Possible] = {}
         #: The requests for which no victims were found, by all that decides about them.
-        self._hopeless: set[tuple[Shape, Band, tuple[int, ...], Claim]] = set()
-        #: The placements of each account by band; None until a request needs it.
-        self._gangs: dict[int, dict[Band, list[Placement]]] | None = None
+        self._hopeless: set[tuple[object, ...]] = set()
+        #: How many requests of each source got no victims.
+        self._in_vain: Counter[_Source] = Counter()
 
     @property
     def is_spent(self) -> bool:
-        return self._searches >= MOST_SEARCHES or self._capacity.effort.looks > self._last_look
+        return self._capacity.effort.looks > self._last_look
 
     def is_possible(self, waiting: Queue) -> bool:
         """Returns whether there can be victims."""
@@ -118,11 +143,12 @@ class _Search:
     def serves(self, request: Request) -> bool:
         """Returns whether the request fits once the victims are gone. It may choose some."""
         verdict = self._use.verdict(request)
-        if verdict is Verdict.BORROWS or not self._use.table.knows(request):
+        source = self._source(request, verdict)
+        if source is None:
             return False
         hosts = self._capacity.find(request)
         if verdict is not Verdict.FITS or hosts is None:
-            chosen = self._choose(request, hosts)
+            chosen = self._choose(request, source, verdict, hosts)
             for victim in chosen:
                 self._evict(victim, request)
             hosts = self._capacity.find(request) if chosen else None
@@ -132,44 +158,86 @@ class _Search:
         self._use.add(request)
         return True
 
-    def _choose(self, request: Request, hosts: list[int] | None) -> list[Victim]:
-        """Returns the victims after which the request fits; empty if there are none."""
-        key = (request.shape, request.band, self._use.table.covering(request), request.claim)
-        if key in self._hopeless:
-            return []
-        possible = self._reclaimable(request) or self._lower_in_quotas(request)
-        if not possible or not self._capacity.index.feasible(request):
-            self._hopeless.add(key)
-            return []
-        self._capacity.effort.searched(possible)
-        ripe = [each for each in possible.values() if self._is_ripe(each)]
-        found = self._victims(request, hosts, ripe) if ripe else []
-        if not found:
-            self._hopeless.add(key)
-            self._wait_for(possible.values())
-        return found
-
-    def _victims(
-        self, request: Request, hosts: list[int] | None, ripe: list[Placement]
+    def _choose(
+        self, request: Request, source: _Source, verdict: Verdict, hosts: list[int] | None
     ) -> list[Victim]:
-        if hosts is not None:
-            return self._with_quotas(request, [], ripe)
-        self._searches += 1
-        by_host = by_host_of(self._capacity.index, ripe)
-        chosen = victims_for(self._capacity, request, by_host)
-        return self._with_quotas(request, chosen, ripe) if chosen else []
+        """Returns the victims after which the request fits; empty if there are none."""
+        key = (source, request.shape, request.claim.limits, verdict, hosts is None)
+        if key in self._hopeless or not self._capacity.index.feasible(request):
+            return []
+        possible = self._possible_of(source)
+        chosen: list[Victim] = []
+        if hosts is None:
+            self._capacity.effort.searched(possible.by_host)
+            chosen = victims_for(self._capacity, request, possible.by_host)
+        if hosts is not None or chosen:
+            chosen = self._with_quotas(request, chosen, possible.ripe)
+        if not chosen:
+            self._hopeless.add(key)
+            self._in_vain[source] += 1
+            if possible.next_at is not None:
+                self.again_at = min(self.again_at or possible.next_at, possible.next_at)
+        return chosen
+
+    def _source(self, request: Request, verdict: Verdict) -> _Source | None:
+        """Returns what decides which gangs may be evicted for the request; None if none may be.
+
+        A request within its nominal amounts takes what has been borrowed of its resources from its
+        cohorts. If its quotas are used up, it takes what lower bands hold in them.
+        """
+        table = self._use.table
+        if verdict is Verdict.BORROWS:
+            return None
+        if verdict is not Verdict.STOPPED:
+            if not self._borrowed:
+                return None
+            pools = {bound.pool for bound in table.bounds(request) if bound.pool is not None}
+            return _Source(None, frozenset(pools)) if pools else None
+        if not self._rules.preemption or request.band is Band.BATCH or not table.knows(request):
+            return None
+        accounts = frozenset((each.account, "") for each in self._use.shortages(request))
+        source = _Source(request.band, accounts)
+        return source if self._in_vain[source] < MOST_IN_VAIN else None
+
+    def _possible_of(self, source: _Source) -> _Possible:
+        if source not in self._possible:
+            found = self._lent(source) if source.band is None else self._lower(source, source.band)
+            self._capacity.effort.searched(found)
+            ripe = [each for each in found if self._is_ripe(each)]
+            young = [each.placed_at for each in found if each.placed_at and not self._is_ripe(each)]
+            by_host = by_host_of(self._capacity.index, ripe)
+            victims = sorted(map(Victim.of, ripe), key=lambda each: cost_of([each]))
+            next_at = min(young) + self._rules.min_run_time if young else None
+            self._possible[source] = _Possible(victims, by_host, next_at)
+        return self._possible[source]
+
+    def _lent(self, source: _Source) -> list[Placement]:
+        """Returns the gangs that hold what is borrowed from these pools."""
+        return [
+            each.placement
+            for each in self._borrowed.values()
+            if any((each.cohort, resource) in source.of for resource in each.resources)
+        ]
+
+    def _lower(self, source: _Source, band: Band) -> list[Placement]:
+        """Returns the gangs of lower bands that these accounts count."""
+        lower = lower_bands(band)
+        found = {
+            placement.key: placement
+            for number, _ in sorted(source.of)
+            for placement in self._gangs.get(int(number), ())
+            if placement.band in lower and placement.key in self._staying
+        }
+        return list(found.values())
 
     def _with_quotas(
-        self, request: Request, chosen: list[Victim], ripe: list[Placement]
+        self, request: Request, chosen: list[Victim], ripe: list[Victim]
     ) -> list[Victim]:
         """Adds victims until the request is within its quotas. Returns none if it cannot be."""
         later, gone = self._use.copy(), {each.placement.key for each in chosen}
         for victim in chosen:
             later.remove(victim.placement)
-        rest = sorted(
-            (Victim.of(each) for each in ripe if each.key not in gone),
-            key=lambda each: cost_of([each]),
-        )
+        rest = [each for each in ripe if each.placement.key not in gone]
         added: list[Victim] = []
         while later.verdict(request) is not Verdict.FITS:
             shortage = later.shortages(request)[0]
@@ -203,59 +271,8 @@ class _Search:
             and shortage.resource in lent.resources
         )
 
-    def _cohorts(self, request: Request) -> frozenset[str]:
-        accounts = (self._use.table.accounts[each] for each in self._use.table.covering(request))
-        return frozenset(each.cohort for each in accounts if each.cohort is not None)
-
-    def _reclaimable(self, request: Request) -> dict[str, Placement]:
-        """Returns the gangs of other quotas that hold what the request's quotas have lent."""
-        if self._use.verdict(request) is Verdict.STOPPED or not self._borrowed:
-            return {}
-        cohorts = self._cohorts(request)
-        needs = {bound.of[1] for bound in self._use.table.bounds(request)}
-        return {
-            each.placement.key: each.placement
-            for each in self._borrowed.values()
-            if each.cohort in cohorts and not needs.isdisjoint(each.resources)
-        }
-
-    def _lower_in_quotas(self, request: Request) -> dict[str, Placement]:
-        """Returns the gangs of lower bands that hold what the request lacks in its own quotas."""
-        if not self._rules.preemption or request.band is Band.BATCH:
-            return {}
-        if self._use.verdict(request) is not Verdict.STOPPED:
-            return {}
-        gangs = self._gangs_of_accounts()
-        return {
-            placement.key: placement
-            for shortage in self._use.shortages(request)
-            for band in lower_bands(request.band)
-            for placement in gangs.get(shortage.account, {}).get(band, ())
-            if placement.key in self._staying
-        }
-
-    def _gangs_of_accounts(self) -> dict[int, dict[Band, list[Placement]]]:
-        if self._gangs is None:
-            self._gangs = {}
-            for placement in self._staying.values():
-                for number in self._use.table.covering(placement):
-                    of_band = self._gangs.setdefault(number, {})
-                    of_band.setdefault(placement.band, []).append(placement)
-        return self._gangs
-
     def _is_ripe(self, placement: Placement) -> bool:
         return placement.placed_at is None or placement.placed_at <= self._protected_since
-
-    def _wait_for(self, placements: Iterable[Placement]) -> None:
-        """Searches again when the next of these gangs has run long enough."""
-        young = [
-            each.placed_at
-            for each in placements
-            if each.placed_at is not None and not self._is_ripe(each)
-        ]
-        if young:
-            next_at = min(young) + self._rules.min_run_time
-            self.again_at = min(self.again_at or next_at, next_at)
 
     def _evict(self, victim: Victim, request: Request) -> None:
         placement = victim.placement
@@ -263,6 +280,7 @@ class _Search:
         self._capacity.release(placement)
         self._use.remove(placement)
         del self._staying[placement.key]
+        self._possible.clear()
         self.victims.append(
             Eviction(key=placement.key, owner=placement.owner, reason=_reason(request, borrowed))
         )

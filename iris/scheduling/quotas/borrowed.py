@@ -1,10 +1,11 @@
 """Which gangs hold what their quotas have borrowed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from iris.model.job.requests import Placement
 from iris.scheduling.quotas.amounts import amounts_of
+from iris.scheduling.quotas.table import QuotaTable
 from iris.scheduling.quotas.use import QuotaUse
 
 
@@ -19,12 +20,24 @@ class Borrowed(NamedTuple):
     resources: frozenset[str]
 
 
-def borrowed_gangs(use: QuotaUse, live: Iterable[Placement]) -> list[Borrowed]:
+def gangs_of_accounts(table: QuotaTable, live: Iterable[Placement]) -> dict[int, list[Placement]]:
+    """Returns the gangs that each account counts, by the number of the account."""
+    found: dict[int, list[Placement]] = {}
+    for placement in live:
+        for number in table.covering(placement):
+            found.setdefault(number, []).append(placement)
+    return found
+
+
+def borrowed_gangs(use: QuotaUse, gangs: Mapping[int, list[Placement]]) -> list[Borrowed]:
     """Returns the gangs that hold borrowed amounts.
 
     The nominal amounts of a quota belong to its gangs of the highest bands, and in a band to those
     that started first. So none of these gangs is evicted for another quota, however many of the
     others are.
+
+    Args:
+        gangs: the gangs by account.
     """
     table = use.table
     over = {
@@ -33,15 +46,11 @@ def borrowed_gangs(use: QuotaUse, live: Iterable[Placement]) -> list[Borrowed]:
         if table.accounts[number].cohort is not None
         and used > table.accounts[number].nominal[resource]
     }
-    gangs: dict[int, list[Placement]] = {}
-    for placement in live if over else ():
-        for number in over.intersection(table.covering(placement)):
-            gangs.setdefault(number, []).append(placement)
     found: list[Borrowed] = []
-    for number, placements in sorted(gangs.items()):
+    for number in sorted(over):
         account = table.accounts[number]
         sums: dict[str, int] = dict.fromkeys(account.nominal, 0)
-        for placement in sorted(placements, key=_precedence):
+        for placement in sorted(gangs.get(number, ()), key=_precedence):
             amounts = amounts_of(placement)
             after = {each: used + amounts.get(each, 0) for each, used in sums.items()}
             beyond = frozenset(
