@@ -15,6 +15,7 @@ from iris.model.job.gangs import Gang, GangState
 from iris.model.job.requests import Placement
 from iris.model.job.spec import Coscheduling, JobSpec
 from iris.model.job.status import TaskStatus
+from iris.model.job.tags import parse_tag
 from iris.model.states import TaskState
 from iris.planners.ledger_messages import Entered
 from iris.planners.messages_sent import ask_of, release_of
@@ -321,6 +322,8 @@ def spec_of(trace: GangTrace, number: int) -> JobSpec:
         else None,
         constraints=tuple(map(parse_marked, trace.constraints)),
         band=trace.band,
+        tags=dict(map(parse_tag, trace.tags)),
+        limits=trace.limits,
         scheduling_timeout=(
             timedelta(seconds=trace.patience) if trace.patience is not None else None
         ),

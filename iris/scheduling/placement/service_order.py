@@ -25,6 +25,15 @@ class TeamTurns(NamedTuple):
     held: dict[str, int]
     recent: Mapping[str, int]
 
+    def use_of(self, user: str, own: tuple[int, int]) -> tuple[int, int]:
+        """Returns the use and the recent use of the user's team.
+
+        Args:
+            own: those of the user.
+        """
+        team = self.of.get(user)
+        return own if team is None else (self.held.get(team, 0), self.recent.get(team, 0))
+
     def add(self, user: str, weight: int) -> None:
         """Adds to the use of the user's team."""
         if (team := self.of.get(user)) is not None:
@@ -85,6 +94,22 @@ class Turns:
             if not self._advance():
                 return
             self.served()
+
+    def place_of(self, key: str, most: int) -> int | None:
+        """Returns how many requests are served before the one with this key, if all fit; None if
+        they are more than `most`. No turn may have been given before.
+        """
+        for place in range(most + 1):
+            if not self._advance():
+                return None
+            if self._head[1] == key:
+                return place
+            self.served()
+        return None
+
+    def first_user(self) -> str:
+        """Returns the user who has the next turn."""
+        return self._heap[0][1]
 
     def _advance(self) -> bool:
         """Makes the next request the present one. Returns False if there is none."""
@@ -166,7 +191,4 @@ class Turns:
         own = precedence_of(self._held[user], self._recent.get(user, 0), self._heads[user][0][:2])
         if self._teams is None:
             return own
-        team = self._teams.of.get(user)
-        if team is None:
-            return (own[0], own[1], *own)
-        return (self._teams.held.get(team, 0), self._teams.recent.get(team, 0), *own)
+        return (*self._teams.use_of(user, own[:2]), *own)

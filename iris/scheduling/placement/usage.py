@@ -82,9 +82,18 @@ class Usage(NamedTuple):
         nothing: dict[Band, dict[str, int]] = {band: {} for band in Band}
         return cls({band: {} for band in Band}, nothing, nothing, Lately())
 
-    def of_teams(self, band: Band) -> TeamTurns | None:
-        """Returns the use of teams in a band; None if only users count."""
-        return self.teams[band] if self.teams is not None else None
+    def of_teams(self, band: Band, more: Mapping[str, int] | None = None) -> TeamTurns | None:
+        """Returns the use of teams in a band; None if only users count.
+
+        Args:
+            more: weights of users that are added.
+        """
+        if self.teams is None or not more:
+            return self.teams[band] if self.teams is not None else None
+        found = self.teams[band]._replace(held=dict(self.teams[band].held))
+        for user, weight in more.items():
+            found.add(user, weight)
+        return found
 
     def count_in_lower_bands(self, placement: Placement) -> None:
         """Adds a placement of this pass to the use of its user in all lower bands."""
