@@ -22,8 +22,8 @@ class QuotaAmounts(Section):
 
 
 class QuotaConfig(QuotaAmounts):
-    """What a user, a team or the jobs with a tag may hold at once. Exactly one of user, team and tag
-    must be set.
+    """What a user, a team or the jobs with a tag may hold at once. Exactly one of user, team and
+    tag must be set.
     """
 
     user: str = Field("", description="The user; `*`: each user, with a quota of its own.")
@@ -31,11 +31,16 @@ class QuotaConfig(QuotaAmounts):
     tag: str = Field("", description="The tag, KEY=VALUE: the jobs that have it.")
     bands: tuple[Band, ...] = Field((), description="The bands whose jobs count; empty: all.")
     waiting: Count | None = Field(
-        None, description="The most jobs that wait for hosts; more are refused. Not for tags."
+        None,
+        description=(
+            "The most jobs that wait for hosts; more are held outside the queue. Not for tags."
+        ),
     )
     cohort: str = Field(
         "",
-        description="Quotas with the same cohort lend each other what they do not use; empty: none.",
+        description=(
+            "Quotas with the same cohort lend each other what they do not use; empty: none."
+        ),
     )
     borrow: QuotaAmounts = Field(
         QuotaAmounts(), description="The most that it borrows from its cohort; unset: no bound."

@@ -508,6 +508,7 @@ class Ledger:
             refusal=None if placement else trial.explain(request.key),
             reserved=self._reserved,
             catalog=self.catalog,
+            never=QuotaReasons(self.quotas, ()).never(request),
         )
 
     def wait_reasons(self, now: datetime | None = None) -> WaitReasons:

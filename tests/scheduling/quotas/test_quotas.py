@@ -123,8 +123,8 @@ def test_a_gang_that_needs_more_than_there_ever_is_can_never_start(
     assert never is not None
     assert never.code is RefusalCode.QUOTA
     assert told in never.message
-    assert (ledger.forecast(request, at(0)).infeasible or never).message == never.message
-    assert ledger.forecast(request, at(0)).hosts == ()
+    found = ledger.forecast(request, at(0))
+    assert (found.infeasible, found.hosts) == (never, ())
 
 
 def test_a_limit_that_a_cluster_without_limits_does_not_have_stops_its_gang() -> None:
