@@ -84,18 +84,12 @@ def team_of_users(teams: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
 
 
 def format_quota(resource: str, amount: int) -> str:
-    """Formats an amount of a resource: `64 chips`, `2 GiB of memory`, `1 of limit licence`."""
-    if resource == "cpus":
-        return f"{format_cpu(amount)} cpus"
-    if resource == "memory":
-        return f"{format_bytes(amount)} of memory"
-    if resource.startswith(NAMED):
-        return f"{amount:,} of limit {resource.removeprefix(NAMED)}"
-    return f"{amount:,} {resource}"
+    """Formats an amount with the name of its resource: `64 chips`, `2 GiB memory`, `1 licence`."""
+    return f"{bare_amount(resource, amount)} {resource.removeprefix(NAMED)}"
 
 
 def bare_amount(resource: str, amount: int) -> str:
-    """Formats an amount without the name of the resource, for a table."""
+    """Formats an amount without the name of the resource."""
     if resource == "cpus":
         return format_cpu(amount)
     return format_bytes(amount) if resource == "memory" else f"{amount:,}"

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from functools import cached_property
 
 from iris.model.job.requests import Placement, Request
-from iris.model.quotas import NAMED, format_quota
+from iris.model.quotas import NAMED, bare_amount, format_quota
 from iris.scheduling.placement.refusals import QuotaStop, Refusal, RefusalCode
 from iris.scheduling.quotas.table import CLUSTER
 from iris.scheduling.quotas.use import QuotaUse, Shortage, Verdict
@@ -82,7 +82,7 @@ class QuotaReasons:
                     message=(
                         f"the gang needs {format_quota(resource, bound.amount)}, and"
                         f" {_of(account.name, account.holder)} allows at most"
-                        f" {format_quota(resource, most)}"
+                        f" {bare_amount(resource, most)}"
                     ),
                     remedy=f"request less, or raise {_path(account.name, resource)}",
                 )
@@ -132,23 +132,17 @@ def holders(use: QuotaUse, live: Iterable[Placement]) -> dict[tuple[int, str], C
 
 
 def _sentence(stop: QuotaStop) -> str:
-    held = ", ".join(
-        f"{user} {format_quota(stop.resource, amount)}" for user, amount in stop.users.items()
-    )
-    used = format_quota(stop.resource, stop.used)
-    nominal = format_quota(stop.resource, stop.nominal)
+    def bare(amount: int) -> str:
+        return bare_amount(stop.resource, amount)
+
+    held = ", ".join(f"{user} {bare(amount)}" for user, amount in stop.users.items())
     text = (
-        f"{_of(stop.quota, stop.holder)} has {used} in use of {nominal}"
-        f"{f' (held by {held})' if held else ''}, and the gang needs"
-        f" {format_quota(stop.resource, stop.needed)}"
+        f"{_of(stop.quota, stop.holder)} has {bare(stop.used)} of"
+        f" {format_quota(stop.resource, stop.nominal)} in use{f' ({held})' if held else ''}, and"
+        f" the gang needs {bare(stop.needed)}"
     )
-    if not stop.borrowed_by:
-        return text
-    others = ", ".join(
-        f"quota {name} {format_quota(stop.resource, amount)}"
-        for name, amount in stop.borrowed_by.items()
-    )
-    return f"{text}; borrowed from its cohort: {others}"
+    others = ", ".join(f"quota {name} {bare(more)}" for name, more in stop.borrowed_by.items())
+    return f"{text}; borrowed from cohort: {others}" if others else text
 
 
 def _of(quota: str, holder: str) -> str:
