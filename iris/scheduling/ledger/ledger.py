@@ -109,6 +109,7 @@ class Ledger:
         self.outlooks = tuple(state.outlooks)
 
     def state(self) -> LedgerState:
+        """Returns what the next run continues with, as of the last call of `now_is`."""
         return LedgerState(
             tables={
                 "hosts": codec.pack_hosts(self.hosts.values()),
@@ -399,15 +400,19 @@ class Ledger:
 
     # The pass, and queries.
 
+    def now_is(self, now: datetime) -> None:
+        """Sets the time of everything that was recorded since the last call."""
+        self._seated.uses.now_is(now)
+        self._seated.recent_use.now_is(now)
+        self.ended_uses.now_is(now)
+
     def settle(self, now: datetime, most: int | None = None) -> Settled:
         """Runs one scheduling pass: places requests that fit, and then chooses gangs to evict.
 
         Args:
             most: the most requests to place; None means no limit.
         """
-        self._seated.uses.now_is(now)
-        self._seated.recent_use.now_is(now)
-        self.ended_uses.now_is(now)
+        self.now_is(now)
         self._passed_at = now
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._reserved, self.unfit = {}, set(self.demand())
