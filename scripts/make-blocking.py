@@ -22,6 +22,7 @@ operations Hosts fleet.hosts HostsClient polls
 operations Slices fleet.slices SlicesClient delete_all was_requested has_workflow
 operations Autoscaler fleet.autoscaler AutoscalerClient close_down
 operations Cluster cluster ClusterClient check_exists
+operations Simulations fleet.simulations SimulationsClient
 operations Schedules schedules.client SchedulesClient
 operations Secrets secrets.named SecretsClient
 """

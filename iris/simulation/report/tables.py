@@ -44,6 +44,16 @@ class Table(NamedTuple):
     note: str = ""
 
 
+class Headline(NamedTuple):
+    """The numbers that a list of simulations shows, as texts; before and after if they differ."""
+
+    #: The median wait, and the one that 90 % of the gangs did not exceed.
+    median: str
+    ninety: str
+    #: With its currency; empty without prices.
+    cost: str = ""
+
+
 class Measure(NamedTuple):
     """A number that the tables show."""
 
@@ -162,6 +172,19 @@ class Shown:
         found = [self.summary(), *self._of_parts(), self._of_groups(), self._of_faults()]
         found += [self._of_waste(), self._of_waits()]
         return tuple(each for each in found if each.rows)
+
+    def headline(self) -> Headline:
+        """Returns the numbers that say most."""
+        by_path = {each.path: each for each in MEASURES}
+
+        def text(*path: str) -> str:
+            return self._cell(by_path[path], path)
+
+        return Headline(
+            text("all", "waits", "p50"),
+            text("all", "waits", "p90"),
+            f"{self._currency} {text('slices', 'cost')}" if self._currency else "",
+        )
 
     def summary(self) -> Table:
         """Returns the table of the numbers about everything."""
