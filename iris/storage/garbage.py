@@ -1,8 +1,8 @@
 """Decides which objects of a store no job needs any more.
 
 Objects are deleted by folder: everything that one run of a job left, one pool, one bundle, or one
-published report of a simulation. A folder is kept while any of its objects is young, and while a job of the same family has not ended.
-A family is a job such as `ada/sweep` with all its child jobs.
+published report of a simulation. A folder is kept while any of its objects is young, and while a
+job of the same family has not ended. A family is a job such as `ada/sweep` with all its child jobs.
 """
 
 import re

@@ -18,7 +18,6 @@ class Shown(NamedTuple):
     """What the page of a report shows."""
 
     heading: Heading
-    title: str
     html: Markup
 
 
@@ -40,4 +39,4 @@ async def read(reader: Reader, name: str) -> Shown:
     heading, report = await reader.simulation(name)
     html = await asyncio.to_thread(content, report)
     # `content` escapes each text of the report.
-    return Shown(heading, report.title, Markup(html))  # noqa: S704
+    return Shown(heading, Markup(html))  # noqa: S704

@@ -32,8 +32,10 @@ class Report(Frozen):
     #: The name of the configuration, and of the one to compare it with; empty if there is none.
     configuration: str
     against: str = ""
-    #: Lines about what was simulated; the first says how much.
-    facts: Annotated[tuple[str, ...], Field(min_length=1)]
+    #: The time and the number of gangs.
+    workload: str
+    #: Lines about what was simulated.
+    facts: tuple[str, ...]
     headline: Headline
     #: The tables; the first is about everything.
     tables: Annotated[tuple[Table, ...], Field(min_length=1)]
@@ -62,6 +64,7 @@ def report_of(
     return Report(
         configuration=name,
         against=before[0][0] if before else "",
+        workload=shown.workload,
         facts=(*shown.facts, *notes),
         headline=shown.headline(),
         tables=tables,

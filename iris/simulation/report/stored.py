@@ -32,8 +32,7 @@ class Heading(Frozen):
     at: datetime
     configuration: _Text
     against: _Text = ""
-    #: What was simulated.
-    about: _Text
+    workload: _Text
     headline: Headline
 
 
@@ -60,7 +59,7 @@ def to_bytes(report: Report, user: str, at: datetime) -> bytes:
         at=at,
         configuration=_short(report.configuration),
         against=_short(report.against),
-        about=_short(report.facts[0]),
+        workload=_short(report.workload),
         headline=report.headline,
     )
     first = heading.model_dump_json()

@@ -142,10 +142,16 @@ class Shown:
         self._currency = after.answers[0].currency
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """Sentences about what was simulated."""
+    def workload(self) -> str:
+        """The simulated time, and the number of gangs."""
         first = self._after.answers[0]
         length = seconds((first.ends - first.begins).total_seconds())
+        gangs = "1 gang" if first.all.gangs == 1 else f"{first.all.gangs:,} gangs"
+        return f"{length} from {moment(first.begins)} UTC, {gangs}"
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Sentences about what was simulated."""
         seeds = (
             f"{self._seeds} seeds; numbers are means over them"
             if self._seeds > 1
@@ -153,12 +159,10 @@ class Shown:
             if self._by_chance
             else "nothing is left to chance"
         )
-        gangs = "1 gang" if first.all.gangs == 1 else f"{first.all.gangs:,} gangs"
-        told = f"{length} from {moment(first.begins)} UTC, {gangs}, {seeds}"
-        lines = [told]
+        lines = [f"{self.workload}, {seeds}"]
         if self._before is not None:
             lines.append(f"before: {self._before.name}; after: {self._after.name}")
-        for machine, missing in first.unpriced.items():
+        for machine, missing in self._after.answers[0].unpriced.items():
             lines.append(f"no price for {machine}: {hours(missing)} host-hours are not in the cost")
         return (*lines, *(text for each in self._all for text in waits_for_ever(each)))
 
