@@ -21,6 +21,7 @@ from iris.cli.simulate.runs import simulate_all
 from iris.cli.simulate.text import simulation_text
 from iris.client.client import AsyncIrisClient
 from iris.model.errors import InvalidValue
+from iris.model.names import check_name
 from iris.simulation.report.document import Report, report_of
 from iris.simulation.report.files import PAGE, SOMETIMES, report_files
 from iris.simulation.report.results import to_json
@@ -72,6 +73,8 @@ def simulate(
     """
     if out is not None:
         _check_folder(out)
+    if publish is not None:
+        check_name("publish", publish)
     files = [file] if against is None else [against, file]
     configurations = [read_configuration(each) for each in files]
     prepared = prepare(ctx, Asked(**asked), configurations)
@@ -79,7 +82,7 @@ def simulate(
     if show_world:
         click.echo(write_world(world), nl=False)
         return
-    if publish is not None:  # before a long simulation
+    if publish is not None:
         with_client(ctx, lambda client: client.simulations.check(publish))
     with Steps("simulating") as steps:
         simulated = simulate_all(
