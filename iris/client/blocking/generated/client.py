@@ -16,9 +16,9 @@ from iris.client.blocking.generated.operations import (
     Hosts,
     Schedules,
     Secrets,
-    Simulations,
     Slices,
 )
+from iris.client.blocking.generated.simulations import Simulations
 from iris.client.blocking.job import Job
 
 if TYPE_CHECKING:
