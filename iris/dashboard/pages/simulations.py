@@ -9,6 +9,7 @@ from iris.dashboard.content import Address, Content
 from iris.dashboard.reader import SHARED_LONGER, Reader, part
 from iris.simulation.report.page import content
 from iris.simulation.report.stored import Heading
+from iris.simulation.report.tables import UNCLEAR_NOTE
 
 #: The most reports that the list shows.
 MOST_REPORTS = 100
@@ -24,7 +25,8 @@ class Shown(NamedTuple):
 async def load_list(reader: Reader, address: Address) -> Content:
     """Loads the list."""
     found = await part(reader.simulations(MOST_REPORTS))
-    return Content("Simulations", {"simulations": found, "most": MOST_REPORTS})
+    values = {"simulations": found, "most": MOST_REPORTS, "unclear": UNCLEAR_NOTE}
+    return Content("Simulations", values)
 
 
 async def load(reader: Reader, address: Address) -> Content:

@@ -21,13 +21,12 @@ from iris.simulation.report.results import Change, Path, Results, Spread, change
 
 #: Marks a difference that is not larger than its spread.
 UNCLEAR = "~"
+#: Explains the mark.
+UNCLEAR_NOTE = f"{UNCLEAR} the difference is not larger than its spread over the seeds"
 #: The most characters of a message in a table. The JSON and the page have all.
 _MESSAGE = 120
 #: The heading of the first column of the table of the longest waits.
 WAITS = "GANG"
-_UNCLEAR_NOTE = f"{UNCLEAR} the difference is not larger than its spread over the seeds"
-
-
 _MAKESPAN = ("makespan",)
 
 
@@ -338,7 +337,7 @@ class Shown:
     @staticmethod
     def _note(rows: Sequence[Sequence[str]]) -> str:
         marked = any(cell.endswith(UNCLEAR) for row in rows for cell in row)
-        return _UNCLEAR_NOTE if marked else ""
+        return UNCLEAR_NOTE if marked else ""
 
 
 def _mark(change: Change | None) -> str:
