@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.behind import AT_ONCE, CORES, HOSTS, a_job
 from benchmarks.ground import NAME, Ground, cluster, cpu_seconds
+from benchmarks.simulation import simulated_week
 from benchmarks.table import Row
 from iris.client.client import AsyncIrisClient
 from iris.config import load_config, make_local_config
@@ -77,8 +78,9 @@ async def _block(ground: Ground) -> dict[str, str]:
     """Occupies the only host that could run the jobs. Returns objects for the paths of pages."""
     iris = await ground.client()
     blocker = await iris.jobs.submit(a_job("blocker", cores=8, command=("sleep", "86400")))
-    hosts = await iris.hosts.list()
-    return {"job": blocker.id, "host": hosts[0].host.id, "slice": hosts[0].host.slice_id}
+    host = (await iris.hosts.list())[0].host
+    await iris.simulations.publish("week", simulated_week())
+    return {"job": blocker.id, "host": host.id, "slice": host.slice_id, "simulation": "week"}
 
 
 async def _fill(ground: Ground, jobs: int) -> None:

@@ -17,8 +17,13 @@ from iris.model.slice.scale_groups import ScaleGroup, SliceType
 from iris.model.units import GIB, MIB
 from iris.simulation.chance import uniform
 from iris.simulation.engine import Cluster, simulate
+from iris.simulation.report.answers import answers_of
+from iris.simulation.report.document import Report, report_of
+from iris.simulation.report.results import Results
+from iris.simulation.report.tables import Shown
 from iris.simulation.trace import GangTrace, Heading, Run, Trace
 from iris.simulation.world import World
+from iris.usage.accounting import Accounting
 
 #: The targets of a week of 10,000 jobs on 200 slices, and of 100,000 jobs on 2,000 slices.
 WEEK, MEMORY, LARGE = 60.0, 500.0, 900.0
@@ -72,6 +77,13 @@ def measure(*, quick: bool) -> list[Row]:
 def _cost(jobs: int, *, slices: int, days: float) -> Cost:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_run, (jobs, slices, days))
+
+
+def simulated_week() -> Report:
+    """Returns the report of a fifth of the week of `WEEK`, beside itself."""
+    history = simulate(_cluster(200), _trace(2_000, 7 / 5), _WORLD)
+    results = Results("week", (0,), (answers_of(history, Accounting()),))
+    return report_of(Shown(results, results), (), [("week", history)] * 2)
 
 
 def _run(jobs: int, slices: int, days: float) -> Cost:

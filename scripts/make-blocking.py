@@ -24,12 +24,18 @@ operations Autoscaler fleet.autoscaler AutoscalerClient close_down
 operations Cluster cluster ClusterClient check_exists
 operations Schedules schedules.client SchedulesClient
 operations Secrets secrets.named SecretsClient
+simulations Simulations fleet.simulations SimulationsClient
 """
 TABLE = [row.split() for row in ROWS.strip().splitlines()]
 #: The blocking type that replaces an asynchronous type in annotations.
 TYPES = {row[3]: row[1] for row in TABLE}
 TYPES |= {"AsyncGenerator": "Iterator", "AsyncIterator": "AbstractContextManager"}
-OPERATIONS = "from iris.client.blocking.generated.operations import"
+#: What the modules of whole classes are about. The other modules have a part of a class whose other
+#: methods are written by hand.
+SUMMARIES = {
+    "operations": "Operations on hosts, slices, the autoscaler, the cluster, schedules and secrets.",
+    "simulations": "Operations on published reports of simulations.",
+}
 HEADER = '''"""{}
 
 `scripts/make-blocking.py` writes this module. Change the asynchronous classes, and run it again.
@@ -122,9 +128,11 @@ def imports_of(module: str, tree: ast.Module) -> dict[str, str]:
 
 def text_of(name: str) -> str:
     """Returns the text of a generated module. The linter removes and sorts imports."""
-    is_part = name != "operations"  # a part of a class whose other methods are written by hand
-    summary = "Operations on hosts, slices, the autoscaler, the cluster, schedules and secrets."
-    code, imports = "", {row[1]: f"{OPERATIONS} {row[1]}" for row in TABLE[2:] if is_part}
+    is_part, summary = name not in SUMMARIES, SUMMARIES.get(name, "")
+    package = FOLDER.replace("/", ".")
+    code, imports = "", {}
+    if is_part:
+        imports = {row[1]: f"from {package}.{row[0]} import {row[1]}" for row in TABLE[2:]}
     for _, blocking, path, asynchronous, *without in [row for row in TABLE if row[0] == name]:
         source = (ROOT / "iris/client" / f"{path.replace('.', '/')}.py").read_text()
         tree = ast.parse(source)

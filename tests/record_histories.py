@@ -21,7 +21,7 @@ from iris.activities.host.attempt.gang_start import wait_for_gang
 from iris.autoscaling import liveness
 from iris.messages.scheduled_job import ScheduledJob
 from iris.messages.task import RunTask
-from iris.model import names
+from iris.model import names, rules
 from iris.model.job.arrays import Array, part_workflow
 from iris.model.job.attempts import TaskOutcome
 from iris.model.job.dependencies import Condition, Dependency
@@ -547,7 +547,8 @@ async def main() -> None:
     """Each group of scenes has a cluster of its own; what is not wanted is played and not
     written.
     """
-    policies.HEARTBEAT = policies.CHECK_JOBS_EVERY = notifier_activities.LEFT_TO_HOSTS = SECOND
+    rules.HEARTBEAT_TIMEOUT = policies.HEARTBEAT = SECOND
+    policies.CHECK_JOBS_EVERY = notifier_activities.LEFT_TO_HOSTS = SECOND
     lifecycle.DRAIN_CHECK = policies.DELETE_CHECK = SECOND / 5
     autoscaler.OBSERVE_INTERVAL = liveness.SECOND_OBSERVATION_DELAY = SECOND
     HISTORIES.mkdir(exist_ok=True)

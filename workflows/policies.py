@@ -5,7 +5,7 @@ from datetime import timedelta
 from temporalio.common import RetryPolicy
 
 from iris.model.job.spec import JobSpec
-from iris.model.rules import Contact
+from iris.model.rules import HEARTBEAT_TIMEOUT
 from iris.planners import pacing
 
 #: The retry policy for attempts of tasks. Temporal does not retry them: the workflow decides which
@@ -61,10 +61,9 @@ EXCHANGE_PATIENT = timedelta(seconds=30)
 #: The time in which an agent has to take an attempt from its host's queue. It is long enough,
 #: because an idle agent always polls.
 SCHEDULE_TO_START = timedelta(seconds=60)
-#: The time without a heartbeat after which the server gives up an attempt with the default lease.
-#: It is 25 s longer than the lease: before the attempt can start elsewhere, its program is dead,
-#: and even a busy control plane counts its host as lost.
-HEARTBEAT = timedelta(seconds=75)
+#: The time without a heartbeat after which the server gives up a long activity of the control
+#: plane. It is that of an attempt, whose activity `Contact.heartbeat_timeout` limits.
+HEARTBEAT = HEARTBEAT_TIMEOUT
 #: The time that the server's timeout of an attempt is longer than the attempt's time limit. The
 #: agent ends an attempt that runs too long. The server's timeout is for agents that fail to do so.
 TIMEOUT_MARGIN = timedelta(minutes=2)
@@ -159,10 +158,3 @@ NOTIFY_WITHIN = timedelta(days=1)
 NOTIFY_AGAIN = RetryPolicy(
     initial_interval=timedelta(seconds=2), maximum_interval=timedelta(minutes=10)
 )
-
-
-def heartbeat_timeout(contact: Contact) -> timedelta:
-    """Returns how long the server waits for a heartbeat of an attempt. It exceeds the lease by the
-    same time as `HEARTBEAT` exceeds the default lease.
-    """
-    return HEARTBEAT + timedelta(seconds=contact.lease - Contact().lease)

@@ -3,7 +3,7 @@
 An agent that dies leaves its programs running. The host's next agent adopts the programs if it
 starts within their lease (`Rules.lease`, at least 50 s by default). If the slice is given up before
 the lease ends, a gang loses its attempt. If it is given up after the jobs retry
-(`policies.HEARTBEAT`, 75 s), the next attempts go to its hosts, where no agent starts them. So the
+(`HEARTBEAT_TIMEOUT`, 75 s), the next attempts go to its hosts, where no agent starts them. So the
 decision falls between these two times:
 
 - When an agent goes away at time 0, its last report is up to `REPORT_INTERVAL` (10 s) old.

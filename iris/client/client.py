@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from iris.client.cluster import ClusterClient
     from iris.client.fleet.autoscaler import AutoscalerClient
     from iris.client.fleet.hosts import HostsClient
+    from iris.client.fleet.simulations import SimulationsClient
     from iris.client.fleet.slices import SlicesClient
     from iris.client.jobs.endpoints import EndpointsClient
     from iris.client.jobs.exec.session import ExecClient
@@ -121,6 +122,13 @@ class AsyncIrisClient:
         from iris.client.jobs.endpoints import EndpointsClient
 
         return EndpointsClient(self.connection)
+
+    @cached_property
+    def simulations(self) -> "SimulationsClient":
+        """The reports of simulations that were published for all users of the cluster."""
+        from iris.client.fleet.simulations import SimulationsClient
+
+        return SimulationsClient(self.connection)
 
     @cached_property
     def cluster(self) -> "ClusterClient":

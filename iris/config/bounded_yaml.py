@@ -3,7 +3,7 @@ a few lines can describe billions of values.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -14,10 +14,42 @@ from iris.model.errors import InvalidValue
 MAX_REPEATED = 100_000
 
 
+class RepeatedKey(NamedTuple):
+    """A key that a mapping has twice. YAML would keep the last value without a word."""
+
+    key: str
+    #: The place of the second one, and the line of the first.
+    line: int
+    column: int
+    first_line: int
+
+    @property
+    def problem(self) -> str:
+        return f"the key {self.key!r} is repeated; it is first set in line {self.first_line}"
+
+
 class BoundedLoader(yaml.SafeLoader):
     """Loads YAML in a time that depends only on the length of the text. Refuses texts whose aliases
     repeat too many values.
     """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        #: The repeated keys of all mappings.
+        self.repeated: list[RepeatedKey] = []
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Returns a mapping, and records its repeated keys."""
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        seen: dict[str, int] = {}
+        for key, _ in node.value:  # merged keys are added later
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                line = key.start_mark.line + 1
+                if key.value in seen:
+                    column = key.start_mark.column + 1
+                    self.repeated.append(RepeatedKey(key.value, line, column, seen[key.value]))
+                seen.setdefault(key.value, line)
+        return node
 
     def compose_document(self) -> yaml.Node | None:
         """Returns the root of the document."""
@@ -35,11 +67,12 @@ def read_mapping(text: str, field: str, name: str) -> Mapping[str, Any]:
         name: the name of the file, for errors.
 
     Raises:
-        InvalidValue: the text is not YAML, or is not a mapping.
+        InvalidValue: the text is not YAML, is not a mapping, or repeats a key.
     """
     remedy = "write lines of KEY: VALUE"
     try:
-        found = yaml.load(text, BoundedLoader)  # noqa: S506 (it is a SafeLoader)
+        loader = BoundedLoader(text)
+        found = loader.get_single_data()
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{name}, line {mark.line + 1}" if mark is not None else name
@@ -47,6 +80,9 @@ def read_mapping(text: str, field: str, name: str) -> Mapping[str, Any]:
         raise InvalidValue(field, where, f"is not YAML: {problem}", remedy) from None
     if not isinstance(found, Mapping):
         raise InvalidValue(field, name, "is no mapping", remedy)
+    for each in loader.repeated:
+        where = f"{name}, line {each.line}"
+        raise InvalidValue(field, where, f"has an error: {each.problem}", "write each key once")
     return {str(key): value for key, value in found.items()}
 
 

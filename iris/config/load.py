@@ -20,6 +20,8 @@ from iris.config.values import Section
 _FILE_NAME = re.compile(r"(?:(?!: ).)+\.ya?ml")
 #: What a configuration begins with.
 _FIRST = "platform: {local: {}}"
+#: The most bytes of a file. A configuration of a thousand groups has a megabyte.
+_MOST_BYTES = 10_000_000
 S = TypeVar("S", bound=Section)
 
 
@@ -44,8 +46,12 @@ def load_written(file: Path) -> tuple[ClusterConfig, str]:
     Raises:
         InvalidConfig, OSError: as `load_config` does.
     """
+    with file.open("rb") as source:
+        content = source.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise InvalidConfig([f"the file is larger than {_MOST_BYTES:,} bytes"], str(file))
     try:
-        text = file.read_bytes().decode()
+        text = content.decode()
     except UnicodeDecodeError:
         raise InvalidConfig(["the file is not UTF-8 text"], str(file)) from None
     return _load(text, str(file)), text
@@ -146,7 +152,7 @@ def _parse(text: str, name: str, first: str = _FIRST) -> tuple[dict[Any, Any], l
         first: what such a file begins with.
     """
     try:
-        loader = _Loader(text)
+        loader = BoundedLoader(text)
         tree = loader.get_single_data()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -170,32 +176,10 @@ def _parse(text: str, name: str, first: str = _FIRST) -> tuple[dict[Any, Any], l
         what = type(tree).__name__
         problem = f"the top level is a {what}, not a mapping; start with {first}"
         raise InvalidConfig([problem], name)
-    return tree, loader.repeated
-
-
-class _Loader(BoundedLoader):
-    """Loads YAML safely and records repeated keys, of which PyYAML would drop all but the last."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.repeated: list[str] = []
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node: yaml.MappingNode = super().compose_mapping_node(anchor)
-        seen: dict[str, int] = {}
-        for key, _ in node.value:  # merged keys are added later
-            line = key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    problem = (
-                        f"the key {key.value!r} is repeated; it is first set in line"
-                        f" {seen[key.value]}"
-                    )
-                    self.repeated.append(
-                        f"line {line}, column {key.start_mark.column + 1}: {problem}"
-                    )
-                seen.setdefault(key.value, line)
-        return node
+    repeated = [
+        f"line {each.line}, column {each.column}: {each.problem}" for each in loader.repeated
+    ]
+    return tree, repeated
 
 
 def _without_nulls(tree: Any, path: Where, found: dict[Where, str]) -> Any:

@@ -28,6 +28,7 @@ from iris.dashboard.pages import (
     more,
     overview,
     queue,
+    simulations,
     slice,
     usage,
 )
@@ -47,6 +48,8 @@ PAGES: tuple[Page, ...] = (
     Page("/hosts/{host}", "host.html", host.load, "/fleet"),
     Page("/autoscaler", "autoscaler.html", autoscaler.load, "/autoscaler"),
     Page("/usage", "usage.html", usage.load, "/usage"),
+    Page("/simulations", "simulations.html", simulations.load_list, "/simulations"),
+    Page("/simulations/{simulation}", "simulation.html", simulations.load, "/simulations"),
     Page("/more", "more.html", more.load, "/more"),
 )
 #: The entries of the navigation.
@@ -57,6 +60,7 @@ SECTIONS: tuple[tuple[str, str], ...] = (
     ("/fleet", "Fleet"),
     ("/autoscaler", "Autoscaler"),
     ("/usage", "Usage"),
+    ("/simulations", "Simulations"),
     ("/more", "More"),
 )
 #: The content of a file of the dashboard never changes: its address contains its hash.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -27,6 +27,10 @@ from iris.model.slice.status import SliceStatus
 from iris.model.states import JobState
 from iris.usage.report import UsageReport
 
+if TYPE_CHECKING:
+    from iris.client.fleet.simulations import PublishedSimulation
+    from iris.simulation.report.stored import StoredReport
+
 #: How long an answer is shared, in seconds: a little less than the pause between two updates of an
 #: open page.
 SHARED_FOR = 1.5
@@ -35,6 +39,8 @@ SHARED_LONGER = 5.0
 #: How long an answer from the records of use is shared, in seconds. They are stored every half
 #: minute, and many of them are read for one answer.
 USAGE_SHARED_FOR = 60.0
+#: How long the list of simulations is shared, in seconds. Each of them is an object in the store.
+SIMULATIONS_SHARED_FOR = 15.0
 #: How long a part of a page waits for its source, in seconds. The page shows the other parts then.
 PATIENCE = 3.0
 T = TypeVar("T")
@@ -79,6 +85,8 @@ class Reader:
         self._scheduler = asyncio.Lock()
         #: The records of use are many.
         self._usage = asyncio.Lock()
+        #: A report of a simulation may be large.
+        self._simulation = asyncio.Lock()
 
     async def shared(
         self, question: Hashable, ask: Callable[[], Awaitable[T]], fresh: float = SHARED_FOR
@@ -225,6 +233,31 @@ class Reader:
         """
         async with self._usage:
             return await self.client.cluster.usage(by, since=since, user=user)
+
+    async def simulations(self, limit: int) -> "list[PublishedSimulation]":
+        """Returns the newest published reports of simulations.
+
+        Raises:
+            Rejected: the cluster has no store.
+            Unreachable, IrisError: the store does not answer.
+        """
+        return await self.shared(
+            ("simulations", limit),
+            lambda: self.client.simulations.list(limit),
+            SIMULATIONS_SHARED_FOR,
+        )
+
+    async def simulation(self, name: str) -> "StoredReport":
+        """Returns a published report. It is read anew, for one viewer at a time. Pages share what
+        they show of it.
+
+        Raises:
+            InvalidValue, NotFound: there is no report of this name.
+            Rejected: the cluster has no store.
+            Unreachable, IrisError: the store does not answer, or the report cannot be read.
+        """
+        async with self._simulation:
+            return await self.client.simulations.show(name)
 
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRow]:
         """Returns the newest jobs that the filter takes.

@@ -482,6 +482,22 @@ def usage_records(cluster: str) -> str:
     return f"usage/{cluster}"
 
 
+def simulation_reports(cluster: str) -> str:
+    """Returns the folder of the published reports of simulations. It has a folder for each name."""
+    return f"simulations/{cluster}"
+
+
+def simulation_report(cluster: str, name: str) -> str:
+    """Returns the path of a published report (`iris.simulation.report.stored`)."""
+    return f"{simulation_reports(cluster)}/{name}/report.jsonl"
+
+
+def name_of_simulation(cluster: str, path: str) -> str | None:
+    """Returns the name of a published report by its path; None if the path is that of no report."""
+    name = path.removeprefix(f"{simulation_reports(cluster)}/").partition("/")[0]
+    return name if is_name(name) and path == simulation_report(cluster, name) else None
+
+
 def exec_files(session: str) -> str:
     """Returns the folder for the input and output of a command that runs beside a task (`iris
     exec`).

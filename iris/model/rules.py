@@ -19,6 +19,10 @@ HEARTBEATS_PER_SECOND = 500
 #: The smallest number of heartbeats within a lease. One or two failed heartbeats must not end a
 #: program.
 HEARTBEATS_PER_LEASE = 5
+#: The time without a heartbeat after which the server gives up an attempt with the default lease.
+#: It is 25 s longer than the lease: before the attempt can start elsewhere, its program is dead,
+#: and even a busy control plane counts its host as lost.
+HEARTBEAT_TIMEOUT = timedelta(seconds=75)
 
 
 class Rules(Frozen):
@@ -48,6 +52,13 @@ class Contact(NamedTuple):
     lease: float = 50.0
     #: The time between two heartbeats.
     interval: float = HEARTBEAT_INTERVAL.total_seconds()
+
+    @property
+    def heartbeat_timeout(self) -> timedelta:
+        """How long the server waits for a heartbeat of an attempt. It exceeds the lease by the same
+        time as `HEARTBEAT_TIMEOUT` exceeds the default lease.
+        """
+        return HEARTBEAT_TIMEOUT + timedelta(seconds=self.lease - Contact().lease)
 
     @classmethod
     def of(cls, rules: Rules, tasks: int) -> "Contact":

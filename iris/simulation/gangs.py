@@ -12,7 +12,7 @@ from iris.model.host.faults import SETUP_TIMEOUT
 from iris.model.host.resources import Device, Resources
 from iris.model.job.attempts import TaskOutcome
 from iris.model.job.gangs import Gang, GangState
-from iris.model.job.requests import Placement
+from iris.model.job.requests import Placement, Seat
 from iris.model.job.spec import Coscheduling, JobSpec
 from iris.model.job.status import TaskStatus
 from iris.model.job.tags import parse_tag
@@ -168,9 +168,22 @@ class SimulatedGang:
                 self._finish(self._outcomes(TaskState.KILLED), cancelled=_CANCELLED)
 
     def died(self) -> None:
-        """Stops the program, because its machines have stopped working. Nobody knows that yet."""
-        if self._program is not None and not self._program.is_dead:
+        """Stops the program, because its machines have stopped working. Nobody knows that until the
+        machines are gone, or heartbeats were missing for too long.
+        """
+        placement = self._lifecycle.placement
+        if self._program is not None and not self._program.is_dead and placement is not None:
             self._stop_program(self._program)
+            self._set_timer(placement.contact.heartbeat_timeout, self._fall_silent)
+
+    def _fall_silent(self) -> None:
+        """Ends the attempt, because its tasks on dead machines send no heartbeats."""
+        self.history.losses += 1
+        self._finish(
+            self._outcomes_of_loss(
+                lambda seat: self._is_dead(seat.slice_id), "its host was lost", host_leaves=False
+            )
+        )
 
     def evicted(self, eviction: Eviction) -> None:
         """Ends the program, because its hosts are gone or another gang needs them."""
@@ -185,7 +198,14 @@ class SimulatedGang:
         if self._lifecycle.gone:
             self.died()
             self.history.losses += 1
-            self._finish(self._outcomes_of_loss())
+            gone = self._lifecycle.gone
+            self._finish(
+                self._outcomes_of_loss(
+                    lambda seat: (seat.host_id, seat.incarnation) in gone,
+                    "its machine is gone",
+                    host_leaves=True,
+                )
+            )
         elif eviction.reason and not self._program.is_dead:
             self.history.evictions += 1
             self._stop_program(self._program)
@@ -224,23 +244,25 @@ class SimulatedGang:
         other = first if state is not TaskState.FAILED else _killed(first)
         return [first, *[other] * (len(self._lifecycle.gang.tasks) - 1)]
 
-    def _outcomes_of_loss(self) -> list[TaskOutcome]:
+    def _outcomes_of_loss(
+        self, is_lost: Callable[[Seat], bool], reason: str, *, host_leaves: bool
+    ) -> list[TaskOutcome]:
+        """Returns the outcomes of all tasks: those on lost hosts have failed, and the others were
+        ended.
+        """
         placement, program = self._lifecycle.placement, self._program
         assert placement is not None
         assert program is not None
         now = self._events.now
         lost = TaskOutcome(
             state=TaskState.WORKER_FAILED,
-            reason="its machine is gone",
+            reason=reason,
             started_at=program.started_at(now),
             finished_at=now,
-            host_leaves=True,
+            host_leaves=host_leaves,
         )
-        gone, left = self._lifecycle.gone, _killed(lost)
-        return [
-            lost if (seat.host_id, seat.incarnation) in gone else left
-            for seat in placement.seat_of_each_task
-        ]
+        left = _killed(lost)
+        return [lost if is_lost(seat) else left for seat in placement.seat_of_each_task]
 
     def _finish(self, outcomes: list[TaskOutcome], cancelled: str | None = None) -> None:
         self._cancel_timer()

@@ -1,8 +1,8 @@
 """Decides which objects of a store no job needs any more.
 
-Objects are deleted by folder: everything that one run of a job left, one pool, or one bundle. A
-folder is kept while any of its objects is young, and while a job of the same family has not ended.
-A family is a job such as `ada/sweep` with all its child jobs.
+Objects are deleted by folder: everything that one run of a job left, one pool, one bundle, or one
+published report of a simulation. A folder is kept while any of its objects is young, and while a
+job of the same family has not ended. A family is a job such as `ada/sweep` with all its child jobs.
 """
 
 import re
@@ -96,6 +96,8 @@ def _folder_of(path: str) -> str:
             return "/".join(parts[:2])
         case "agents" if len(parts) > 4:
             return "/".join(parts[:4])
+        case "simulations" if len(parts) > 3:
+            return "/".join(parts[:3])
         case "pools" if len(parts) > 5:
             return "/".join(parts[:5])
         case _:
@@ -107,6 +109,8 @@ def is_needed(folder: str, needed: Needed) -> bool:
     if folder in needed.bundles or folder in needed.checkpoints:
         return True
     kind, *parts = folder.split("/")
+    if kind == "simulations":
+        return False
     if kind == "actors":  # the name of the folder is a job's uid
         return any(
             parts[0].startswith(f"{family.replace('/', '-')}-") for family in needed.families

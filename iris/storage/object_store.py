@@ -111,6 +111,18 @@ class Store:
             )
         return (await result.bytes_async()).to_bytes()
 
+    async def head(self, path: str, most: int) -> bytes | None:
+        """Returns the first bytes of an object that is not empty, at most so many; None if it does
+        not exist.
+        """
+        try:
+            result = await obstore.get_async(
+                await self._opened(), path, options={"range": (0, most)}
+            )
+        except FileNotFoundError:
+            return None
+        return (await result.bytes_async()).to_bytes()
+
     async def modified(self, path: str) -> datetime | None:
         """Returns when the object was written, or None if it does not exist."""
         try:
@@ -218,14 +230,20 @@ class Store:
             for entry in batch
         ]
 
-    async def stored(self, prefix: str = "") -> list[Stored]:
-        """Returns all objects below the prefix, at any depth."""
-        listed = obstore.list(await self._opened(), prefix or None)
-        return [
-            Stored(entry["path"], entry["size"], entry["last_modified"])
-            async for batch in listed
-            for entry in batch
-        ]
+    async def stored(self, prefix: str = "", most: int | None = None) -> list[Stored]:
+        """Returns all objects below the prefix, at any depth.
+
+        Args:
+            most: the number of objects after which the others are left out, in no order.
+        """
+        found: list[Stored] = []
+        async for batch in obstore.list(await self._opened(), prefix or None):
+            found += [
+                Stored(entry["path"], entry["size"], entry["last_modified"]) for entry in batch
+            ]
+            if most is not None and len(found) >= most:
+                return found[:most]
+        return found
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Deletes these objects. Missing objects are ignored."""

@@ -23,8 +23,7 @@ from iris.autoscaling.liveness import (
     next_observation,
     silent_hosts,
 )
-from iris.model.rules import HEARTBEAT_INTERVAL, Rules
-from iris.workflows import policies
+from iris.model.rules import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, Rules
 from tests.builders import a_silent
 from tests.strategies import CHEAP
 
@@ -198,7 +197,7 @@ def test_a_dead_host_is_out_of_the_book_before_its_jobs_try_again() -> None:
     """
     latest = PING_AFTER + PING_TIMEOUT + SHORTEST_OBSERVATION_DELAY
 
-    assert latest < policies.HEARTBEAT - HEARTBEAT_INTERVAL
+    assert latest < HEARTBEAT_TIMEOUT - HEARTBEAT_INTERVAL
     assert Rules().lease - timedelta(seconds=5) <= AWAY <= Rules().lease
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.e2e.cluster import USER, Cluster, a_cluster, eventually
@@ -27,6 +28,28 @@ class Busy(NamedTuple):
         return re.sub(r"{(\w+)(?::\w+)?}", lambda found: self.objects[found[1]], pattern)
 
 
+#: The name of the published report, and its configurations. One is named to be escaped.
+SIMULATION = "one-more"
+CONFIGURATIONS = {"<old>.yaml": 1, "new.yaml": 2}
+
+
+def publish_a_simulation(cluster: Cluster) -> None:
+    """Publishes a report that compares two configurations, and writes it to `report` as well."""
+    folder = folder_of_simulation(cluster)
+    folder.mkdir()
+    for file, most in CONFIGURATIONS.items():
+        group = f"{{type: local_vm, accelerator_variant: v5litepod-16, max_slices: {most}}}"
+        (folder / file).write_text(f"platform: {{local: {{}}}}\nscale_groups: {{v5e: {group}}}\n")
+    before, after = CONFIGURATIONS
+    files = ("--against", before, "--config", after, "--out", "report")
+    jobs = "jobs=9,days=0.5,tpu=v5litepod-16,duration=1h..4h"
+    cluster.iris("simulate", *files, "--synthetic", jobs, "--publish", SIMULATION, cwd=folder)
+
+
+def folder_of_simulation(cluster: Cluster) -> Path:
+    return cluster.home / "what-if"
+
+
 @contextmanager
 def busy_cluster() -> Iterator[Busy]:
     options = ("--tpu", "v5litepod-16", "--slices", "1", "--hosts", "2", "--cpu", "4")
@@ -43,10 +66,12 @@ def busy_cluster() -> Iterator[Busy]:
         cluster.iris("host", "cordon", host, "--reason", "its fan is loud")
         for job in ("works", "fails", "nasty"):
             cluster.iris("wait", job, code=None)
+        publish_a_simulation(cluster)
         eventually(lambda: cluster.status("runs")["state"] == "RUNNING")
         objects = {
             "job": f"{USER}/runs",
             "host": host,
+            "simulation": SIMULATION,
             "slice": cluster.iris("slice", "list", "--json").json[0]["id"],
         }
         location = cluster.iris("cluster", "status", "--json").json

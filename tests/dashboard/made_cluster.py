@@ -7,8 +7,12 @@ from types import MappingProxyType
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from temporalio.client import Client
+
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
+from iris.client.connect.rpc import Connection
+from iris.client.fleet.simulations import SimulationsClient
 from iris.client.jobs.lists import JobFilter
 from iris.client.jobs.rows import JobRow
 from iris.client.operate.worker_reports import AgentReport
@@ -41,9 +45,11 @@ class _Schedules:
 class _Client:
     """The parts of a client that pages use directly."""
 
-    def __init__(self, check: Callable[[str], None]) -> None:
-        self.record = ClusterRecord(name="lab", address="127.0.0.1:1", store="memory://lab")
+    def __init__(self, check: Callable[[str], None], store: str) -> None:
+        self.record = ClusterRecord(name="lab", address="127.0.0.1:1", store=store)
         self.schedules = _Schedules(check)
+        # Its source is the store alone.
+        self.simulations = SimulationsClient(Connection(cast(Client, None), self.record))
 
 
 class MadeReader(Reader):
@@ -60,8 +66,9 @@ class MadeReader(Reader):
         pools: Sequence[JobRow] = (),
         reports: Mapping[tuple[str, str], AgentReport] = MappingProxyType({}),
         silent: Sequence[str] = (),
+        store: str = "memory://lab",
     ) -> None:
-        super().__init__(cast(AsyncIrisClient, _Client(self._check)))
+        super().__init__(cast(AsyncIrisClient, _Client(self._check, store)))
         self.ledger = ledger or Ledger()
         self._status = status or AutoscalerStatus()
         self._slices = {each.id: each for each in slices}

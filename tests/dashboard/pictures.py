@@ -16,8 +16,9 @@ from iris.usage.lines import to_objects
 from iris.usage.records import AttemptUse, SliceUse, UseEnd
 from tests.dashboard.browser import chromium
 from tests.e2e.cluster import Cluster, a_cluster, eventually
+from tests.e2e.operate.test_pages import DOCS, write_files
 
-PICTURES = Path(__file__).parents[2] / "docs/pictures"
+PICTURES = DOCS / "pictures"
 NAME = "lab"
 CONFIG = """
 name: lab
@@ -102,6 +103,15 @@ async def store_week(store: str) -> None:
         await there.put(path, content)
 
 
+def publish(cluster: Cluster) -> None:
+    """Publishes the simulations of the page about them."""
+    write_files(cluster, DOCS / "how-to/what-if.md")
+    against, more = ("--against", "two-slices.yaml"), ("--synthetic", "jobs.yaml", "--seeds", "5")
+    for name, file in {"spot": "spot.yaml", "one-more-slice": "three-slices.yaml"}.items():
+        asked = ("--config", file, *against, *more, "--world", "world.yaml", "--publish", name)
+        cluster.iris("simulate", *asked, IRIS_USER="ada")
+
+
 def fill(cluster: Cluster) -> dict[str, str]:
     """Starts jobs. Returns the pages to take pictures of, by the name of the picture."""
 
@@ -141,6 +151,8 @@ def fill(cluster: Cluster) -> dict[str, str]:
         "host": f"/hosts/{host}",
         "autoscaler": "/autoscaler",
         "usage": "/usage?by=user",
+        "simulations": "/simulations",
+        "simulation": "/simulations/one-more-slice",
     }
 
 
@@ -152,6 +164,7 @@ def main() -> None:
         cluster = stack.enter_context(a_cluster("--config", str(file), name=NAME))
         location = cluster.iris("cluster", "status", "--json").json
         asyncio.run(store_week(location["store"]))
+        publish(cluster)
         pages = fill(cluster)
         browser = stack.enter_context(chromium())
         page = browser.new_page(viewport={"width": 1280, "height": 860})

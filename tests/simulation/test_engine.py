@@ -15,6 +15,7 @@ from iris.model.states import TaskState
 from iris.scheduling.placement.refusals import RefusalCode
 from iris.simulation.engine import Cluster, simulate
 from iris.simulation.history import History
+from iris.simulation.slices import NOTICED_AFTER
 from iris.simulation.trace import GangTrace, Run
 from iris.simulation.world import World
 from iris.usage.records import AttemptUse, SliceUse, UseEnd
@@ -215,6 +216,23 @@ def test_a_host_that_dies_loses_its_gang_only_when_that_is_noticed() -> None:
     assert only.losses >= 1
     assert only.state is TaskState.SUCCEEDED
     assert {fault.fault for fault in history.faults} == {SliceFault.HOST_LOST}
+
+
+@pytest.mark.parametrize(("delete", "silent"), [("10m", 75), ("5s", 55)])
+def test_a_gang_on_a_dead_host_ends_with_its_heartbeats_or_with_its_machine(
+    delete: str, silent: int
+) -> None:
+    """A real attempt ends after 75 s without a heartbeat, however long the deletion of its slice
+    takes, and before that if its machine is gone. A second slice waits for it.
+    """
+    cluster = Cluster((gpu_group(buffer_slices=1),))
+    assumed = world(boot="1m", failures_per_hour=0.3, delete=delete)
+
+    history = simulate(cluster, trace([gang(1, 0, 36_000)]), assumed, seed=1)
+
+    first, second, *_ = history.gangs[0].attempts
+    (noticed,) = (each.at for each in history.faults if each.slice_id in first.slices)
+    assert (second.at - (noticed - NOTICED_AFTER)).total_seconds() == silent
 
 
 def test_a_zone_without_stock_makes_the_next_zone_serve_the_demand() -> None:

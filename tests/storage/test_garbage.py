@@ -54,6 +54,7 @@ def folders(*paths: str, needed: Needed = NOTHING, modified: datetime = OLD) -> 
             f"{names.pool_files(names.pool_queue('euw4', 'ada/pool', 'a1b2'))}/calls/1",
             "pools/euw4/pool/ada/pool-a1b2",
         ),
+        (names.simulation_report("euw4", "more"), f"{names.simulation_reports('euw4')}/more"),
     ],
 )
 def test_the_folders_of_all_that_jobs_leave_are_deleted_when_they_are_old(
@@ -107,6 +108,14 @@ def test_the_files_of_a_pool_are_kept_while_any_of_its_workers_jobs_lives() -> N
     assert folders(files, needed=Needed(frozenset({"ada/pool-2"}), frozenset(), frozenset())) == []
     assert folders(files, needed=Needed(frozenset({"ada/other-2"}), frozenset(), frozenset())) == [
         "pools/euw4/pool/ada/pool-a1b2"
+    ]
+
+
+def test_a_report_of_a_simulation_is_no_file_of_a_job() -> None:
+    """The job `euw4/more` is that of a user who is called as the cluster is."""
+    needed = Needed(frozenset({"euw4/more"}), frozenset(), frozenset())
+    assert folders(names.simulation_report("euw4", "more"), needed=needed) == [
+        "simulations/euw4/more"
     ]
 
 

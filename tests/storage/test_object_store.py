@@ -87,6 +87,7 @@ USES: dict[str, Callable[[Store, Path], Awaitable[object]]] = {
     "get": lambda store, _: store.get("logs/one"),
     "get_file": lambda store, file: store.get_file("logs/one", file),
     "get_blocks": lambda store, _: store.get_blocks("logs/one", print),
+    "head": lambda store, _: store.head("logs/one", 2),
     "modified": lambda store, _: store.modified("logs/one"),
     "copy": lambda store, _: store.copy("logs/one", "logs/two"),
     "folders": lambda store, _: store.folders("logs"),
@@ -212,3 +213,16 @@ async def test_calls_to_a_file_system_that_hangs_take_no_thread_from_other_work(
 
     assert other == os.getpid()
     assert await reading is None
+
+
+async def test_a_head_and_a_list_may_be_cut(tmp_path: Path) -> None:
+    """A job may be able to write objects of any size and number."""
+    store = Store(tmp_path.as_uri())
+    for number in range(5):
+        await store.put(f"logs/{number}", b"said more")
+
+    assert await store.head("logs/0", 4) == b"said"
+    assert await store.head("logs/0", 100) == b"said more"
+    assert await store.head("logs/none", 4) is None
+    assert len(await store.stored("logs", 3)) == 3
+    assert len(await store.stored("logs", 9)) == 5

@@ -179,16 +179,12 @@ class GangAttempt:
             task_queue=names.host_queue(gang.cluster, seat.host_id),
             schedule_to_start_timeout=policies.SCHEDULE_TO_START,
             start_to_close_timeout=ended_by,
-            heartbeat_timeout=self._heartbeat_timeout,
+            heartbeat_timeout=self._placement.contact.heartbeat_timeout,
             retry_policy=policies.ONCE,
             # The host is free when the process is dead, not already when its end is requested.
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=f"attempt {task.attempt} on {seat.host_id}",
         )
-
-    @property
-    def _heartbeat_timeout(self) -> timedelta:
-        return policies.heartbeat_timeout(self._placement.contact)
 
     def _rank(self, place: int) -> Rank | None:
         together = self._gang.spec.coscheduling
@@ -283,7 +279,7 @@ class GangAttempt:
             if error.cause.type is TimeoutType.HEARTBEAT:
                 reason = (
                     f"{host} was lost: no heartbeat of the task for"
-                    f" {format_duration(self._heartbeat_timeout)}"
+                    f" {format_duration(self._placement.contact.heartbeat_timeout)}"
                 )
             else:
                 limit = format_duration(self._gang.spec.timeout or timedelta())

@@ -29,7 +29,7 @@ from iris.model.units import format_bytes, format_duration
 @click.pass_context
 def gc(ctx: click.Context, older_than: timedelta, really: bool, as_json: bool) -> None:
     """Find and delete the files of ended jobs in the store: logs, outputs, checkpoints, workspaces,
-    and files of pools.
+    and files of pools; and published reports of simulations.
 
     Keeps all files of live jobs, of jobs in the same tree of child jobs as a live one, and the
     files from which schedules and waiting jobs start. Nothing else deletes these files.

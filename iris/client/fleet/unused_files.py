@@ -33,8 +33,8 @@ _FOLDERS = 256
 
 
 async def find_unused(connection: Connection, older_than: timedelta) -> list[UnusedFolder]:
-    """Returns the folders that only ended jobs used, the largest first. They have logs, outputs,
-    checkpoints, bundles and files of pools.
+    """Returns the folders that only ended jobs used, and the published reports of simulations, the
+    largest first. Folders of jobs have logs, outputs, checkpoints, bundles and files of pools.
 
     Raises:
         InvalidValue: the age is too short.

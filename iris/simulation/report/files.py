@@ -6,16 +6,15 @@ from typing import Any
 
 from iris.model.csv_text import csv_text
 from iris.simulation.history import History
-from iris.simulation.report.page import Picture, page
-from iris.simulation.report.pictures.distribution import distribution
-from iris.simulation.report.pictures.over_time import over_time, span_of
-from iris.simulation.report.pictures.slices import slices
+from iris.simulation.report.document import Report
+from iris.simulation.report.page import page
 from iris.simulation.report.shapes import shape_of
-from iris.simulation.report.tables import Shown
 from iris.usage.records import SliceUse
 
 #: The name of the page.
 PAGE = "report.html"
+#: The files that only some reports have.
+SOMETIMES = ("slices.svg", "slices-before.svg", "slices-after.svg")
 _GANGS = (
     *("configuration", "id", "user", "band", "shape", "asked_at", "waited_seconds"),
     *("placed_at", "group", "ended_at", "state", "attempts", "evictions", "losses", "resubmitted"),
@@ -27,42 +26,22 @@ _SLICES = (
 
 
 def report_files(
-    shown: Shown,
-    notes: Sequence[str],
-    simulated: Sequence[tuple[str, History]],
-    values: Mapping[str, Any],
+    report: Report, simulated: Sequence[tuple[str, History]], values: Mapping[str, Any]
 ) -> dict[str, str]:
     """Returns the texts of the files by their names.
 
     Args:
-        notes: lines about what was simulated.
         simulated: the names of the configurations, and what happened with the first seed; the one
             to compare with first.
         values: the answers, for JSON.
     """
-    pictures = dict(_pictures(simulated, alone=True))
-    *_, (name, _) = simulated
-    inside = [picture for _, picture in _pictures(simulated, alone=False)]
     return {
-        PAGE: page(f"Simulation of {name}", shown, notes, inside),
+        PAGE: page(report),
         "answers.json": json.dumps(values, indent=2) + "\n",
-        **{file: each.svg for file, each in pictures.items()},
+        **{f"{each.name}.svg": each.drawing.svg() for each in report.pictures},
         "gangs.csv": csv_text(_GANGS, _gang_rows(simulated)),
         "slices.csv": csv_text(_SLICES, _slice_rows(simulated)),
     }
-
-
-def _pictures(
-    simulated: Sequence[tuple[str, History]], *, alone: bool
-) -> Iterator[tuple[str, Picture]]:
-    span = span_of(simulated)
-    yield "waits.svg", Picture("Waits", distribution(simulated[::-1], alone=alone))
-    yield "queue-and-use.svg", Picture("Queue and use", over_time(simulated, alone=alone))
-    files = ["slices.svg"] if len(simulated) == 1 else ["slices-before.svg", "slices-after.svg"]
-    for file, (name, history) in zip(files, simulated, strict=True):
-        title = name if len(simulated) > 1 else ""
-        heading = f"Slices, {name}" if title else "Slices"
-        yield file, Picture(heading, slices(history, span, title, alone=alone))
 
 
 def _gang_rows(simulated: Sequence[tuple[str, History]]) -> Iterator[Sequence[object]]:

@@ -3,12 +3,12 @@ outside, in a light and a dark theme, for screens of any width.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from iris.simulation.report.answers import LongWait
+from iris.simulation.report.document import Report
 from iris.simulation.report.forms import moment, seconds
 from iris.simulation.report.pictures.drawing import COLOURS, SHAPES, WIDTH, escape
-from iris.simulation.report.tables import WAITS, Shown, Table
+from iris.simulation.report.tables import Table
 
 _STYLE = f"""\
 {COLOURS}{SHAPES}
@@ -35,39 +35,32 @@ summary {{ cursor: pointer; padding: 3px 0; }} details ol {{ margin: 4px 0 10px;
 """
 
 
-class Picture(NamedTuple):
-    """A picture of the page."""
-
-    title: str
-    #: The SVG without styles of its own.
-    svg: str
-
-
-def page(title: str, shown: Shown, notes: Sequence[str], pictures: Sequence[Picture]) -> str:
-    """Returns the page.
-
-    Args:
-        notes: further lines about what was simulated.
-    """
-    summary, *others = shown.tables()
-    body = [f"<h1>{escape(title)}</h1>"]
-    body += [f'<p class="quiet">{escape(each)}</p>' for each in (*shown.facts, *notes)]
-    body += _table(summary)
-    for each in pictures:
-        body.append(f"<h2>{escape(each.title)}</h2>")
-        body.append(f'<div class="scroll" tabindex="0">{each.svg}</div>')
-    for table in others:
-        if table.head[0] != WAITS:  # below, with all their reasons
-            body += _table(table)
-    body += _waits(shown.worst)
+def page(report: Report) -> str:
+    """Returns the page as a file of its own."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body><main>\n"
-        + "\n".join(body)
-        + "\n</main></body></html>\n"
+        f"<title>{escape(report.title)}</title><style>{_STYLE}</style></head>\n<body><main>\n"
+        f"<h1>{escape(report.title)}</h1>\n{content(report)}\n</main></body></html>\n"
     )
+
+
+def content(report: Report) -> str:
+    """Returns the HTML below the heading of the page. Every text in it is escaped, and it has no
+    styles of its own.
+    """
+    summary, *others = report.tables
+    body = [f'<p class="quiet">{escape(each)}</p>' for each in report.facts]
+    body += _table(summary)
+    for each in report.pictures:
+        body.append(f"<h2>{escape(each.title)}</h2>")
+        drawing = each.drawing.svg(alone=False)
+        body.append(f'<div class="scroll" tabindex="0">{drawing}</div>')
+    for table in others:
+        body += _table(table)
+    body += _waits(report.worst)
+    return "\n".join(body)
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -21,13 +21,12 @@ from iris.simulation.report.results import Change, Path, Results, Spread, change
 
 #: Marks a difference that is not larger than its spread.
 UNCLEAR = "~"
+#: Explains the mark.
+UNCLEAR_NOTE = f"{UNCLEAR} the difference is not larger than its spread over the seeds"
 #: The most characters of a message in a table. The JSON and the page have all.
 _MESSAGE = 120
 #: The heading of the first column of the table of the longest waits.
 WAITS = "GANG"
-_UNCLEAR_NOTE = f"{UNCLEAR} the difference is not larger than its spread over the seeds"
-
-
 _MAKESPAN = ("makespan",)
 
 
@@ -42,6 +41,16 @@ class Table(NamedTuple):
     texts: int = 1
     #: A line below the table; empty for none.
     note: str = ""
+
+
+class Headline(NamedTuple):
+    """The numbers that a list of simulations shows, as texts; before and after if they differ."""
+
+    #: The median wait, and the one that 90 % of the gangs did not exceed.
+    median: str
+    ninety: str
+    #: With its currency; empty without prices.
+    cost: str = ""
 
 
 class Measure(NamedTuple):
@@ -132,10 +141,16 @@ class Shown:
         self._currency = after.answers[0].currency
 
     @property
-    def facts(self) -> tuple[str, ...]:
-        """Sentences about what was simulated."""
+    def workload(self) -> str:
+        """The simulated time, and the number of gangs."""
         first = self._after.answers[0]
         length = seconds((first.ends - first.begins).total_seconds())
+        gangs = "1 gang" if first.all.gangs == 1 else f"{first.all.gangs:,} gangs"
+        return f"{length} from {moment(first.begins)} UTC, {gangs}"
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """Sentences about what was simulated."""
         seeds = (
             f"{self._seeds} seeds; numbers are means over them"
             if self._seeds > 1
@@ -143,12 +158,10 @@ class Shown:
             if self._by_chance
             else "nothing is left to chance"
         )
-        gangs = "1 gang" if first.all.gangs == 1 else f"{first.all.gangs:,} gangs"
-        told = f"{length} from {moment(first.begins)} UTC, {gangs}, {seeds}"
-        lines = [told]
+        lines = [f"{self.workload}, {seeds}"]
         if self._before is not None:
             lines.append(f"before: {self._before.name}; after: {self._after.name}")
-        for machine, missing in first.unpriced.items():
+        for machine, missing in self._after.answers[0].unpriced.items():
             lines.append(f"no price for {machine}: {hours(missing)} host-hours are not in the cost")
         return (*lines, *(text for each in self._all for text in waits_for_ever(each)))
 
@@ -162,6 +175,19 @@ class Shown:
         found = [self.summary(), *self._of_parts(), self._of_groups(), self._of_faults()]
         found += [self._of_waste(), self._of_waits()]
         return tuple(each for each in found if each.rows)
+
+    def headline(self) -> Headline:
+        """Returns the numbers that say most."""
+        by_path = {each.path: each for each in MEASURES}
+
+        def text(*path: str) -> str:
+            return self._cell(by_path[path], path)
+
+        return Headline(
+            text("all", "waits", "p50"),
+            text("all", "waits", "p90"),
+            f"{self._currency} {text('slices', 'cost')}" if self._currency else "",
+        )
 
     def summary(self) -> Table:
         """Returns the table of the numbers about everything."""
@@ -311,7 +337,7 @@ class Shown:
     @staticmethod
     def _note(rows: Sequence[Sequence[str]]) -> str:
         marked = any(cell.endswith(UNCLEAR) for row in rows for cell in row)
-        return _UNCLEAR_NOTE if marked else ""
+        return UNCLEAR_NOTE if marked else ""
 
 
 def _mark(change: Change | None) -> str:

@@ -105,6 +105,14 @@ def test_a_report_is_a_folder_of_files(files: Path, capsys: pytest.CaptureFixtur
     assert {"report.html", "waits.svg", "gangs.csv", "slices.csv", "mine.txt"} < names
 
 
+def test_a_report_does_not_leave_pictures_of_an_earlier_one(files: Path) -> None:
+    """A picture of a comparison beside a report without one would be read as its own."""
+    assert simulate("--workload", "jobs.jsonl", "--against", "old.yaml", "--out", "out") == 0
+    assert (files / "out" / "slices-before.svg").exists()
+    assert simulate("--workload", "jobs.jsonl", "--out", "out") == 0
+    assert {each.name for each in (files / "out").glob("slices*.svg")} == {"slices.svg"}
+
+
 def test_the_world_is_measured_if_the_workload_has_slices(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,6 +178,10 @@ def test_a_group_that_no_configuration_has_is_a_warning(
         (("--synthetic", "jobs=5,hosts=5000"), 2, "hosts: '5000'"),
         (("--synthetic", "huge.yaml"), 2, "is larger than"),
         (("--workload", "jobs.jsonl", "--seeds", "1000000000"), 2, "--seeds"),
+        (("--workload", "jobs.jsonl", "--against", "huge.yaml"), 5, "is larger than"),
+        (("--synthetic", "twice.yaml"), 2, "twice.yaml, line 3' has an error: the key 'jobs'"),
+        (("--workload", "jobs.jsonl", "--publish", "a/b"), 2, "'a/b' is not a valid name"),
+        (("--workload", "jobs.jsonl", "--publish", "new"), 4, "cluster"),
     ],
 )
 def test_bad_input_is_refused_with_its_place(
@@ -183,6 +195,7 @@ def test_bad_input_is_refused_with_its_place(
     (files / "binary").write_bytes(b"\xff\xfe")
     with (files / "huge.yaml").open("wb") as huge:
         huge.truncate(1_000_000_000)
+    (files / "twice.yaml").write_text("jobs: 5\ndays: 1\njobs: 6\n")
     (files / "empty.yaml").write_text("platform: {local: {}}")
     assert simulate(*options) == code
     assert says in capsys.readouterr().err

@@ -22,7 +22,7 @@ def test_the_generated_methods_are_current() -> None:
     stale = [path.name for path in modules if path.read_text() != text_of(path.stem)]
 
     assert stale == [], "run: make blocking"
-    assert len(modules) == 3
+    assert len(modules) == 4
 
 
 @pytest.mark.parametrize(

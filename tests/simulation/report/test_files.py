@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 
 from iris.simulation.report.answers import Answers, answers_of
+from iris.simulation.report.document import report_of
 from iris.simulation.report.files import report_files
 from iris.simulation.report.results import Results, to_json
 from iris.simulation.report.tables import Shown
@@ -48,7 +49,8 @@ def files(*names: str) -> dict[str, str]:
     results = [Results(name, (0,), (answers_of(day, MONEY),)) for name, day in days]
     *before, after = results
     old = before[0] if before else None
-    return report_files(Shown(old, after), ("world: <made>",), days, to_json(old, after))
+    report = report_of(Shown(old, after), ("world: <made>",), days)
+    return report_files(report, days, to_json(old, after))
 
 
 def test_a_report_has_a_page_the_answers_pictures_and_tables_for_spreadsheets() -> None:

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from iris.model import rules
 from iris.model.job.status import JobStatus
 from iris.model.states import JobState, TaskState
 from iris.workflows import policies
@@ -183,7 +184,7 @@ async def test_a_host_that_falls_silent_under_a_running_program_is_a_preemption(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Heartbeats end in real time; a second stands for the usual minute."""
-    monkeypatch.setattr(policies, "HEARTBEAT", timedelta(seconds=1))
+    monkeypatch.setattr(rules, "HEARTBEAT_TIMEOUT", timedelta(seconds=1))
     host = await cluster.join(program=in_turn(hangs, succeeds))
     job = await cluster.submit()
     await cluster.until(lambda: host.taken)
@@ -230,7 +231,7 @@ async def test_a_silent_host_is_the_reason_of_the_job_that_it_ends(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user reads which host it was and what was wrong with it."""
-    monkeypatch.setattr(policies, "HEARTBEAT", timedelta(seconds=1))
+    monkeypatch.setattr(rules, "HEARTBEAT_TIMEOUT", timedelta(seconds=1))
     host = await cluster.join(program=hangs)
     job = await cluster.submit(max_retries_preemption=0)
     await cluster.until(lambda: host.taken)

@@ -18,6 +18,7 @@ from iris.client.blocking.generated.operations import (
     Secrets,
     Slices,
 )
+from iris.client.blocking.generated.simulations import Simulations
 from iris.client.blocking.job import Job
 
 if TYPE_CHECKING:
@@ -61,6 +62,11 @@ class IrisClientMethods(Blocking):
     def secrets(self) -> Secrets:
         """The named secrets of the current user, as `iris secret` has them."""
         return Secrets(self._asynchronous.secrets, self._loop)
+
+    @cached_property
+    def simulations(self) -> Simulations:
+        """The reports of simulations that were published for all users of the cluster."""
+        return Simulations(self._asynchronous.simulations, self._loop)
 
     @cached_property
     def cluster(self) -> Cluster:

@@ -423,7 +423,8 @@ class Cluster(Blocking):
         self._loop.run(self._asynchronous.set_rules(rules))
 
     def find_unused(self, older_than: timedelta) -> list[UnusedFolder]:
-        """Returns the folders of ended jobs in the store, such as logs and checkpoints.
+        """Returns the folders of ended jobs in the store, such as logs and checkpoints, and the
+        published reports of simulations.
 
         Args:
             older_than: the minimum age of the files, at least a day. Bundles are at least three

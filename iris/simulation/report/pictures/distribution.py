@@ -11,9 +11,11 @@ from iris.simulation.report.pictures.drawing import (
     PLOT,
     RIGHT,
     WIDTH,
+    Drawing,
+    Line,
+    Text,
     line,
     path,
-    svg,
     text,
 )
 from iris.simulation.report.quantiles import quantile
@@ -25,7 +27,7 @@ _KINDS = ("first", "second")
 _TICKS = (1, 10, 60, 600, 3600, 6 * 3600, 86_400, 7 * 86_400, 28 * 86_400)
 
 
-def distribution(simulated: Sequence[tuple[str, History]], *, alone: bool = True) -> str:
+def distribution(simulated: Sequence[tuple[str, History]]) -> Drawing:
     """Returns the part of the gangs that waited at most a time, for one or two simulations. The
     waits are on a logarithmic scale, and those up to a second are at its begin.
 
@@ -38,7 +40,7 @@ def distribution(simulated: Sequence[tuple[str, History]], *, alone: bool = True
     ]
     longest = max((each[-1] for _, each in waits if each), default=1.0)
     top = max(10.0, longest) * 1.05
-    parts = [text(LEFT, 16, "part of the gangs that had hosts within a time"), _grid(top)]
+    parts = [text(LEFT, 16, "part of the gangs that had hosts within a time"), *_grid(top)]
     for number, (name, each) in enumerate(waits):
         kind = _KINDS[number % 2]
         y = 33.0 + 15 * number
@@ -47,7 +49,9 @@ def distribution(simulated: Sequence[tuple[str, History]], *, alone: bool = True
         if each:
             parts.append(path(_places(each, top), kind))
     described = "; ".join(_described(name, each) for name, each in waits)
-    return svg(_HEIGHT, f"Waits as distributions. {described}", parts, alone=alone)
+    return Drawing(
+        height=_HEIGHT, described=f"Waits as distributions. {described}", shapes=tuple(parts)
+    )
 
 
 def _described(name: str, waits: Sequence[float]) -> str:
@@ -57,8 +61,8 @@ def _described(name: str, waits: Sequence[float]) -> str:
     return f"{name}: half within {half}, 90 % within {most}, all within {seconds(waits[-1])}"
 
 
-def _grid(top: float) -> str:
-    parts = []
+def _grid(top: float) -> list[Text | Line]:
+    parts: list[Text | Line] = []
     for percent in (0, 25, 50, 75, 100):
         y = _y(percent / 100)
         parts.append(line(LEFT, y, WIDTH - RIGHT, y, "grid" if percent else "axis"))
@@ -68,7 +72,7 @@ def _grid(top: float) -> str:
             x = LEFT + PLOT * math.log(each) / math.log(top)
             parts.append(line(x, _TOP, x, _BOTTOM, "grid"))
             parts.append(text(x, _BOTTOM + 14, seconds(each), "small middle"))
-    return "".join(parts)
+    return parts
 
 
 def _y(part: float) -> float:

@@ -1,7 +1,8 @@
 """The parts of all pictures: texts, axes, areas and the frame of an SVG drawing.
 
-A picture has no script and nothing from outside, follows the reader's choice of a light or a dark
-theme, and has its content as a text for people who do not see it.
+A picture is a value of shapes, which can be stored and read again. Its SVG has no script and
+nothing from outside, follows the reader's choice of a light or a dark theme, and has its content as
+a text for people who do not see it.
 """
 
 import html
@@ -9,7 +10,11 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator, Field
+
+from iris.model.frozen import Frozen
 
 #: The width of a picture in its own units, which are pixels at full size.
 WIDTH = 720.0
@@ -58,6 +63,116 @@ _TIME_STEPS = tuple(
     for each in (1, 5, 15, 30, 60, 180, 360, 720, 1440, 2880, 10080, 20160, 40320, 161280)
 )
 _MOST_TIMES = 8
+#: The classes of shapes, for which there are styles.
+CLASSES = frozenset(
+    (
+        *("small", "end", "middle", "ground", "grid", "axis", "line", "first", "second"),
+        *("ready", "held", "boot", "lost", "production", "interactive", "batch"),
+    )
+)
+
+
+def _with_styles(kind: str) -> str:
+    """Returns the classes of a shape.
+
+    Raises:
+        ValueError: there is no style for one of them.
+    """
+    if unknown := [each for each in kind.split(" ") if each and each not in CLASSES]:
+        raise ValueError(f"there are no shapes of the class {unknown[0]}")
+    return kind
+
+
+#: A place or a length in a picture. Stored pictures are checked: others may have written them.
+Place = Annotated[float, Field(ge=-1_000_000, le=1_000_000, allow_inf_nan=False)]
+#: The classes of a shape, separated by blanks.
+Kind = Annotated[str, AfterValidator(_with_styles)]
+
+
+class Text(Frozen):
+    """A text whose baseline begins, or ends or is centred, at a place."""
+
+    shape: Literal["text"] = "text"
+    x: Place
+    y: Place
+    content: str
+    kind: Kind = ""
+
+    def svg(self) -> str:
+        place = f'x="{self.x:.1f}" y="{self.y:.1f}"'
+        return f'<text {place} class="{self.kind}">{escape(self.content)}</text>'
+
+
+class Rect(Frozen):
+    """A rectangle with its left upper corner at a place."""
+
+    shape: Literal["rect"] = "rect"
+    x: Place
+    y: Place
+    width: Annotated[Place, Field(ge=0)]
+    height: Annotated[Place, Field(ge=0)]
+    kind: Kind = ""
+
+    def svg(self) -> str:
+        size = f'width="{self.width:.1f}" height="{self.height:.1f}"'
+        return f'<rect x="{self.x:.1f}" y="{self.y:.1f}" {size} class="{self.kind}"/>'
+
+
+class Line(Frozen):
+    """A line through places, or the area within it."""
+
+    shape: Literal["polyline", "polygon"]
+    #: The places: x, y, x, y and so on.
+    places: Annotated[tuple[Place, ...], Field(min_length=4)]
+    kind: Kind = ""
+
+    def svg(self) -> str:
+        if self.shape == "polyline" and len(self.places) == 4:
+            ends = zip(("x1", "y1", "x2", "y2"), self.places, strict=True)
+            said = " ".join(f'{name}="{each:.1f}"' for name, each in ends)
+            return f'<line {said} class="{self.kind}"/>'
+        pairs = zip(self.places[::2], self.places[1::2], strict=False)
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in pairs)
+        return f'<{self.shape} points="{points}" class="{self.kind}"/>'
+
+
+class Group(Frozen):
+    """Shapes about one thing, which is named if the pointer rests on them."""
+
+    shape: Literal["group"] = "group"
+    title: str
+    shapes: tuple[Annotated[Text | Rect | Line, Field(discriminator="shape")], ...]
+
+    def svg(self) -> str:
+        inside = "".join(each.svg() for each in self.shapes)
+        return f"<g><title>{escape(self.title)}</title>{inside}</g>"
+
+
+Shape = Annotated[Text | Rect | Line | Group, Field(discriminator="shape")]
+
+
+class Drawing(Frozen):
+    """A picture."""
+
+    height: Annotated[Place, Field(ge=0)]
+    #: What it shows, for people who do not see it.
+    described: str
+    shapes: tuple[Shape, ...]
+
+    def svg(self, *, alone: bool = True) -> str:
+        """Returns the picture as SVG.
+
+        Args:
+            alone: whether it is a file of its own, which brings its styles.
+        """
+        style = f"<style>{COLOURS}{SHAPES}</style>" if alone else ""
+        ground = rect(0, 0, WIDTH, self.height, "ground").svg()
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0f} {self.height:.0f}"'
+            f' width="{WIDTH:.0f}" height="{self.height:.0f}" role="img"'
+            f' aria-label="{escape(self.described)}">'
+            f"{style}{ground}{''.join(each.svg() for each in self.shapes)}</svg>"
+        )
 
 
 def escape(text: str) -> str:
@@ -81,14 +196,14 @@ class Span(NamedTuple):
         part = (at - self.begin).total_seconds() / length
         return PLOT * min(1.0, max(0.0, part))
 
-    def axis(self, top: float, bottom: float) -> str:
+    def axis(self, top: float, bottom: float) -> list[Text | Line]:
         """Returns vertical lines at round times, with their labels below."""
         length = self.end - self.begin
         step = next((each for each in _TIME_STEPS if length / each <= _MOST_TIMES), length)
         zero = self.begin.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         first = zero - timedelta(days=zero.weekday())
         at = first + -(-(self.begin - first) // step) * step if step else self.begin
-        parts = []
+        parts: list[Text | Line] = []
         while at <= self.end:
             parts.append(line(self.x(at), top, self.x(at), bottom, "grid"))
             is_day = at.hour == at.minute == 0
@@ -97,25 +212,29 @@ class Span(NamedTuple):
             if not step:
                 break
             at += step
-        return "".join(parts)
+        return parts
 
 
-def text(x: float, y: float, content: str, kind: str = "") -> str:
+def text(x: float, y: float, content: str, kind: str = "") -> Text:
     """Returns a text whose baseline begins, or ends or is centred, at a place."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escape(content)}</text>'
+    return Text(x=_round(x), y=_round(y), content=content, kind=kind)
 
 
-def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Line:
+    return _through("polyline", ((x1, y1), (x2, y2)), kind)
 
 
-def rect(x: float, y: float, width: float, height: float, kind: str) -> str:
-    return (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" class="{kind}"/>'
-    )
+def rect(x: float, y: float, width: float, height: float, kind: str) -> Rect:
+    return Rect(x=_round(x), y=_round(y), width=_round(width), height=_round(height), kind=kind)
 
 
-def area(upper: Sequence[float], lower: Sequence[float], kind: str, first: float = LEFT) -> str:
+def cross(x: float, y: float, kind: str) -> Line:
+    """Returns two lines that cross at a place."""
+    corners = ((-4, -4), (4, 4), (0, 0), (4, -4), (-4, 4))
+    return _through("polyline", ((x + right, y + down) for right, down in corners), kind)
+
+
+def area(upper: Sequence[float], lower: Sequence[float], kind: str, first: float = LEFT) -> Line:
     """Returns the area between two lines with a value for each column.
 
     Args:
@@ -123,19 +242,24 @@ def area(upper: Sequence[float], lower: Sequence[float], kind: str, first: float
     """
     forth = _steps(upper, first)
     back = _steps(lower, first)[::-1]
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (*forth, *back))
-    return f'<polygon points="{points}" class="{kind}"/>'
+    return _through("polygon", (*forth, *back), kind)
 
 
-def path(places: Iterable[tuple[float, float]], kind: str) -> str:
+def path(places: Iterable[tuple[float, float]], kind: str) -> Line:
     """Returns a line through places."""
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    return f'<polyline points="{points}" class="line {kind}"/>'
+    return _through("polyline", places, f"line {kind}")
 
 
-def steps(values: Sequence[float], kind: str) -> str:
-    """Returns a line with a value for each column."""
-    return path(_steps(values, LEFT), kind)
+def _through(
+    shape: Literal["polyline", "polygon"], places: Iterable[tuple[float, float]], kind: str
+) -> Line:
+    flat = tuple(_round(each) for place in places for each in place)
+    return Line(shape=shape, places=flat, kind=kind)
+
+
+def _round(value: float) -> float:
+    """Returns a value as it is drawn. A stored picture is as small as the drawing."""
+    return round(value, 1)
 
 
 def _steps(values: Sequence[float], first: float) -> list[tuple[float, float]]:
@@ -151,7 +275,7 @@ def _steps(values: Sequence[float], first: float) -> list[tuple[float, float]]:
     return places
 
 
-def levels(most: float, top: float, bottom: float) -> tuple[str, float]:
+def levels(most: float, top: float, bottom: float) -> tuple[list[Text | Line], float]:
     """Returns horizontal lines at round values from 0 on, with their labels, and the value at the
     top.
 
@@ -160,12 +284,12 @@ def levels(most: float, top: float, bottom: float) -> tuple[str, float]:
     """
     step = _round_step(most)
     count = max(1, math.ceil(most / step - 1e-9))
-    parts = []
+    parts: list[Text | Line] = []
     for number in range(count + 1):
         y = bottom - (bottom - top) * number / count
         parts.append(line(LEFT, y, WIDTH - RIGHT, y, "grid" if number else "axis"))
         parts.append(text(LEFT - 6, y + 4, f"{number * step:,.10g}", "small end"))
-    return "".join(parts), count * step
+    return parts, count * step
 
 
 def _round_step(most: float) -> float:
@@ -177,27 +301,11 @@ def _round_step(most: float) -> float:
     return max(1.0, next(fitting, 10 * power))
 
 
-def legend(entries: Sequence[tuple[str, str]], y: float, x: float = LEFT) -> str:
+def legend(entries: Sequence[tuple[str, str]], y: float, x: float = LEFT) -> list[Text | Rect]:
     """Returns the meaning of areas: a square of each kind with its text, in one line."""
-    parts = []
+    parts: list[Text | Rect] = []
     for kind, content in entries:
         parts.append(rect(x, y - 9, 10, 10, kind))
         parts.append(text(x + 15, y, content, "small"))
         x += 27 + 6.2 * len(content)
-    return "".join(parts)
-
-
-def svg(height: float, described: str, parts: Iterable[str], *, alone: bool = True) -> str:
-    """Returns a picture.
-
-    Args:
-        described: what it shows, for people who do not see it.
-        alone: whether it is a file of its own, which brings its styles.
-    """
-    style = f"<style>{COLOURS}{SHAPES}</style>" if alone else ""
-    ground = rect(0, 0, WIDTH, height, "ground")
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0f} {height:.0f}"'
-        f' width="{WIDTH:.0f}" height="{height:.0f}" role="img" aria-label="{escape(described)}">'
-        f"{style}{ground}{''.join(parts)}</svg>"
-    )
+    return parts

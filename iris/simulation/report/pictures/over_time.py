@@ -1,6 +1,6 @@
 """Draws the queue and the use of the hosts over time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -9,11 +9,12 @@ from iris.simulation.history import History, Sample
 from iris.simulation.report.pictures.drawing import (
     LEFT,
     PLOT,
+    Drawing,
+    Shape,
     Span,
     area,
     legend,
     levels,
-    svg,
     text,
 )
 
@@ -33,7 +34,7 @@ class _Columns(NamedTuple):
     held: tuple[float, ...]
 
 
-def over_time(simulated: Sequence[tuple[str, History]], *, alone: bool = True) -> str:
+def over_time(simulated: Sequence[tuple[str, History]]) -> Drawing:
     """Returns two panels for each simulation: the waiting gangs by band, and the hosts. All have
     the same scales.
 
@@ -44,19 +45,20 @@ def over_time(simulated: Sequence[tuple[str, History]], *, alone: bool = True) -
     found = [_columns(name, history, span) for name, history in simulated]
     most_waiting = max(max(map(sum, zip(*each.waiting, strict=True))) for each in found)
     most_hosts = max(max(*each.ready, *each.held) for each in found)
-    parts, top = [], 0.0
+    parts: list[Shape] = []
+    top = 0.0
     for each in found:
         before = f"{each.name}: " if len(found) > 1 else ""
-        parts.append(_queue(each, f"{before}waiting gangs", most_waiting, span, top))
+        parts += _queue(each, f"{before}waiting gangs", most_waiting, span, top)
         top += _ABOVE + _PANEL + _BELOW
-        parts.append(_hosts(each, f"{before}hosts", most_hosts, span, top))
+        parts += _hosts(each, f"{before}hosts", most_hosts, span, top)
         top += _ABOVE + _PANEL + _BELOW
     peaks = "; ".join(
         f"{each.name}: at most {max(map(sum, zip(*each.waiting, strict=True))):,.0f} gangs waited,"
         f" at most {max(each.ready):,.0f} hosts were ready"
         for each in found
     )
-    return svg(top, f"Queue and use over time. {peaks}", parts, alone=alone)
+    return Drawing(height=top, described=f"Queue and use over time. {peaks}", shapes=tuple(parts))
 
 
 def span_of(simulated: Sequence[tuple[str, History]]) -> Span:
@@ -101,28 +103,28 @@ def _values(
     return tuple(columns)
 
 
-def _queue(each: _Columns, title: str, most: float, span: Span, top: float) -> str:
+def _queue(each: _Columns, title: str, most: float, span: Span, top: float) -> Iterator[Shape]:
+    yield text(LEFT, top + 16, title)
+    yield from legend([(band.value, band.value) for band in Band], top + 34)
     upper, lower = top + _ABOVE, top + _ABOVE + _PANEL
     lines, high = levels(most, upper, lower)
+    yield from (*span.axis(upper, lower), *lines)
     nothing: Sequence[float] = [0.0] * PLOT
     stacked = list(accumulate(each.waiting, _sums, initial=nothing))
-    areas = []
     for band, (under, over) in zip(Band, pairwise(stacked), strict=True):
         tops, bottoms = (_places(values, high, upper, lower) for values in (over, under))
-        areas.append(area(tops, bottoms, band.value))
-    key = legend([(band.value, band.value) for band in Band], top + 34)
-    frame = span.axis(upper, lower) + lines
-    return text(LEFT, top + 16, title) + key + frame + "".join(areas)
+        yield area(tops, bottoms, band.value)
 
 
-def _hosts(each: _Columns, title: str, most: float, span: Span, top: float) -> str:
+def _hosts(each: _Columns, title: str, most: float, span: Span, top: float) -> Iterator[Shape]:
+    yield text(LEFT, top + 16, title)
+    yield from legend([("held", "held by gangs"), ("ready", "ready")], top + 34)
     upper, lower = top + _ABOVE, top + _ABOVE + _PANEL
     lines, high = levels(most, upper, lower)
+    yield from (*span.axis(upper, lower), *lines)
     ground = [lower] * PLOT
-    areas = area(_places(each.ready, high, upper, lower), ground, "ready")
-    areas += area(_places(each.held, high, upper, lower), ground, "held")
-    key = legend([("held", "held by gangs"), ("ready", "ready")], top + 34)
-    return text(LEFT, top + 16, title) + key + span.axis(upper, lower) + lines + areas
+    yield area(_places(each.ready, high, upper, lower), ground, "ready")
+    yield area(_places(each.held, high, upper, lower), ground, "held")
 
 
 def _sums(one: Sequence[float], other: Sequence[float]) -> Sequence[float]:

@@ -15,13 +15,18 @@ from iris.simulation.report.pictures.drawing import (
     PLOT,
     RIGHT,
     WIDTH,
+    Drawing,
+    Group,
+    Line,
+    Rect,
+    Shape,
     Span,
+    Text,
     area,
-    escape,
+    cross,
     legend,
     line,
     rect,
-    svg,
     text,
 )
 from iris.usage.records import AttemptUse, SliceUse
@@ -41,7 +46,7 @@ class _Held(NamedTuple):
     part: float
 
 
-def slices(history: History, span: Span, title: str = "", *, alone: bool = True) -> str:
+def slices(history: History, span: Span, title: str = "") -> Drawing:
     """Returns the bars of all slices, by scale group.
 
     Args:
@@ -52,7 +57,7 @@ def slices(history: History, span: Span, title: str = "", *, alone: bool = True)
     held = _held_parts(history, {each.id: max(1, each.hosts) for each in uses})
     kinds = [("boot", "not ready yet"), ("ready", "ready"), ("held", "held by gangs")]
     begin = 34.0 if title else 18.0
-    parts = [legend(kinds, begin), _lost_legend(begin)]
+    parts: list[Shape] = [*legend(kinds, begin), *_lost_legend(begin)]
     if title:
         parts.append(text(LEFT, 16, title))
     top = begin + 14
@@ -60,25 +65,20 @@ def slices(history: History, span: Span, title: str = "", *, alone: bool = True)
         own = [each for each in uses if each.group == group]
         faults = [each for each in history.faults if each.group == group]
         drawn, top = _group(group, own, faults, held, span, top)
-        parts.append(drawn)
+        parts += drawn
     made = sum(each.ready_at is not None for each in uses)
     described = f"{title or 'Slices over time'}: {made:,} slices in {len(history.groups)} groups"
-    return svg(top + 4, described, parts, alone=alone)
+    return Drawing(height=top + 4, described=described, shapes=tuple(parts))
 
 
-def _lost_legend(y: float) -> str:
+def _lost_legend(y: float) -> tuple[Text | Line, ...]:
     x = LEFT + 310
     return (
-        _cross(x, y - 4)
-        + text(x + 9, y, "lost", "small")
-        + line(x + 50, y - 9, x + 50, y + 1, "lost")
-        + text(x + 58, y, "failed request", "small")
+        cross(x, y - 4, "lost"),
+        text(x + 9, y, "lost", "small"),
+        line(x + 50, y - 9, x + 50, y + 1, "lost"),
+        text(x + 58, y, "failed request", "small"),
     )
-
-
-def _cross(x: float, y: float) -> str:
-    corners = f"M{x - 4:.1f},{y - 4:.1f}l8,8m0,-8l-8,8"
-    return f'<path d="{corners}" class="lost"/>'
 
 
 def _held_parts(history: History, hosts: dict[str, int]) -> dict[str, list[_Held]]:
@@ -99,7 +99,7 @@ def _group(
     held: dict[str, list[_Held]],
     span: Span,
     top: float,
-) -> tuple[str, float]:
+) -> tuple[list[Shape], float]:
     """Returns the part of a scale group, and where it ends."""
     bars = sorted(
         (each for each in uses if each.ready_at is not None or each.open),
@@ -113,10 +113,10 @@ def _group(
     title = f"{name}: {len(bars):,} slices"
     title += f", {len(refused):,} failed requests" if refused else ""
     title += f" ({hidden:,} slices are not shown)" if hidden else ""
-    parts = [text(LEFT, top + 12, title)]
+    parts: list[Shape] = [text(LEFT, top + 12, title)]
     upper = top + 20
     lower = upper + _ROW * max(1, min(_MOST_ROWS, 1 + max(rows, default=0)))
-    parts.append(span.axis(upper, lower))
+    parts += span.axis(upper, lower)
     parts.append(line(LEFT, lower, WIDTH - RIGHT, lower, "axis"))
     for each in refused:
         parts.append(line(span.x(each.at), upper - 5, span.x(each.at), upper + 1, "lost"))
@@ -124,7 +124,7 @@ def _group(
         if row < _MOST_ROWS:
             y = upper + _ROW * row + 1
             parts.append(_bar(use, held.get(use.id, ()), use.id in lost, span, y))
-    return "".join(parts), lower + 30
+    return parts, lower + 30
 
 
 def _rows(uses: Iterable[SliceUse]) -> list[int]:
@@ -145,18 +145,18 @@ def _rows(uses: Iterable[SliceUse]) -> list[int]:
     return found
 
 
-def _bar(use: SliceUse, held: Sequence[_Held], is_lost: bool, span: Span, y: float) -> str:
+def _bar(use: SliceUse, held: Sequence[_Held], is_lost: bool, span: Span, y: float) -> Group:
     requested, gone = span.x(use.requested_at), span.x(use.gone_at)
     ready = gone if use.ready_at is None else span.x(use.ready_at)
-    parts = [rect(requested, y, max(0.5, ready - requested), _BAR, "boot")]
+    parts: list[Rect | Line] = [rect(requested, y, max(0.5, ready - requested), _BAR, "boot")]
     parts.append(rect(ready, y, max(0.5, gone - ready), _BAR, "ready"))
     first, columns = _columns(held, span)
     if columns:
         tops = [y + _BAR * (1 - min(1.0, each)) for each in columns]
         parts.append(area(tops, [y + _BAR] * len(tops), "held", LEFT + first))
     if is_lost:
-        parts.append(_cross(gone, y + _BAR / 2))
-    return f"<g><title>{escape(_told(use, held, is_lost))}</title>{''.join(parts)}</g>"
+        parts.append(cross(gone, y + _BAR / 2, "lost"))
+    return Group(title=_told(use, held, is_lost), shapes=tuple(parts))
 
 
 def _columns(held: Sequence[_Held], span: Span) -> tuple[int, list[float]]:
