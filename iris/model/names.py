@@ -241,7 +241,7 @@ def incarnation_of(identity: str) -> str:
 
 #: The metadata of an agent's call with the task token of an activity. It proves to Temporal's
 #: servers that the host was given an activity of the workflow to which the call goes.
-TASK_TOKEN_METADATA = "iris-task-token-bin"
+TASK_TOKEN_METADATA = "iris-task-token-bin"  # noqa: S105
 
 SA_CLUSTER = "IrisCluster"
 #: The search attribute that Temporal sets on a workflow that a schedule started: the time at which
