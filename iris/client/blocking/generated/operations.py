@@ -451,6 +451,7 @@ class Schedules(Blocking):
 
         Raises:
             NotFound: there is no such schedule.
+            Rejected: the schedule is another user's.
             Unreachable: the service does not answer.
         """
         return self._loop.run(self._asynchronous.show(name))
