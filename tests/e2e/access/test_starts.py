@@ -112,6 +112,12 @@ TRICKS: dict[str, Any] = {
     "attributes as a list": {"search_attributes": attributes(["ada", "bob"])},  # type: ignore[arg-type]
     "no attributes": {"search_attributes": SearchAttributes()},
     "no user": {"search_attributes": attributes(None)},  # type: ignore[arg-type]
+    "another's job as its parent": {
+        "search_attributes": attributes("ada", **{names.SA_PARENT: "bob/train"})
+    },
+    "a parent that its id has not": {
+        "search_attributes": attributes("ada", **{names.SA_PARENT: "ada/train"})
+    },
     "another kind": {"search_attributes": attributes("ada", "scheduler")},
     "another cluster": {"search_attributes": attributes("ada", **{names.SA_CLUSTER: "other"})},
     "attributes of the server": {
@@ -148,6 +154,18 @@ async def test_a_start_says_nothing_more_than_a_job_of_ones_own(
     if set(fields) <= set(known) and trick != "the type of a schedule":
         plan = requests.schedule("ada/trick", **fields)
         assert await service.refusal("ada", "create_schedule", plan)
+
+
+async def test_a_child_job_has_the_parent_of_its_id(service: Service) -> None:
+    """Lists of child jobs, and their cancellation, use the search attribute."""
+
+    def child(parent: str) -> Any:
+        attribute = {names.SA_PARENT: parent}
+        return requests.start("ada/train/x", search_attributes=attributes("ada", **attribute))
+
+    assert not await service.refusal("ada", "start_workflow_execution", child("ada/train"))
+    for parent in ("ada", "ada/train/x", "bob/train", "ada/other"):
+        assert await service.refusal("ada", "start_workflow_execution", child(parent))
 
 
 async def test_a_start_of_several_things_needs_the_right_to_each(service: Service) -> None:
