@@ -144,8 +144,8 @@ func accessOptions(cfg *config.Config, logger log.Logger, allowNoAuth bool) ([]t
 	}, nil
 }
 
-// withErrors is a dynamic configuration with which clients are told why a call is not allowed. The
-// errors of the authorizer contain nothing secret.
+// withErrors is a dynamic configuration with which clients are told why a call is not allowed, and
+// which cannot switch the authorizer off. Its errors contain nothing secret.
 type withErrors struct{ dynamicconfig.Client }
 
 func exposeErrors(cfg *config.Config, logger log.Logger) (dynamicconfig.Client, error) {
@@ -157,8 +157,11 @@ func exposeErrors(cfg *config.Config, logger log.Logger) (dynamicconfig.Client, 
 }
 
 func (c withErrors) GetValue(key dynamicconfig.Key) []dynamicconfig.ConstrainedValue {
-	if key == dynamicconfig.ExposeAuthorizerErrors.Key() {
+	switch key {
+	case dynamicconfig.ExposeAuthorizerErrors.Key():
 		return []dynamicconfig.ConstrainedValue{{Value: true}}
+	case dynamicconfig.DisableStreamingAuthorizer.Key():
+		return []dynamicconfig.ConstrainedValue{{Value: false}}
 	}
 	return c.Client.GetValue(key)
 }

@@ -253,12 +253,13 @@ class FleetCluster(Cluster):
         )
         self.lister.heard_of_slices([slice_id])
         wanted = {"cluster": self.name, "id": slice_id, "size": group.hosts, "request": request}
-        run_id = await self.client.execute_workflow(
+        starting = await self.client.start_workflow(
             StartSlice.run,
             SliceInput(**wanted | changes),
             id=f"start-{uuid4()}",
             task_queue=names.control_queue(self.name),
         )
+        run_id = await starting.execute_update(StartSlice.started)
         workflow_id = names.slice_workflow(self.name, slice_id)
         return self.client.get_workflow_handle(
             workflow_id, first_execution_run_id=run_id, result_type=SliceStatus

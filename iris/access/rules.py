@@ -125,9 +125,9 @@ def rules(cluster: str) -> dict[str, Any]:
             "fixed": {names.SA_CLUSTER: cluster},
             "kind": names.SA_KIND,
             "user": names.SA_USER,
+            "parent": names.SA_PARENT,
             "free": [
                 names.SA_STATE,
-                names.SA_PARENT,
                 names.SA_GROUP,
                 names.SA_PRIORITY,
                 names.SA_TAGS,

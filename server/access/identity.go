@@ -167,6 +167,9 @@ func (p *policy) delegated(token *jwt.JSONWebToken, keyID, delegation string, sa
 	if err := p.own(token, given.Cnf.Key.Key, said, now); err != nil {
 		return nil, err
 	}
+	if given.Expiry != nil && *given.Expiry < *said.Expiry {
+		said.Expiry = given.Expiry
+	}
 	found, err := newCaller(said.Subject, given.Role, id)
 	if err != nil {
 		return nil, err
@@ -174,10 +177,17 @@ func (p *policy) delegated(token *jwt.JSONWebToken, keyID, delegation string, sa
 	switch {
 	case given.Role == roleHost && signer.owner.Role == roleControlPlane && given.Subject == "slice/"+found.slice:
 		return found, nil
-	case given.Role == roleJob && given.Subject == said.Subject && (signer.owner.Role == roleControlPlane || signer.owner.Name == found.path[0]):
+	case given.Role == roleJob && given.Subject == said.Subject && (signer.owner.Role == roleControlPlane || p.startsJobs(signer.owner, found.path[0])):
 		return found, nil
 	}
 	return nil, errors.New("its delegation is for somebody else")
+}
+
+// startsJobs returns whether somebody is this user and may start jobs: nobody gives a right that they
+// do not have.
+func (p *policy) startsJobs(e *entry, user string) bool {
+	g := p.Rules.grants[e.Role]
+	return e.Name == user && g != nil && len(g.own[callStart]) > 0
 }
 
 // issuer is an OpenID Connect provider whose tokens name users of the policy.

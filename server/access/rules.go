@@ -39,9 +39,11 @@ type attributes struct {
 	// Fixed are search attributes that must have this value.
 	Fixed map[string]string `json:"fixed"`
 	// Kind and User are the attributes for the kind and the user of an id.
-	Kind string   `json:"kind"`
-	User string   `json:"user"`
-	Free []string `json:"free"`
+	Kind string `json:"kind"`
+	User string `json:"user"`
+	// Parent is the attribute with the path of an id without its last part. A workflow may lack it.
+	Parent string   `json:"parent"`
+	Free   []string `json:"free"`
 }
 
 type prefix struct {

@@ -71,6 +71,9 @@ func schedule(r proto.Message, detail, id string, s *schedulepb.Schedule, attrib
 	action := s.GetAction().GetStartWorkflow()
 	name := action.GetWorkflowType().GetName()
 	check := func(a *Access, p *policy, c *caller, o object) string {
+		if !p.trusts(c) && !c.owns(o, id, "") {
+			return "it would start another's jobs"
+		}
 		if action == nil || name == "" || action.WorkflowId != id {
 			return "it starts no workflow with the id of the schedule"
 		}
@@ -132,8 +135,13 @@ func (p *policy) checkAttributes(found *commonpb.SearchAttributes, c *caller, o 
 	if o.owned {
 		required[rules.User] = o.path[0]
 	}
+	if parent := found.GetIndexedFields()[rules.Parent]; parent != nil {
+		if len(o.path) < 3 || keyword(parent) != strings.Join(o.path[:len(o.path)-1], "/") {
+			return fmt.Sprintf("the search attribute %s is not of its parent", rules.Parent)
+		}
+	}
 	for name, payload := range found.GetIndexedFields() {
-		if slices.Contains(rules.Free, name) {
+		if name == rules.Parent || slices.Contains(rules.Free, name) {
 			continue
 		}
 		want, known := required[name]

@@ -16,8 +16,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from temporalio.client import Client
 
+from iris.client.access.identity_file import new_identity, write_identity
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
+from iris.client.connect.paths import identity_path
 from iris.config import DashboardAddress
 from iris.dashboard import connections, live
 from iris.dashboard.actions.browser import Tokens, remember, said, say
@@ -27,6 +29,7 @@ from iris.dashboard.content import page_number
 from iris.dashboard.rendering import make_environment, static
 from iris.dashboard.serve import serving_dashboard
 from iris.processes.process import free_ports
+from iris.worker_agents.control_plane.dashboard import serving
 from tests.e2e.cluster import eventually
 from tests.harness import dev_server_cluster
 
@@ -244,6 +247,29 @@ async def test_a_dashboard_without_the_right_changes_nothing(action: str) -> Non
 
     assert (asked.status, acted.status) == (403, 403)
     assert b"<form" not in asked.body
+
+
+@pytest.mark.parametrize(("identities", "status"), [(False, 415), (True, 403)])
+async def test_the_dashboard_of_a_cluster_with_identities_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, identities: bool, status: int
+) -> None:
+    """It would act as the control plane, for everybody who reaches it."""
+    monkeypatch.setenv("IRIS_STATE_DIR", str(tmp_path))
+    for name in ("IRIS_IDENTITY", "IRIS_USER"):
+        monkeypatch.delenv(name, raising=False)
+    record = ClusterRecord(name="iris", address="127.0.0.1:1", store="file:///nowhere")
+    if identities:
+        own = new_identity("control-plane").with_cluster(record.name, record.address)
+        write_identity(identity_path(), own)
+    client = await Client.connect(record.address, lazy=True)
+    port, _ = free_ports()
+    async with serving(client, record, DashboardAddress(port, allow_actions=True)):
+        async with asyncio.timeout(30):
+            while (await ask(port, "GET", FILE)).status != 200:
+                pass
+        acted = await send(port, request("POST", "/actions/pause-cluster", body="token=x"))
+
+    assert acted.status == status
 
 
 @pytest.mark.parametrize("allowed", [False, True])

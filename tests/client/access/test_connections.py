@@ -16,7 +16,7 @@ import grpc
 import pytest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from iris.access.keys import from_base64url
 from iris.access.tokens import claims_of, private_key, sign_delegation, sign_token
@@ -31,6 +31,7 @@ from iris.client.access.selection import (
     tokens_of,
 )
 from iris.client.access.token import Token
+from iris.client.connect import rpc
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import connect
 from iris.client.connect.identity import current_user
@@ -238,6 +239,22 @@ async def refused_call(service: Service) -> str:
     with pytest.raises(Rejected) as error:
         await Connection(client, record).is_running("lab/job/bob/train")
     return str(error.value)
+
+
+async def test_a_wait_survives_a_token_that_has_just_expired_and_no_longer_refusal(
+    service: Service, machine: pytest.MonkeyPatch
+) -> None:
+    """A laptop was asleep: its token is renewed within seconds after it wakes up."""
+    is_ada(service.address)
+    record = ClusterRecord(name="lab", address=service.address, store="memory://")
+    connection = Connection(await connect(service.address), record)
+    refused = RPCError("the token has expired", RPCStatusCode.UNAUTHENTICATED, b"")
+    assert connection.lasting_refusal(refused) is None
+    machine.setattr(rpc, "CHECK_INTERVAL", timedelta())
+
+    assert isinstance(connection.lasting_refusal(refused), Rejected)
+    away = RPCError("no connection", RPCStatusCode.UNAVAILABLE, b"")
+    assert connection.lasting_refusal(away) is None
 
 
 async def test_a_host_signs_with_the_key_of_its_slice(service: Service) -> None:

@@ -217,5 +217,5 @@ def test_a_worker_of_another_cannot_be_named(lab: People) -> None:
     async def all_keys() -> dict[str, set[bool]]:
         return {who: await keys(who) for who in ("cp", "olga", "ada", "vera", "stolen")}
 
-    hidden = dict.fromkeys(("olga", "ada", "vera", "stolen"), {False})
+    hidden = {who: {False} for who in ("olga", "ada", "vera", "stolen")}
     assert asyncio.run(all_keys()) == {"cp": {True}, **hidden}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iris.config import load_config
-from iris.model.slice.keys import public_key
+from iris.model.slice.keys import public_key, read_key_file
 from iris.model.slice.provisioning import SliceRequest
 from iris.model.slice.scale_groups import SliceType
 from iris.platforms.base import BadConfig
@@ -54,6 +54,15 @@ METADATA = {
     "iris-address": "10.0.0.2:10000",
     "startup-script": "#!/bin/bash",
 }
+
+
+def test_the_delegation_of_a_slice_follows_its_private_key_in_one_value() -> None:
+    """The machine's script writes the value to the file of the key, which the agent reads."""
+    node = create_request(gcp(), asked(), "", KEY, "header.claims.signature").node
+
+    assert read_key_file(node.metadata["iris-private-key"]) == (KEY, "header.claims.signature")
+    assert node.metadata["iris-public-key"] == public_key(KEY)
+    assert read_key_file(f"{KEY}\n") == (KEY, "")
 
 
 def test_a_spot_slice_is_a_node_with_the_slices_name() -> None:
