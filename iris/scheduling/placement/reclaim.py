@@ -26,9 +26,9 @@ from iris.scheduling.quotas.amounts import amounts_of
 from iris.scheduling.quotas.borrowed import Borrowed, borrowed_gangs, gangs_of_accounts
 from iris.scheduling.quotas.use import QuotaUse, Shortage, Verdict
 
-#: The most work of one pass, in looks (`Effort`). That takes a tenth of a second. The next pass
+#: The most work of one search, in looks (`Effort`), without its preparation. The next one
 #: continues.
-MAX_LOOKS = 250_000
+MAX_LOOKS = 100_000
 #: The most gangs of one band for which a pass searches victims in quotas that are used up, in vain.
 #: A user with many kinds of gangs must not take all the time.
 MOST_IN_VAIN = 2
