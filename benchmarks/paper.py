@@ -109,8 +109,9 @@ def requests(
     seed: int = 2,
     specs: Sequence[JobSpec] | None = None,
     began: datetime = NOON,
+    users: int = USERS,
 ) -> list[Request]:
-    """Returns requests from 50 users, a tenth of a second apart: of 30 shapes, or of those of the
+    """Returns requests from so many users, a tenth of a second apart: of 30 shapes, or of those of the
     given jobs.
 
     Args:
@@ -123,7 +124,7 @@ def requests(
         run = f"{int(at.timestamp() * 1000):012x}"
         spec = dice.choice(specs or SHAPES).model_copy(
             update={
-                "user": f"user{dice.randrange(USERS)}",
+                "user": f"user{dice.randrange(users)}",
                 "name": f"job-{dice.getrandbits(32):08x}",
                 "band": dice.choice(bands),
             }

@@ -13,8 +13,11 @@ from statistics import median
 from benchmarks import paper
 from benchmarks.table import Row
 from iris.messages.scheduler import Ask, Release
+from iris.model.host.hosts import Host
+from iris.model.host.resources import DeviceKind
 from iris.model.job.requests import Request
 from iris.model.job.spec import Band
+from iris.model.quotas import EACH_USER, QuotaRule, QuotaRules
 from iris.planners.ledger_messages import MAX_PLACEMENTS, serve
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ledger import Ledger
@@ -28,6 +31,8 @@ RELEASED = 100
 #: The number of measurements of each pass. The shortest counts, because other load on the same
 #: cores only makes a pass longer.
 TIMES = 3
+#: The users and teams of the measurement of quotas.
+_USERS, _TEAMS = 200, 20
 
 
 def measure(*, quick: bool) -> list[Row]:
@@ -37,6 +42,7 @@ def measure(*, quick: bool) -> list[Row]:
         return [
             *_at(hosts, waiting, 0.5),
             *_at(21, 2_838, 0.01),
+            *_with_quotas(hosts, waiting, 0.6),
             *_of_shapes(30),
             *_of_shapes(300),
             *_of_shapes(3_000),
@@ -67,6 +73,67 @@ def _at(hosts: int, waiting: int, target: float) -> list[Row]:
         Row(f"median pass, {size}, s", median(takes.values()), target=target, format="{:.4f}"),
         Row(f"explain, {size}, s", explained, format="{:.4f}"),
     ]
+
+
+def _with_quotas(hosts: int, waiting: int, target: float) -> list[Row]:
+    """Measures passes with the quotas of 200 users in 20 teams, which lend each other what they do
+    not use, and the same passes without quotas.
+    """
+    requests = paper.requests(waiting, users=_USERS)
+    batch = paper.requests(waiting, bands=(Band.BATCH,), seed=3, users=_USERS)
+    rules = _quotas(paper.hosts(hosts))
+    takes: list[dict[str, float]] = [{}, {}]
+    for _ in range(TIMES):
+        for quotas, found in zip((QuotaRules(), rules), takes, strict=True):
+            ledger = asked(hosts, requests, quotas)
+            passes = (*_to_the_end(ledger), *_evicting(hosts, batch, requests, quotas))
+            for what, seconds in passes:
+                found[what] = min(found.get(what, seconds), seconds)
+    size = f"{_USERS} users, {_TEAMS} teams, {waiting:,} waiting, {hosts:,} hosts"
+    rows = []
+    for what, found in zip(("without quotas", "with quotas"), takes, strict=True):
+        worst = sorted(found, key=lambda each: -found[each])
+        note = "; ".join(f"{each} {found[each] * 1000:.0f} ms" for each in worst[:4])
+        middle = median(found.values())
+        rows.append(
+            Row(
+                f"worst pass {what}, {size}, s",
+                found[worst[0]],
+                target=target,
+                format="{:.4f}",
+                note=f"of {len(found)} passes, median {middle * 1000:.0f} ms: {note}",
+            )
+        )
+    return rows
+
+
+def _quotas(hosts: list[Host]) -> QuotaRules:
+    """Returns quotas that bind: a team has its share of the cluster, less than its users ask for,
+    and a user may not have all of it.
+    """
+    sums = {"chips": 0, "gpus": 0, "cpus": 0}
+    for host in hosts:
+        device = host.resources.device
+        sums["cpus"] += host.resources.cpu_millis
+        if device is not None:
+            sums["chips" if device.kind is DeviceKind.TPU else "gpus"] += device.count
+    share = {resource: amount // (2 * _TEAMS) for resource, amount in sums.items()}
+    teams = {
+        f"team{team}": tuple(f"user{user}" for user in range(team, _USERS, _TEAMS))
+        for team in range(_TEAMS)
+    }
+    return QuotaRules(
+        quotas=(
+            *(
+                QuotaRule(name=team, team=team, nominal=share, borrow=share, cohort="lab")
+                for team in teams
+            ),
+            QuotaRule(
+                name="each", user=EACH_USER, nominal={"gpus": sums["gpus"] // _USERS, "hosts": 200}
+            ),
+        ),
+        teams=teams,
+    )
 
 
 def _of_shapes(shapes: int) -> list[Row]:
@@ -142,8 +209,8 @@ def _longest_replay(hosts: int, waiting: int) -> Row:
     )
 
 
-def asked(hosts: int, requests: Iterable[Request]) -> Ledger:
-    ledger = Ledger()
+def asked(hosts: int, requests: Iterable[Request], quotas: QuotaRules | None = None) -> Ledger:
+    ledger = Ledger(LedgerState(quotas=quotas or QuotaRules()))
     ledger.hosts_up(paper.hosts(hosts))
     for request in requests:
         ledger.ask(request)
@@ -166,12 +233,12 @@ def _to_the_end(ledger: Ledger) -> Iterable[tuple[str, float]]:
 
 
 def _evicting(
-    hosts: int, batch: list[Request], others: list[Request]
+    hosts: int, batch: list[Request], others: list[Request], quotas: QuotaRules | None = None
 ) -> Iterable[tuple[str, float]]:
     """Measures passes on a cluster full of batch work, while as many other requests wait, some of
     them in higher bands.
     """
-    ledger = asked(hosts, batch)
+    ledger = asked(hosts, batch, quotas)
     while ledger.settle(LATER, MAX_PLACEMENTS).stopped:
         pass
     for request in list(ledger.waiting):

@@ -61,6 +61,7 @@ def test_a_guide_begins_in_an_empty_directory(document: Path) -> None:
         "docs/how-to/tpu-gang.md",
         "docs/how-to/spot.md",
         "docs/how-to/why-waiting.md",
+        "docs/how-to/quotas.md",
         "docs/how-to/what-if.md",
         "docs/how-to/sweep.md",
         "docs/how-to/own-machines.md",

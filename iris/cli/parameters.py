@@ -13,6 +13,7 @@ from iris.model.host.resources import Device, parse_device
 from iris.model.ip_address import parse_ip
 from iris.model.job.notifications import parse_webhook
 from iris.model.job.tags import parse_tag
+from iris.model.quotas import parse_limit
 from iris.model.units import parse_cpu, parse_duration, parse_size
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -108,6 +109,7 @@ DEVICE = Parsed("kind[:variant[:count]]", _device)
 DURATION = Parsed("duration", parse_duration)
 #: The type of an option whose value is a tag. It returns the key and the value of the tag.
 TAG = Parsed("tag", parse_tag)
+LIMIT = Parsed("limit", parse_limit)
 WEBHOOK = Parsed("url", parse_webhook)
 TEXT = Parsed("text", utf8)
 KEY_VALUE = Parsed("key=value", key_value)

@@ -140,6 +140,8 @@ COMMANDS = {
         "Show, pause and resume the autoscaler, and look for better settings."),
     "group": CommandPlace("fleet.group", "group",
         "Show scale groups: the kinds of slice that a cluster can have."),
+    "quota": CommandPlace("fleet.quota", "quota",
+        "Show quotas: what users, teams and tagged jobs may hold at once."),
     "slice": CommandPlace("fleet.slice", "slice_",
         "List, show, drain and delete slices."),
     "host": CommandPlace("registry", "host",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from iris.client.connect.identity import signed
 from iris.client.connect.rpc import Connection
 from iris.messages.fleet_views import Holdings, QueuePage, QueueView
+from iris.messages.quotas import QuotaList, QuotaQuestion
 from iris.messages.scheduler import Configure, Pause, Resume, Snapshot, SnapshotPage, Totals
 from iris.model.errors import NotFound, Rejected, Unreachable
 from iris.model.job.spec import Band
@@ -121,6 +122,19 @@ class ClusterClient:
             Unreachable: no control plane answers.
         """
         return await self._connection.query(self._connection.scheduler, "holdings", Holdings)
+
+    async def quotas(self, user: str = "") -> QuotaList:
+        """Returns the quotas and named limits with what is used, borrowed and lent of them.
+
+        Args:
+            user: only the quotas that cover all jobs of this user; empty for all quotas.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        return await self._connection.query(
+            self._connection.scheduler, "quotas", QuotaList, QuotaQuestion(user=user)
+        )
 
     async def queue(
         self, band: Band | None = None, *, held: bool = False, offset: int = 0, limit: int = 100

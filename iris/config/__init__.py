@@ -30,6 +30,7 @@ from iris.config.local import (
     with_actions,
     with_rules,
 )
+from iris.config.quotas import quotas_of
 from iris.config.schema import Bootstrap, ClusterConfig
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "make_local_config",
     "on_its_machine",
     "origins",
+    "quotas_of",
     "risks",
     "rules_of",
     "scale_groups_of",

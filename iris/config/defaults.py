@@ -129,7 +129,7 @@ def secret_manager_references(config: ClusterConfig) -> tuple[str, ...]:
 
 
 def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
-    for key in ("name", "teams"):
+    for key in ("name", "teams", "limits"):
         origins[key] = IN_FILE if key in config.model_fields_set else BUILT_IN
     defaults, gcp = config.defaults, config.platform.gcp
     home: list[Source] = []
@@ -158,6 +158,9 @@ def _complete(config: ClusterConfig, origins: dict[str, str]) -> ClusterConfig:
         "budgets": {
             name: _filled(budget, f"budgets.{name}", origins)
             for name, budget in config.budgets.items()
+        },
+        "quotas": {
+            name: _filled(quota, f"quotas.{name}", origins) for name, quota in config.quotas.items()
         },
         "dashboard": _filled(config.dashboard, "dashboard", origins),
         "scale_groups": {

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from iris.config.accounting import BudgetConfig, Prices
 from iris.config.controller_settings import Controller
 from iris.config.group_settings import DeadlineSettings, PaceSettings, ScaleGroupConfig
+from iris.config.quota_settings import QuotaConfig
 from iris.config.texts import (
     CloudName,
     HostPath,
@@ -24,6 +25,7 @@ from iris.config.texts import (
 )
 from iris.config.values import (
     AnyPort,
+    Count,
     Duration,
     Flag,
     LastingDuration,
@@ -394,10 +396,21 @@ class ClusterConfig(Section):
     prices: Prices = Field(Prices(), description="What machines cost, for `iris usage`.")
     teams: dict[str, tuple[str, ...]] = Field(
         default_factory=dict,
-        description="The users of each team, for `iris usage --by team`; a user is in one at most.",
+        description=(
+            "The users of each team, for `iris usage --by team`, budgets and quotas; a user is in"
+            " one at most."
+        ),
     )
     budgets: dict[str, BudgetConfig] = Field(
         default_factory=dict, description="What users and teams may use, by the budget's name."
+    )
+    quotas: dict[str, QuotaConfig] = Field(
+        default_factory=dict,
+        description="What users, teams and tagged jobs may hold at once, by the quota's name.",
+    )
+    limits: dict[str, Count] = Field(
+        default_factory=dict,
+        description="How much of each named limit all jobs together may take, such as licence: 4.",
     )
     dashboard: Dashboard = Field(Dashboard(), description="The web pages about the cluster.")
     scale_groups: dict[str, ScaleGroupConfig] = Field(

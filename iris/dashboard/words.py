@@ -17,6 +17,8 @@ WORDS = {
     RefusalCode.BUSY: "the suitable hosts are in use",
     RefusalCode.KEPT: "free hosts are kept for gangs ahead",
     RefusalCode.QUEUED: "starts in the next pass",
+    RefusalCode.QUOTA: "a quota is used up",
+    RefusalCode.WAITING_QUOTA: "too many jobs of its user or team wait",
     RefusalCode.LEDGER_FULL: "the scheduler has no space",
     RefusalCode.UNKNOWN: "unknown to the scheduler",
 }

@@ -10,6 +10,7 @@ from iris.model.frozen import Frozen
 from iris.model.host.hosts import ClosedBy, Closure, Host
 from iris.model.job.requests import Placement, Request
 from iris.model.job.spec import Band
+from iris.model.quotas import QuotaRules
 from iris.model.rules import Rules
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import Outlook
@@ -132,10 +133,13 @@ class Resume(Frozen):
 
 
 class Configure(Frozen):
-    """Sets the scheduler's rules and the scale groups. A field that is None changes nothing."""
+    """Sets the scheduler's rules and quotas, and the scale groups. A field that is None changes
+    nothing.
+    """
 
     kind: Literal["configure"] = "configure"
     rules: Rules | None = None
+    quotas: QuotaRules | None = None
     groups: tuple[ScaleGroup, ...] | None = None
 
 

@@ -61,7 +61,7 @@ def _demands(ledger: Ledger, counts: Mapping[Shape, int]) -> tuple[Demand, ...]:
     """
     firsts = [
         Demand(count=counts[shape], example=example)
-        for shape, example in ledger.waiting.firsts(counts).items()
+        for shape, example in ledger.firsts(counts).items()
     ]
     possible: dict[tuple[str, str], list[Demand]] = {}
     impossible: list[Demand] = []

@@ -32,6 +32,7 @@ from iris.model.units import MIB
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.settled import Settled
 from iris.scheduling.ledger.size import FULL, MOST_KINDS, MOST_OF_ONE_USER, LedgerSize
+from iris.scheduling.ledger.waiting_quotas import too_many_jobs
 from iris.scheduling.placement.catalog import Catalog
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
@@ -257,8 +258,9 @@ def enter(ledger: Ledger, message: Message, *, size: LedgerSize, whole: bool) ->
             return _pause(ledger, reason, group)
         case Resume(group=group):
             return _resume(ledger, group)
-        case Configure(rules=rules, groups=groups):
+        case Configure(rules=rules, groups=groups, quotas=quotas):
             ledger.rules = rules or ledger.rules
+            ledger.set_quotas(ledger.quotas.table.rules if quotas is None else quotas)
             ledger.catalog = Catalog(groups) if groups is not None else ledger.catalog
         case SliceEnded(use=use):
             ledger.ended_uses.add(use)
@@ -291,6 +293,8 @@ def _ask(ledger: Ledger, request: Request, *, size: LedgerSize, whole: bool) -> 
         return Entered("the scheduler's ledger is full", refusal=_full(ledger, size))
     if whole and not known and (refusal := _too_many_kinds(ledger, request)) is not None:
         return Entered("too many kinds of requests wait", refusal=refusal)
+    if whole and not known and (refusal := too_many_jobs(ledger, request)) is not None:
+        return Entered("too many jobs wait", refusal=refusal)
     waiting, kinds = len(ledger.waiting), ledger.waiting.kinds
     ledger.ask(request)
     if len(ledger.waiting) > waiting:

@@ -4,10 +4,11 @@ from datetime import UTC, timedelta
 from itertools import islice
 from typing import NamedTuple
 
-from iris.config import ClusterConfig, rules_of, scale_groups_of
+from iris.config import ClusterConfig, quotas_of, rules_of, scale_groups_of
 from iris.messages.autoscaler import ScalingSettings
 from iris.model.host.constraints import SCALE_GROUP
 from iris.model.job.spec import Band
+from iris.model.quotas import QuotaRules
 from iris.model.rules import Rules
 from iris.model.slice.record import SliceRecord
 from iris.model.slice.scale_groups import ScaleGroup
@@ -44,13 +45,19 @@ class Cluster(NamedTuple):
 
     groups: tuple[ScaleGroup, ...]
     rules: Rules = Rules()
+    quotas: QuotaRules = QuotaRules()
     #: As in `ScalingSettings`.
     evaluation_interval: timedelta = ScalingSettings().evaluation_interval
 
 
 def cluster_of(config: ClusterConfig) -> Cluster:
     """Returns the part of a configuration that a simulation needs."""
-    return Cluster(scale_groups_of(config), rules_of(config), config.autoscaler.evaluation_interval)
+    return Cluster(
+        scale_groups_of(config),
+        rules_of(config),
+        quotas_of(config),
+        config.autoscaler.evaluation_interval,
+    )
 
 
 def simulate(cluster: Cluster, trace: Trace, world: World, seed: int = 0) -> History:
@@ -77,7 +84,11 @@ class _Simulation:
             samples=[],
         )
         self._scheduler = SimulatedScheduler(
-            self._events, cluster.groups, cluster.rules, lambda: self._autoscaler.wake()
+            self._events,
+            cluster.groups,
+            cluster.rules,
+            cluster.quotas,
+            lambda: self._autoscaler.wake(),
         )
         settings = ScalingSettings(
             groups=cluster.groups, evaluation_interval=cluster.evaluation_interval

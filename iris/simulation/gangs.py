@@ -15,12 +15,13 @@ from iris.model.job.gangs import Gang, GangState
 from iris.model.job.requests import Placement, Seat
 from iris.model.job.spec import Coscheduling, JobSpec
 from iris.model.job.status import TaskStatus
+from iris.model.job.tags import parse_tag
 from iris.model.states import TaskState
 from iris.planners.ledger_messages import Entered
 from iris.planners.messages_sent import ask_of, release_of
 from iris.scheduling.jobs.gang_lifecycle import LEDGER_FULL, MAX_LEDGER_FULL, GangLifecycle
 from iris.scheduling.placement.preemption import Eviction
-from iris.scheduling.placement.refusals import RefusalCode
+from iris.scheduling.placement.refusals import TURNED_AWAY
 from iris.simulation.event_queue import Event, EventQueue
 from iris.simulation.history import CLUSTER, GangHistory, Placed, job_name
 from iris.simulation.scheduler import SimulatedScheduler
@@ -99,12 +100,13 @@ class SimulatedGang:
         self._scheduler.send(ask, lambda entered: self._asked(ask, entered))
 
     def _asked(self, ask: Ask, entered: Entered) -> None:
-        """Sets the timer for the scheduling timeout, or asks again later if the ledger is full."""
+        """Sets the timer for the scheduling timeout, or asks again later if the request
+        was turned away."""
         if self._lifecycle.state is not GangState.WAITING:
             return
         left = self._lifecycle.time_left(self._events.now)
         refusal = entered.refusal
-        if refusal is not None and refusal.code is RefusalCode.LEDGER_FULL:
+        if refusal is not None and refusal.code in TURNED_AWAY:
             self._lifecycle = self._lifecycle.turned_away()
             pause = self._full_pause
             self._full_pause = min(2 * pause, MAX_LEDGER_FULL)
@@ -342,6 +344,8 @@ def spec_of(trace: GangTrace, number: int) -> JobSpec:
         else None,
         constraints=tuple(map(parse_marked, trace.constraints)),
         band=trace.band,
+        tags=dict(map(parse_tag, trace.tags)),
+        limits=trace.limits,
         scheduling_timeout=(
             timedelta(seconds=trace.patience) if trace.patience is not None else None
         ),

@@ -5,7 +5,7 @@ out: the simulation has preemptions of its own. Jobs that never had hosts have n
 are not in the trace.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -156,6 +156,8 @@ class _PastGang:
             tasks_per_host=first.tasks_per_host,
             group_by=asked.group_by if asked is not None else group_by,
             groups=asked.groups if asked is not None else groups,
+            tags=named.tags(first.tags),
+            limits=asked.limits if asked is not None else {},
             runs=self._runs(),
             patience=timeout.total_seconds() if timeout is not None else None,
             waited=(first.placed_at - self.arrival).total_seconds() if knows_wait else None,
@@ -220,6 +222,10 @@ class _Names:
         suffix = f"#{again}" if again > 1 else ""
         return user, f"{job}{suffix}", f"{gang}{suffix}"
 
+    def tags(self, tags: Mapping[str, str]) -> tuple[str, ...]:
+        """Returns the tags of a job in the trace."""
+        return tuple(f"{key}={value}" for key, value in sorted(tags.items()))
+
 
 class _Numbers:
     """Numbers in place of the names of users, jobs and gangs, in the order of the calls."""
@@ -235,6 +241,10 @@ class _Numbers:
         number = self._jobs.setdefault(job_again, f"job-{len(self._jobs) + 1}")
         user = self._users.setdefault(user, f"user-{len(self._users) + 1}")
         return user, number, f"{number}{gang.removeprefix(job)}"
+
+    def tags(self, tags: Mapping[str, str]) -> tuple[str, ...]:
+        """Returns no tags, because they may contain names."""
+        return ()
 
 
 def _names_in(gangs: Iterable[_PastGang]) -> frozenset[str]:

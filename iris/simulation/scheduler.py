@@ -10,6 +10,7 @@ from typing import Protocol
 from iris.messages.compression import compressed
 from iris.messages.scheduler import Configure, Message, Release
 from iris.model.job.requests import Placement
+from iris.model.quotas import QuotaRules
 from iris.model.rules import Rules
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import Wanted
@@ -53,6 +54,7 @@ class SimulatedScheduler:
         events: EventQueue,
         groups: tuple[ScaleGroup, ...],
         rules: Rules,
+        quotas: QuotaRules,
         wake: Callable[[], None],
     ) -> None:
         self.ledger = Ledger()
@@ -71,7 +73,8 @@ class SimulatedScheduler:
         #: The event of the next pass that no message causes.
         self._again: Event | None = None
         self._is_due = False
-        enter(self.ledger, Configure(rules=rules, groups=groups), size=self._size, whole=True)
+        configure = Configure(rules=rules, quotas=quotas, groups=groups)
+        enter(self.ledger, configure, size=self._size, whole=True)
 
     def send(self, message: Message, reply: Reply | None = None) -> None:
         """Sends a message, which the scheduler reads after the events of this time.

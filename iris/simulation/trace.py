@@ -83,6 +83,10 @@ class GangTrace(Frozen):
     tasks_per_host: int = Field(default=1, ge=1)
     group_by: str | None = None
     groups: int = Field(default=1, ge=1)
+    #: The tags of the job, as `KEY=VALUE`, for quotas.
+    tags: tuple[str, ...] = ()
+    #: What the gang takes of named limits.
+    limits: dict[str, int] = Field(default_factory=dict)
     #: The attempts that end by themselves, in their order. After one that failed, the next one
     #: follows; after the last one, the gang has ended.
     runs: tuple[Run, ...] = Field(min_length=1)

@@ -10,6 +10,7 @@ from pydantic import Field
 from iris.config import ClusterConfig
 from iris.config.accounting import BudgetConfig, RateConfig
 from iris.model.frozen import Frozen
+from iris.model.quotas import team_of_users
 from iris.usage.budgets import Budget
 from iris.usage.prices import Rate
 
@@ -26,7 +27,7 @@ class Accounting(Frozen):
     @property
     def team_of(self) -> Mapping[str, str]:
         """The team of each user that is in one."""
-        return {user: team for team, users in self.teams.items() for user in users}
+        return team_of_users(self.teams)
 
 
 def accounting_of(config: ClusterConfig) -> Accounting:

@@ -42,6 +42,8 @@ class Asked(Frozen):
     group_by: str | None = None
     #: The number of groups of hosts.
     groups: int = 1
+    #: What the gang takes of the cluster's named limits.
+    limits: dict[str, int] = Field(default_factory=dict)
     #: How long the gang waits at most; None if it waits without a limit.
     scheduling_timeout: timedelta | None = None
 

@@ -161,6 +161,7 @@ def test_status_and_explain_have_what_the_job_was_submitted_with_and_no_value_of
         "commit": "12" * 20 + "+",
         "bundle": "ab" * 32,
         "tags": {"team": "x"},
+        "limits": {},
         "note": "second try",
         "page": "http://x/y",
     }
@@ -176,6 +177,7 @@ def test_status_and_explain_have_what_the_job_was_submitted_with_and_no_value_of
         "commit": "",
         "bundle": None,
         "tags": {},
+        "limits": {},
         "note": "",
         "page": "",
     }
@@ -263,6 +265,7 @@ def test_explain_gives_numbers_under_names_that_carry_their_units() -> None:
         "message": "needs more",
         "needed": {"cpu": 1.5, "memory_bytes": 2**30, "disk_bytes": 5, "devices": 4},
         "free": {"cpu": 0.5, "memory_bytes": 0, "disk_bytes": 0, "devices": 0},
+        "quotas": [],
         "hosts": 8,
         "ahead": 3,
         "ahead_first": ["bob/big"],

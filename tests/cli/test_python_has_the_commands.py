@@ -72,6 +72,7 @@ METHODS: dict[str, Any] = {
     "autoscaler pause": Autoscaler.pause,
     "autoscaler resume": Autoscaler.resume,
     "group list": Autoscaler.status,
+    "quota list": Cluster.quotas,
     "slice list": Slices.list,
     "slice show": Slices.show,
     "slice drain": Slices.drain,

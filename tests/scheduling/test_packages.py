@@ -5,7 +5,7 @@ import pytest
 from tests.test_architecture import ROOT, facts
 
 #: Each package may import those before it.
-ORDER = ("placement", "reasons", "ledger", "jobs")
+ORDER = ("quotas", "placement", "reasons", "ledger", "jobs")
 
 
 @pytest.mark.parametrize("package", ORDER)

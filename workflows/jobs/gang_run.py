@@ -33,7 +33,7 @@ from iris.scheduling.jobs.gang_lifecycle import (
 )
 from iris.scheduling.ledger.recovery import GangReport
 from iris.scheduling.placement.preemption import Eviction
-from iris.scheduling.placement.refusals import Refusal, RefusalCode
+from iris.scheduling.placement.refusals import TURNED_AWAY, Refusal, RefusalCode
 from iris.workflows import policies
 from iris.workflows.jobs.gang_attempt import GangAttempt
 from iris.workflows.scheduler_call import exchange, uninterrupted
@@ -190,7 +190,7 @@ class GangRun:
             left = self._lifecycle.time_left(workflow.now())
             if left is not None:
                 left = max(policies.MOMENT, left)
-            if full := _has_code(answer, RefusalCode.LEDGER_FULL):
+            if full := _has_code(answer, *TURNED_AWAY):
                 self._set(self._lifecycle.turned_away())
                 full = self.gang.overrides.hold is None and (left is None or pause < left)
             try:
@@ -284,5 +284,5 @@ class GangRun:
             self._changed()
 
 
-def _has_code(answer: Answer, code: RefusalCode) -> bool:
-    return answer.refusal is not None and answer.refusal.code is code
+def _has_code(answer: Answer, *codes: RefusalCode) -> bool:
+    return answer.refusal is not None and answer.refusal.code in codes

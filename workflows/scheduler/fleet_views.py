@@ -18,7 +18,7 @@ from iris.messages.fleet_views import (
 from iris.model.host.constraints import SCALE_GROUP
 from iris.model.host.resources import Resources
 from iris.model.job.demand_limits import fitting, size_of
-from iris.model.job.requests import Request, Shape
+from iris.model.job.requests import Claim, Request, Shape
 from iris.model.job.spec import Band
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.placement.refusals import Refusal
@@ -30,6 +30,7 @@ MOST_USERS_OF_BAND = 10
 MOST_IDLE = 1_000
 #: The most bytes of the reasons on one page of the queue; the gangs have the rest of an answer.
 REASONS_BYTES = 128 * 1024
+_Line = tuple[Shape, str, Band, Claim]
 
 
 def queue_of(ledger: Ledger, page: QueuePage, now: datetime, instead: Refusal | None) -> QueueView:
@@ -47,19 +48,24 @@ def queue_of(ledger: Ledger, page: QueuePage, now: datetime, instead: Refusal | 
         shown = reasons.in_order(page.offset, page.limit, page.band)
         total = waiting[page.band] if page.band is not None else len(ledger.waiting)
     shapes = dict.fromkeys(request.shape for request in shown)
-    why = (
+    by_shape = (
         {}
         if page.held
         else dict.fromkeys(shapes, instead)
         if instead is not None
         else reasons.by_shape(shapes)
     )
+    why = {
+        _line(request): instead or reasons.of_line(request, by_shape[request.shape])
+        for request in {_line(request): request for request in shown}.values()
+        if request.shape in by_shape
+    }
     known, places = _numbered(why)
     return QueueView(
         gangs=tuple(
             fitting(
                 (
-                    (gang := _gang(request, places.get(request.shape)), size_of(gang))
+                    (gang := _gang(request, places.get(_line(request))), size_of(gang))
                     for request in shown
                 ),
                 page.limit,
@@ -94,18 +100,23 @@ def _gang(request: Request, reason: int | None) -> QueuedGang:
     )
 
 
-def _numbered(why: dict[Shape, Refusal]) -> tuple[Sequence[Refusal], dict[Shape, int]]:
-    """Returns the different reasons that fit in an answer, and the place of each shape's reason."""
+def _line(request: Request) -> _Line:
+    """Returns what the requests have in common that wait for the same reason."""
+    return (request.shape, request.user, request.band, request.claim)
+
+
+def _numbered(why: dict[_Line, Refusal]) -> tuple[Sequence[Refusal], dict[_Line, int]]:
+    """Returns the different reasons that fit in an answer, and the place of each line's reason."""
     different: dict[str, Refusal] = {}
-    texts = {shape: refusal.model_dump_json() for shape, refusal in why.items()}
-    for shape, refusal in why.items():
-        different.setdefault(texts[shape], refusal)
+    texts = {line: refusal.model_dump_json() for line, refusal in why.items()}
+    for line, refusal in why.items():
+        different.setdefault(texts[line], refusal)
     sizes = ((text, len(text.encode())) for text in different)
     kept = fitting(sizes, len(different), REASONS_BYTES) if different else []
     places = {text: place for place, text in enumerate(kept)}
     return (
         [different[text] for text in kept],
-        {shape: places[text] for shape, text in texts.items() if text in places},
+        {line: places[text] for line, text in texts.items() if text in places},
     )
 
 

@@ -23,6 +23,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 from iris.activities.control.notifier import Notifier
 from iris.activities.control.recovery import RecoveryQueries
 from iris.messages.fleet_views import Holdings, QueuePage, QueueView
+from iris.messages.quotas import QuotaList, QuotaQuestion
 from iris.messages.scheduler import (
     Answer,
     Answers,
@@ -67,6 +68,7 @@ from iris.workflows.jobs.job_checks import JobChecks
 from iris.workflows.scheduler import unsent_signals
 from iris.workflows.scheduler.fleet_views import holdings_of, queue_of
 from iris.workflows.scheduler.handed_over import HandedOver
+from iris.workflows.scheduler.quota_views import quotas_of_ledger
 from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of, totals_of, uses_of
 from iris.workflows.scheduler.use_records import store_uses
 from iris.workflows.signals import send_signal
@@ -290,6 +292,10 @@ class SchedulerWorkflow:
     @workflow.query(description="What the hosts offer and what runs on them, by group and by user")
     def holdings(self) -> Holdings:
         return holdings_of(self._ledger)
+
+    @workflow.query(description="The quotas: what is used, borrowed and lent, and what waits")
+    def quotas(self, question: QuotaQuestion) -> QuotaList:
+        return quotas_of_ledger(self._ledger, question)
 
     @workflow.query(description="A page of the owners of requests and placements")
     def owners(self, page: SnapshotPage) -> Owners:

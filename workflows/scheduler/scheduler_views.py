@@ -88,14 +88,7 @@ def totals_of(ledger: Ledger, *, recovering: bool) -> Totals:
     Args:
         recovering: whether the ledger is not complete yet, so that all gangs wait for that.
     """
-    counts = {band: ledger.waiting.counts(band) for band in Band}
-    largest = [shape for shape, _ in Counter(ledger.demand()).most_common(MAX_SHAPES)]
-    reasons = {} if recovering else ledger.wait_reasons().by_shape(largest)
-    codes = {shape: refusal.code for shape, refusal in reasons.items()}
-    waiting: Counter[tuple[Band, RefusalCode | None]] = Counter()
-    for band, shapes in counts.items():
-        for shape, count in shapes.items():
-            waiting[band, codes.get(shape)] += count
+    waiting = _waiting(ledger, recovering=recovering)
     closed = {host_id: closure.by for host_id, closure in ledger.closed.items()}
     hosts = Counter(
         (
@@ -119,6 +112,24 @@ def totals_of(ledger: Ledger, *, recovering: bool) -> Totals:
         unstored_slices=sum(isinstance(use, SliceUse) for use in ledger.ended_uses.waiting),
         dropped_uses=ledger.ended_uses.dropped,
     )
+
+
+def _waiting(ledger: Ledger, *, recovering: bool) -> Counter[tuple[Band, RefusalCode | None]]:
+    """Returns the number of waiting gangs by band and reason."""
+    largest = [shape for shape, _ in Counter(ledger.waiting.demand()).most_common(MAX_SHAPES)]
+    reasons = ledger.wait_reasons()
+    by_shape = {} if recovering else reasons.by_shape(largest)
+    waiting: Counter[tuple[Band, RefusalCode | None]] = Counter()
+    for band in Band:
+        if not ledger.has_quotas:
+            for shape, count in ledger.waiting.counts(band).items():
+                waiting[band, by_shape[shape].code if shape in by_shape else None] += count
+            continue
+        for first, count in ledger.waiting.heads(band):
+            refusal = by_shape.get(first.shape)
+            code = reasons.of_line(first, refusal).code if refusal is not None else None
+            waiting[band, code] += count
+    return waiting
 
 
 def owners_of(ledger: Ledger, page: SnapshotPage) -> Owners:

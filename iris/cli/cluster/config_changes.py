@@ -13,12 +13,12 @@ from iris.model.units import format_duration
 _AUTOSCALER = ("evaluation_interval", "observe_interval")
 
 #: The sections that are compared as a whole.
-_ACCOUNTING = ("prices", "teams", "budgets")
+_WHOLE = ("prices", "teams", "budgets", "quotas", "limits")
 
 
 def config_changes(before: ClusterConfig, after: ClusterConfig) -> list[str]:
     """Returns a line for each scale group that a new configuration adds, removes or changes, and
-    for changes of the autoscaler, of prices, teams and budgets.
+    for changes of the autoscaler, of prices, teams, budgets, quotas and limits.
     """
     old, new = (
         {group.name: group for group in scale_groups_of(config)} for config in (before, after)
@@ -36,7 +36,7 @@ def config_changes(before: ClusterConfig, after: ClusterConfig) -> list[str]:
             lines.append(f"~ {name}: {', '.join(what)}")
     what = _changes(before.autoscaler, after.autoscaler, _AUTOSCALER)
     lines += [f"~ autoscaler: {', '.join(what)}"] if what else []
-    changed = [key for key in _ACCOUNTING if getattr(before, key) != getattr(after, key)]
+    changed = [key for key in _WHOLE if getattr(before, key) != getattr(after, key)]
     return [*lines, *(f"~ {key}" for key in changed)]
 
 

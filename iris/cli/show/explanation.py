@@ -96,6 +96,7 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
         **{key: numbers[key] for key in keys},
         "needed": amounts_json(refusal.needed),
         "free": amounts_json(refusal.free),
+        "quotas": [each.model_dump(mode="json") for each in refusal.quotas],
         "attempts": attempts,
         "parent": explanation.parent,
         "children": [{"id": row.id, "state": row.state} for row in explanation.children],

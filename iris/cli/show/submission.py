@@ -49,6 +49,7 @@ def submission_json(submission: "Submission") -> dict[str, Any]:
         "commit": spec.commit,
         "bundle": spec.bundle.sha256 if spec.bundle is not None else None,
         "tags": spec.tags,
+        "limits": spec.limits,
         "note": spec.note,
         "page": submission.page,
     }
@@ -70,6 +71,8 @@ def _facts(
     )
     if spec.tags:
         yield "tags", ", ".join(format_tags(spec.tags))
+    if spec.limits:
+        yield "limits", ", ".join(f"{name}={amount}" for name, amount in spec.limits.items())
     if spec.note:
         yield "note", spec.note
     if notifications:

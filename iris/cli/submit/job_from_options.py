@@ -115,6 +115,7 @@ def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
         "max_task_failures": options["max_task_failures"],
         "after": tuple(itertools.chain.from_iterable(after)),
         "tags": dict(options["tag"]),
+        "limits": dict(options["limit"]),
         "note": options["note"],
         "notify": options["notify"],
     }

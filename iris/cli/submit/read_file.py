@@ -22,10 +22,10 @@ _EXCLUSIVE = (("tpu", "gpu", "device"), ("workspace", "no_workspace"))
 #: `region` and `zone`, the command line replaces the values in the file.
 _ADDED = (
     *("port", "env", "secret", "file", "extra", "pip", "setup", "constraint", "prefer"),
-    *("after", "after_any", "after_fail", "tag", "notify"),
+    *("after", "after_any", "after_fail", "tag", "limit", "notify"),
 )
 #: The options whose values are pairs of a name and a value. A job file contains them as a mapping.
-PAIRS = ("env", "secret", "tag")
+PAIRS = ("env", "secret", "tag", "limit")
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\})?")
 #: The program that runs a command that is a single text. As in most CI systems, the script stops at
 #: the first command that fails.

@@ -14,6 +14,7 @@ OTHER_NAMES = {
     "max_retries_failure": "retries",
     "num_tasks": "replicas",
     "secrets": "secret",
+    "limit": "limits",
     "tag": "tags",
 }
 

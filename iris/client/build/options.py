@@ -37,6 +37,7 @@ _SAME = {
     "max_retries_preemption": "max_retries_preemption",
     "max_task_failures": "max_task_failures",
     "tags": "tags",
+    "limits": "limits",
     "note": "note",
     "notify": "notify",
 }
@@ -93,6 +94,9 @@ class CallOptions(TypedDict, total=False):
     #: The tags of the job, such as `{"sweep": "lr"}`. Lists of jobs can be filtered by tags. A tag
     #: without a value has an empty text.
     tags: Mapping[str, str]
+    #: How much each gang of the job takes of the cluster's named limits while it has hosts, such as
+    #: `{"licence": 1}`.
+    limits: Mapping[str, int]
     #: A line of text about the job, for people.
     note: str
     #: The webhooks that the control plane calls when the job ends.
@@ -220,7 +224,7 @@ def _check_forms(options: JobOptions) -> None:
     for field in ("after", "after_any", "after_fail"):
         if not isinstance(given := options.get(field, ()), Sequence):
             raise InvalidValue(field, given, "is not a list of jobs", f"write {field}=[job]")
-    for field in ("env", "tags"):
+    for field in ("env", "tags", "limits"):
         if not isinstance(given := options.get(field, {}), Mapping):
             remedy = f"write {field}={{'NAME': 'VALUE'}}"
             raise InvalidValue(field, given, "is not a mapping of names to values", remedy)

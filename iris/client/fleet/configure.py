@@ -2,7 +2,7 @@
 
 from temporalio.client import Client
 
-from iris.config import ClusterConfig, rules_of, scale_groups_of
+from iris.config import ClusterConfig, quotas_of, rules_of, scale_groups_of
 from iris.messages.autoscaler import ScalingSettings
 from iris.messages.scheduler import Batch, Configure
 from iris.model import names
@@ -19,13 +19,12 @@ def scaling_settings(config: ClusterConfig) -> ScalingSettings:
 
 
 async def configure_planners(client: Client, cluster: str, config: ClusterConfig) -> None:
-    """Sends the scheduler its rules and scale groups, and the autoscaler its settings. Sending the
-    same configuration again changes nothing.
+    """Sends the scheduler its rules, quotas and scale groups, and the autoscaler its settings.
+    Sending the same configuration again changes nothing.
     """
     scheduler = client.get_workflow_handle(names.scheduler_workflow(cluster))
     settings = scaling_settings(config)
-    await scheduler.signal(
-        "deliver", Batch(messages=(Configure(rules=rules_of(config), groups=settings.groups),))
-    )
+    scheduling = Configure(rules=rules_of(config), groups=settings.groups, quotas=quotas_of(config))
+    await scheduler.signal("deliver", Batch(messages=(scheduling,)))
     autoscaler = client.get_workflow_handle(names.autoscaler_workflow(cluster))
     await autoscaler.signal("configure", settings)

@@ -11,6 +11,7 @@ from iris.config.checks.controller import controller_problems
 from iris.config.checks.dashboard import dashboard_problems
 from iris.config.checks.groups import group_problems, longest_delay_problems
 from iris.config.checks.mixed import ssh_file_problems
+from iris.config.checks.quotas import quota_problems
 from iris.config.checks.values import gcp_zone, raised_by, repeated
 from iris.config.defaults import secret_manager_references
 from iris.config.errors import InvalidConfig
@@ -62,6 +63,7 @@ def _all(config: ClusterConfig, groups: Iterable[str]) -> Iterator[InvalidValue]
     yield from longest_delay_problems("defaults.autoscaler", config.defaults.autoscaler)
     yield from bootstrap_problems(config)
     yield from accounting_problems(config)
+    yield from quota_problems(config)
     yield from group_problems(config, groups)
     yield from ssh_file_problems(config)
 

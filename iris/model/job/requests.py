@@ -9,7 +9,7 @@ share the attribute: a job over two slices.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple
@@ -47,6 +47,23 @@ class Shape(NamedTuple):
     tasks_per_host: int = 1
 
 
+class Claim(NamedTuple):
+    """What counts of a gang against quotas, besides its user and resources."""
+
+    #: The tags, as `KEY=VALUE`, in order. The scheduler keeps those for which there are quotas.
+    tags: tuple[str, ...] = ()
+    #: The named limits that the gang takes, each with its amount.
+    limits: tuple[tuple[str, int], ...] = ()
+
+    def with_tags(self, keys: Container[str]) -> "Claim":
+        """Returns the claim with only the tags that have these keys."""
+        return Claim(tuple(tag for tag in self.tags if tag.partition("=")[0] in keys), self.limits)
+
+
+#: The claim of a gang without tags and limits.
+NO_CLAIM = Claim()
+
+
 class Request(Frozen):
     """A gang's request for hosts."""
 
@@ -69,6 +86,7 @@ class Request(Frozen):
     #: The number of groups into which the tasks are split evenly.
     groups: int = 1
     band: Band = Band.INTERACTIVE
+    claim: Claim = NO_CLAIM
     submitted_at: datetime
 
     @cached_property
@@ -149,6 +167,10 @@ def request_for(
         group_by=together.group_by if together else None,
         groups=together.groups if together else 1,
         band=band or spec.band,
+        claim=Claim(
+            tuple(sorted(f"{key}={value}" for key, value in spec.tags.items())),
+            tuple(sorted(spec.limits.items())),
+        ),
         submitted_at=submitted_at,
     )
 
@@ -175,6 +197,7 @@ class Placement(Frozen):
     #: The resources that the gang occupies on each seat.
     resources: Resources
     band: Band = Band.INTERACTIVE
+    claim: Claim = NO_CLAIM
     #: The hosts of the gang. Task i runs on `seats[i // tasks_per_host]`.
     seats: tuple[Seat, ...]
     tasks_per_host: int = 1
@@ -219,6 +242,12 @@ class Names(NamedTuple):
         """Restores the task and the owner from this short form and the key."""
         task = self.task or key.partition("@")[0]
         return task, self.owner + {"task": task, "job": task.rpartition(":")[0], "": ""}[self.end]
+
+
+def job_of_key(key: str) -> str:
+    """Returns the id of the job to which the request or placement with this key belongs."""
+    task = key.partition("@")[0]
+    return task.rpartition(":")[0] or task
 
 
 #: Matches a key whose run id begins with the time in milliseconds at which the run was created.

@@ -21,7 +21,7 @@ from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.host.constraints import TPU_NAME, Constraint, check_key
 from iris.model.host.idle_gpus import StopIdle, check_stop_idle
-from iris.model.host.resources import Resources
+from iris.model.host.resources import MAX_AMOUNT, Resources
 from iris.model.job.arrays import MAX_TASKS, PART_TASKS, Array, check_array, parse_indices
 from iris.model.job.bundles import Bundle
 from iris.model.job.children import Parent
@@ -137,6 +137,8 @@ class JobSpec(Frozen):
     #: The jobs that must end before this job requests hosts.
     after: tuple[Dependency, ...] = ()
     tags: Tags = Field(default_factory=dict)
+    #: How much each gang of the job takes of the cluster's named limits, while it has hosts.
+    limits: dict[str, int] = Field(default_factory=dict)
     note: Note = ""
     #: The webhooks that Iris calls at the job's end.
     notify: Webhooks = ()
@@ -248,6 +250,16 @@ class JobSpec(Frozen):
     @classmethod
     def _are_port_names(cls, ports: tuple[str, ...]) -> tuple[str, ...]:
         return check_ports(ports)
+
+    @field_validator("limits")
+    @classmethod
+    def _are_limits(cls, limits: dict[str, int]) -> dict[str, int]:
+        for name, amount in limits.items():
+            names.check_name("limit", name)
+            if not 1 <= amount <= MAX_AMOUNT:
+                remedy = "write NAME=AMOUNT with an amount of at least 1"
+                raise InvalidValue("limit", f"{name}={amount}", "is out of range", remedy)
+        return limits
 
     @model_validator(mode="after")
     def _has_gpus_that_can_be_idle(self) -> Self:

@@ -311,6 +311,7 @@ def asked_by(gang: Gang) -> Asked:
     spec, together = gang.spec, gang.spec.coscheduling
     at = gang.could_ask_at + gang.held_for
     return Asked(
+        limits=spec.limits,
         at=at,
         queued_at=gang.queued_at if gang.queued_at != at else None,
         constraints=tuple(each.marked for each in spec.constraints),

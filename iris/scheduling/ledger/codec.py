@@ -14,7 +14,8 @@ from pydantic import BaseModel, Field
 
 from iris.model.host.constraints import TPU_NAME, TPU_WORKER_ID
 from iris.model.host.hosts import Closure, Host
-from iris.model.job.requests import EPOCH, MICROSECOND, Names, Placement, Seat
+from iris.model.job.requests import EPOCH, MICROSECOND, NO_CLAIM, Names, Placement, Seat
+from iris.model.quotas import QuotaRules
 from iris.model.rules import Contact, Rules
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import Outlook
@@ -49,6 +50,7 @@ class LedgerState(BaseModel):
     #: The keys of placements that are being evicted.
     evicting: list[str] = Field(default_factory=list)
     rules: Rules = Rules()
+    quotas: QuotaRules = QuotaRules()
     #: When a task last ran on each slice.
     used_at: dict[str, datetime] = Field(default_factory=dict)
     #: The recent use of each user.
@@ -166,11 +168,13 @@ def pack_placements(placements: Iterable[Placement], hosts: Iterable[Host]) -> T
                 "resources",
                 "band",
                 *(["tasks_per_host"] if placement.tasks_per_host > 1 else []),
+                *(["claim"] if placement.claim != NO_CLAIM else []),
             }
             return {"names": names, **placement.model_dump(mode="json", include=alike)}
 
-        resources, each = placement.resources, placement.tasks_per_host
-        alike = (resources.kind, resources.vector, placement.user, placement.band, each, names)
+        resources, each, claim = placement.resources, placement.tasks_per_host, placement.claim
+        same = (placement.user, placement.band, claim, each, names)
+        alike = (resources.kind, resources.vector, *same)
         incarnations = [
             ((seat.host_id, seat.slice_id, seat.incarnation), seat.group)
             for seat in placement.seats
@@ -211,6 +215,7 @@ def unpack_placements(table: Table, hosts: list[Host], contact: Contact) -> list
                 user=template.user,
                 resources=template.resources,
                 band=template.band,
+                claim=template.claim,
                 seats=tuple(_seat(where, group, hosts) for where, group in seats),
                 tasks_per_host=template.tasks_per_host,
                 coordinator=coordinator,

@@ -17,34 +17,37 @@ handles this with five rules:
 """
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from iris.model.host.hosts import Closure, Host
 from iris.model.job.requests import Placement, Request, Shape
 from iris.model.job.spec import Band
+from iris.model.quotas import QuotaRules
 from iris.model.rules import Contact
 from iris.scheduling.ledger import codec
 from iris.scheduling.ledger.bounded_memory import REMEMBERED, remember
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ended_uses import EndedUses
+from iris.scheduling.ledger.seated import Seated
 from iris.scheduling.ledger.settled import Settled
-from iris.scheduling.ledger.slice_idle import SliceIdle
 from iris.scheduling.ledger.strikes import QUARANTINE, Strikes
-from iris.scheduling.placement.capacity import Capacity
+from iris.scheduling.ledger.victim_search import VictimSearch
 from iris.scheduling.placement.catalog import Catalog
 from iris.scheduling.placement.cluster_state import ClusterState
 from iris.scheduling.placement.effort import Effort
 from iris.scheduling.placement.host_index import HostIndex
-from iris.scheduling.placement.occupancy import Occupancy
 from iris.scheduling.placement.place import Pass, place
-from iris.scheduling.placement.preemption import Eviction, Evictions, evictions
+from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.queue import Queue
-from iris.scheduling.placement.recent_use import Lately, RecentUse
+from iris.scheduling.placement.quota_demand import allowed_demand
+from iris.scheduling.placement.recent_use import Lately
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.placement.usage import Usage
+from iris.scheduling.quotas.use import QuotaUse
 from iris.scheduling.reasons.explain import WaitReasons
 from iris.scheduling.reasons.forecast import Forecast, forecast
+from iris.scheduling.reasons.quota_reasons import QuotaReasons
 from iris.usage.records import AttemptEnd
 
 #: The delay of the next search for victims, if the last search did not examine all waiting
@@ -62,17 +65,10 @@ class Ledger:
         contact = Contact(state.rules.lease.total_seconds())
         live = codec.unpack_placements(tables["live"], hosts, contact) if tables else []
         self.hosts: dict[str, Host] = {host.id: host for host in hosts}
-        self.live: dict[str, Placement] = {}
-        self._recent_use = RecentUse(state.recent_use)
-        self._uses = SliceIdle(state.used_at)
-        #: What the placements leave free on the hosts of `_host_index`; None if a pass has to
-        #: derive it.
-        self._occupied: Occupancy | None = None
-        #: The keys of the placements on each host, by which the placements of a lost host are found
-        #: fast.
-        self._seated: dict[str, set[str]] = {}
-        for placement in live:
-            self._seat(placement)
+        #: The placements, and the sums over them.
+        self._seated = Seated(live, state.recent_use, state.used_at, state.quotas)
+        #: The pools of cohorts from which the last pass let nobody borrow.
+        self._closed_pools: frozenset[tuple[str, str]] = frozenset()
         self.waiting = Queue.unpack(tables["waiting"]) if tables else Queue()
         #: The requests on hold. Their users have asked for the hold.
         self.held = Queue.unpack(tables["held"]) if tables else Queue()
@@ -80,6 +76,7 @@ class Ledger:
         self.paused = state.paused
         self.paused_groups = dict(state.paused_groups)
         self.evicting: dict[str, None] = dict.fromkeys(state.evicting)
+        self._victim_search = VictimSearch(self.evicting)
         self.rules = state.rules
         self._strikes = Strikes(state.strikes, state.struck_at)
         self._amended = dict(state.amended)
@@ -103,8 +100,6 @@ class Ledger:
         self._freed = False
         #: The shapes that did not fit when a pass last examined them; None until a round has ended.
         self.unfit: set[Shape] | None = None
-        #: The shapes for which no victims were found since the last complete search.
-        self._fruitless: set[Shape] = set()
         #: The time of the last pass. The recent use of users is computed for this time, unless a
         #: caller gives another time.
         self._passed_at: datetime | None = None
@@ -133,12 +128,23 @@ class Ledger:
             paused_groups=self.paused_groups,
             evicting=list(self.evicting),
             rules=self.rules,
-            used_at=self._uses.at,
+            quotas=self.quotas.table.rules,
+            used_at=self._seated.uses.at,
             ended_uses=self.ended_uses.state(),
-            recent_use=self._recent_use.state(),
+            recent_use=self._seated.recent_use.state(),
             groups=self.catalog.groups,
             outlooks=list(self.outlooks),
         )
+
+    @property
+    def live(self) -> Mapping[str, Placement]:
+        """The placements by key."""
+        return self._seated.live
+
+    @property
+    def quotas(self) -> QuotaUse:
+        """What the placements hold of the quotas."""
+        return self._seated.quotas
 
     @property
     def host_index(self) -> HostIndex:
@@ -156,6 +162,9 @@ class Ledger:
             and request.key not in self._forgotten
             and request.key not in self.held
         ):
+            if request.claim.tags:  # others would only divide the lines of the queue
+                claim = request.claim.with_tags(self.quotas.table.tag_keys)
+                request = request.model_copy(update={"claim": claim})
             self.waiting.add(request)
 
     def adopt(self, placement: Placement) -> None:
@@ -164,7 +173,7 @@ class Ledger:
             self.waiting.remove(placement.key)
             self.held.remove(placement.key)
             if placement.key not in self.live:
-                self._seat(placement)
+                self._seated.add(placement)
 
     def amend(
         self, key: str, band: Band, *, held: bool, changed_at: datetime | None = None
@@ -185,12 +194,7 @@ class Ledger:
         if (request := self.waiting.remove(key) or self.held.remove(key)) is not None:
             (self.held if held else self.waiting).add(request.model_copy(update={"band": band}))
         else:
-            before = self.live[key]
-            self.live[key] = before.model_copy(update={"band": band})
-            if before.band is not band:
-                self._recent_use.ended(before)
-                self._recent_use.begins(self.live[key])
-                self._recent_use.goes_on(self.live[key])
+            self._seated.move(key, band)
 
     def forget(
         self,
@@ -246,8 +250,8 @@ class Ledger:
             if (seat.host_id, seat.incarnation) != (host_id, incarnation)
         )
         if left:
-            self._seat(Placement(**{**dict(placement), "seats": left}))
-            self._recent_use.goes_on(self.live[key])
+            self._seated.add(Placement(**{**dict(placement), "seats": left}))
+            self._seated.recent_use.goes_on(self.live[key])
         else:
             self.ended_uses.ended(placement, self.hosts, None, at)
             self.forget(key)
@@ -264,7 +268,7 @@ class Ledger:
         for host in (each for each in hosts if (each.id, each.incarnation) not in ended):
             before = self.hosts.get(host.id)
             if before is None:
-                self._uses.joined(host.slice_id)
+                self._seated.uses.joined(host.slice_id)
             elif before.incarnation != host.incarnation:
                 remember(self._ended, (before.id, before.incarnation), None)
                 self._hold_uses(before.id)
@@ -291,7 +295,7 @@ class Ledger:
                 gone.add(host.slice_id)
                 self._host_index = None
         self._drop_orphans(host_id for host_id, _ in incarnations)
-        self._uses.gone(gone)
+        self._seated.uses.gone(gone)
 
     def hosts_gone(self, incarnations: Iterable[tuple[str, str]], reason: str) -> list[Eviction]:
         """Removes hosts whose machines no longer exist, as the platform confirms.
@@ -302,7 +306,7 @@ class Ledger:
         """
         gone = set(incarnations)
         self.slice_down(sorted(gone))
-        here = {key for host_id, _ in gone for key in self._seated.get(host_id, ())}
+        here = {key for host_id, _ in gone for key in self._seated.on(host_id)}
         placements = [*(self.live[key] for key in sorted(here)), *self.unreleased.values()]
         notices = []
         for placement in placements:
@@ -326,7 +330,7 @@ class Ledger:
         """
         incarnations = list(incarnations)
         for host_id, _ in incarnations:
-            if running := sorted(self.live[key].task for key in self._seated.get(host_id, ())):
+            if running := sorted(self.live[key].task for key in self._seated.on(host_id)):
                 return (
                     f"host {host_id} runs"
                     f" {', '.join(running[:3])}{' …' if len(running) > 3 else ''}"
@@ -334,7 +338,7 @@ class Ledger:
             host = self.hosts.get(host_id)
             if (
                 host is not None
-                and (used := self._uses.after(host.slice_id, idle_since)) is not None
+                and (used := self._seated.uses.after(host.slice_id, idle_since)) is not None
             ):
                 return f"something ran on it until {used:%H:%M:%S} UTC"
         self.slice_down(incarnations)
@@ -346,7 +350,7 @@ class Ledger:
         """Returns the idle slices of scale groups. The value is the time since which a slice is
         idle; None if that time is not known yet.
         """
-        return self._uses.idle(self.host_index.slices_of_groups)
+        return self._seated.uses.idle(self.host_index.slices_of_groups)
 
     # Messages from operators.
 
@@ -367,9 +371,7 @@ class Ledger:
     def evict(self, host_id: str, reason: str) -> list[Eviction]:
         """Marks the placements on the host as being evicted, and returns the newly marked ones."""
         here = (
-            self.live[key]
-            for key in sorted(self._seated.get(host_id, ()))
-            if key not in self.evicting
+            self.live[key] for key in sorted(self._seated.on(host_id)) if key not in self.evicting
         )
         going = [
             Eviction(key=placement.key, owner=placement.owner, reason=reason) for placement in here
@@ -385,6 +387,10 @@ class Ledger:
             remember(self.paused_groups, group, reason)
             self._host_index = None
 
+    def set_quotas(self, rules: QuotaRules) -> None:
+        """Applies other quotas. Placements that exceed them stay."""
+        self._seated.set_quotas(rules)
+
     def resume(self, group: str | None = None) -> None:
         if group is None:
             self.paused = None
@@ -396,8 +402,8 @@ class Ledger:
 
     def now_is(self, now: datetime) -> None:
         """Sets the time of everything that was recorded since the last call."""
-        self._uses.now_is(now)
-        self._recent_use.now_is(now)
+        self._seated.uses.now_is(now)
+        self._seated.recent_use.now_is(now)
         self.ended_uses.now_is(now)
 
     def settle(self, now: datetime, most: int | None = None) -> Settled:
@@ -413,12 +419,14 @@ class Ledger:
             return Settled([], [], stopped=False, again_at=None)
         lately = None
         if self.waiting.is_contested:
-            lately = self._recent_use.lately(now, self.rules.owed_after)
+            lately = self._seated.recent_use.lately(now, self.rules.owed_after)
         done = self._place(now, most, lately)
         if done.stopped:
             return Settled(done.placed, [], stopped=True, again_at=None)
         again = self._end_round(done.refused)
-        going = self._choose_victims(now, done.capacity, lately)
+        going = self._victim_search.run(
+            self.live.values(), self.waiting, now, self.rules, done.capacity, lately, self._in_force
+        )
         again_at = going.again_at if going.complete else now + CONTINUE_AFTER
         return Settled(done.placed, going.victims, stopped=again, again_at=again_at)
 
@@ -439,26 +447,33 @@ class Ledger:
             self._reserved if self.passed_over else None,
             lately,
             self.effort,
-            self._occupancy(index),
+            self._seated.occupancy(index),
+            self._in_force,
         )
-        self._reserved = done.capacity.reserved
+        self._reserved, self._closed_pools = done.capacity.reserved, done.closed_pools
         fit: set[Shape] = set()
         for placement in done.placed:
             if (request := self.waiting.remove(placement.key)) is not None:
                 fit.add(request.shape)
             if placement.key in self.unreleased:
                 self.ended_uses.placed_again(self.unreleased[placement.key], self.hosts)
-            self._seat(placement)
+            self._seated.add(placement)
         if done.stopped:
             self.passed_over |= done.refused
             if self.unfit is not None:
                 self.unfit = self.unfit - (fit - done.refused) | done.refused
         return done
 
-    def _occupancy(self, index: HostIndex) -> Occupancy:
-        if self._occupied is None or self._occupied.index is not index:
-            self._occupied = Occupancy(index, self.live.values())
-        return self._occupied
+    @property
+    def has_quotas(self) -> bool:
+        """Whether quotas can stop a request. A limit that the cluster does not have stops it,
+        too.
+        """
+        return bool(self.quotas.table.rules) or self.waiting.claims_limits
+
+    @property
+    def _in_force(self) -> QuotaUse | None:
+        return self.quotas if self.has_quotas else None
 
     def _end_round(self, refused: set[Shape]) -> bool:
         """Ends the round after its last pass, and returns whether there is another round at once.
@@ -470,29 +485,6 @@ class Ledger:
         self.passed_over, self._freed = set(), False
         return again
 
-    def _choose_victims(
-        self, now: datetime, capacity: Capacity, lately: Lately | None
-    ) -> Evictions:
-        """Searches for gangs to evict, and records them.
-
-        Args:
-            capacity: the capacity at the end of the pass.
-        """
-        going = evictions(
-            self.host_index,
-            self.live.values(),
-            self.waiting,
-            self.evicting,
-            now,
-            self.rules,
-            capacity,
-            self._fruitless,
-            lately,
-        )
-        self.evicting.update(dict.fromkeys(victim.key for victim in going.victims))
-        self._fruitless = set() if going.complete else self._fruitless | going.fruitless
-        return going
-
     def explain(self, key: str, now: datetime | None = None) -> Refusal:
         """Returns why the request with this key has no hosts, and its position; as of the last pass
         if no time is given.
@@ -503,12 +495,13 @@ class Ledger:
         """Returns what would happen to the request if it arrived now. The ledger stays as it is."""
         # The trial has copies of everything that `ask` and a pass change, and shares the rest.
         trial = copy.copy(self)
-        trial.live, trial.waiting = dict(self.live), self.waiting.copy()
-        trial.evicting = dict(self.evicting)
-        trial._seated, trial._uses, trial.effort = {}, SliceIdle(), Effort()
-        trial._occupied = None
-        trial._recent_use = self._recent_use.copy()
-        trial.ended_uses = EndedUses()
+        trial._seated, trial.waiting, trial.evicting = (
+            self._seated.trial(),
+            self.waiting.copy(),
+            dict(self.evicting),
+        )
+        trial._victim_search = VictimSearch(trial.evicting)
+        trial.ended_uses, trial.effort = EndedUses(), Effort()
         trial.ask(request)
         trial.settle(now)
         placement = trial.live.get(request.key)
@@ -520,11 +513,13 @@ class Ledger:
             refusal=None if placement else trial.explain(request.key),
             reserved=self._reserved,
             catalog=self.catalog,
+            never=QuotaReasons(self.quotas, ()).never(request),
         )
 
     def wait_reasons(self, now: datetime | None = None) -> WaitReasons:
         """Returns the reasons of the waiting requests; as of the last pass if no time is given."""
         live, at, after = self.live.values(), now or self._passed_at, self.rules.owed_after
+        team_of = self.quotas.table.team_of
 
         def state() -> ClusterState:
             return ClusterState.of(
@@ -539,39 +534,39 @@ class Ledger:
 
         def usage() -> Usage:
             return (
-                Usage.of(live, self.waiting, at - after, self._recent_use.lately(at, after))
+                Usage.of(
+                    live,
+                    self.waiting,
+                    at - after,
+                    self._seated.recent_use.lately(at, after),
+                    team_of,
+                )
                 if at
-                else Usage.of(live)
+                else Usage.of(live, team_of=team_of)
             )
 
-        return WaitReasons(self.waiting, self.held, self.live, state, usage)
+        quotas = QuotaReasons(self.quotas, live, self._closed_pools)
+        return WaitReasons(self.waiting, self.held, self.live, state, usage, quotas)
 
     def demand(self) -> Mapping[Shape, int]:
-        """Returns the number of waiting gangs by shape; held gangs do not count."""
-        return self.waiting.demand()
+        """Returns the number of waiting gangs that may start when there are hosts, by shape. Gangs
+        on hold, and those that quotas stop, do not count.
+        """
+        if not self.has_quotas:
+            return self.waiting.demand()
+        allowed = allowed_demand(self.waiting, self.quotas)
+        return {shape: count for shape, (count, _) in allowed.items()}
 
-    def _seat(self, placement: Placement) -> None:
-        self.live[placement.key] = placement
-        self._recent_use.begins(placement)
-        if self._occupied is not None:
-            self._occupied.add(placement)
-        for seat in placement.seats:
-            self._seated.setdefault(seat.host_id, set()).add(placement.key)
-            self._uses.taken(seat.slice_id)
+    def firsts(self, shapes: Container[Shape]) -> Mapping[Shape, Request]:
+        """Returns the first gang of each of these shapes that counts as demand."""
+        if not self.has_quotas:
+            return self.waiting.firsts(shapes)
+        allowed = allowed_demand(self.waiting, self.quotas)
+        return {shape: first for shape, (_, first) in allowed.items() if shape in shapes}
 
     def _unseat(self, key: str) -> Placement | None:
-        placement = self.live.pop(key, None)
         self._freed = True
-        if placement is not None:
-            self._recent_use.ended(placement)
-            if self._occupied is not None:
-                self._occupied.remove(placement)
-        for seat in placement.seats if placement is not None else ():
-            self._seated.get(seat.host_id, set()).discard(key)
-            host = self.hosts.get(seat.host_id)
-            exists = host is not None and host.slice_id == seat.slice_id
-            self._uses.freed(seat.slice_id, exists=exists)
-        return placement
+        return self._seated.remove(key, self.hosts)
 
     def _drop_orphans(self, host_ids: Iterable[str]) -> None:
         """Removes placements whose hosts are all gone or have new incarnations. If some hosts of a
@@ -584,7 +579,7 @@ class Ledger:
                 host is not None and host.incarnation == seat.incarnation for seat, host in hosts
             )
 
-        for key in sorted({key for host_id in host_ids for key in self._seated.get(host_id, ())}):
+        for key in sorted({key for host_id in host_ids for key in self._seated.on(host_id)}):
             if key in self.live and not stands(self.live[key]):
                 self.ended_uses.lost(self.live[key])
                 for each in remember(self.unreleased, key, self.live[key]):
@@ -595,5 +590,5 @@ class Ledger:
 
     def _hold_uses(self, host_id: str) -> None:
         """Keeps what the placements on the host hold, before the host is removed."""
-        for key in sorted(self._seated.get(host_id, ())):
+        for key in sorted(self._seated.on(host_id)):
             self.ended_uses.hold(self.live[key], self.hosts)

@@ -1,6 +1,7 @@
 """Finds the waiting gangs whose reason has changed.
 
-Gangs of one shape wait for the same reason. So reasons are stored and compared by shape.
+Gangs of one shape wait for the same reason, except those that quotas stop. So reasons are stored
+and compared by shape, each with the lines of the shape that are stopped.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ _AS_BUSY = (RefusalCode.QUEUED, RefusalCode.KEPT, RefusalCode.EVICTING)
 
 
 class ReasonChange(NamedTuple):
-    """The changed reason of one shape, and the waiting gangs that get it."""
+    """The changed reason of gangs of one shape, and the waiting gangs that get it."""
 
     #: The hash of the shape.
     shape: str
@@ -50,11 +51,26 @@ def reason_changes(
     # has this order.
     order = [*(text for text in shapes if text not in reported), *reported][:MAX_SHAPES]
     changes: list[ReasonChange] = []
-    for shape, refusal in ledger.wait_reasons().by_shape(shapes[text] for text in order).items():
-        code = RefusalCode.BUSY if refusal.code in _AS_BUSY else refusal.code
+    reasons = ledger.wait_reasons()
+    for shape, refusal in reasons.by_shape(shapes[text] for text in order).items():
+        code = str(RefusalCode.BUSY if refusal.code in _AS_BUSY else refusal.code)
+        divided: list[tuple[Refusal, list[Request]]] | None = None
+        if ledger.has_quotas:
+            divided = reasons.by_line(ledger.waiting.of_shape(shape, MAX_GANGS), refusal)
+            code += _stopped(divided)
         if reported.pop(written(shape), None) != code:
-            changes.append(
-                ReasonChange(written(shape), refusal, ledger.waiting.of_shape(shape, MAX_GANGS))
-            )
+            if divided is None:
+                divided = [(refusal, ledger.waiting.of_shape(shape, MAX_GANGS))]
+            changes += [ReasonChange(written(shape), why, each) for why, each in divided]
         reported[written(shape)] = code
     return changes, reported
+
+
+def _stopped(divided: list[tuple[Refusal, list[Request]]]) -> str:
+    """Returns a short text that depends on which lines quotas stop; empty if they stop none."""
+    lines = sorted(
+        (requests[0].user, requests[0].band, requests[0].claim)
+        for refusal, requests in divided
+        if refusal.code is RefusalCode.QUOTA
+    )
+    return f" {hashlib.sha256(str(lines).encode()).hexdigest()[:8]}" if lines else ""

@@ -9,7 +9,7 @@ import sys
 from iris.model.job.requests import Request, Shape
 from iris.scheduling.placement.effort import Effort
 from iris.scheduling.placement.host_index import HostIndex
-from iris.scheduling.placement.queue import Turns
+from iris.scheduling.placement.service_order import Turns
 from iris.scheduling.placement.turns import HostChooser
 
 NO_LIMIT = sys.maxsize

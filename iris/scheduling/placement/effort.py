@@ -20,6 +20,7 @@ _INDEXED = 10
 _MATCHED = 5
 _VICTIM = 10
 _MESSAGE = 150
+_QUOTA = 15
 
 
 class Effort:
@@ -63,6 +64,10 @@ class Effort:
     def placed(self) -> None:
         """Counts a request that got hosts."""
         self.looks += _PLACED
+
+    def checked_quotas(self, lines: int) -> None:
+        """Counts the lines of the queue that were compared with quotas."""
+        self.looks += _QUOTA * lines
 
     def searched(self, victims: Sized) -> None:
         """Counts possible victims, or hosts with victims, that were examined."""

@@ -33,10 +33,13 @@ from iris.scheduling.placement.counted import NO_LIMIT, CountedPass
 from iris.scheduling.placement.effort import Effort
 from iris.scheduling.placement.host_index import HostIndex
 from iris.scheduling.placement.occupancy import Occupancy
-from iris.scheduling.placement.queue import Queue, Turns
+from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.recent_use import Lately
+from iris.scheduling.placement.service_order import Turns
 from iris.scheduling.placement.turns import give_turns
 from iris.scheduling.placement.usage import Usage
+from iris.scheduling.quotas.gate import QuotaGate
+from iris.scheduling.quotas.use import QuotaUse
 
 #: The range of the ports of gang coordinators, as in the original Iris. Linux gives the ports from
 #: 32768 to 60999 to outgoing connections, so only the upper part of this range may be in use.
@@ -63,6 +66,8 @@ class Pass(NamedTuple):
     stopped: bool
     #: The shapes that did not fit.
     refused: set[Shape]
+    #: The pools of cohorts from which nobody may borrow now, because an owner waits.
+    closed_pools: frozenset[tuple[str, str]] = frozenset()
 
 
 def place(
@@ -78,6 +83,7 @@ def place(
     lately: Lately | None = None,
     effort: Effort | None = None,
     occupied: Occupancy | None = None,
+    quotas: QuotaUse | None = None,
 ) -> Pass:
     """Runs one pass and returns the placements that are possible now, in the order in which they
     were decided.
@@ -91,11 +97,13 @@ def place(
         lately: the recent use of each user; None if there is none.
         effort: counts the work; None: the count is not needed.
         occupied: what `live` leaves free, if the caller has it already.
+        quotas: what `live` holds of the quotas; None if there are none.
     """
     live, effort = list(live), effort or Effort()
     occupied = occupied or Occupancy(index, live)
     effort.began(index, live, waiting.lines)
-    usage = Usage.for_turns(live, waiting, now - rules.owed_after, lately)
+    team_of = quotas.table.team_of if quotas is not None else {}
+    usage = Usage.for_turns(live, waiting, now - rules.owed_after, lately, team_of)
     capacity = Capacity(index, occupied.free_now(), effort)
     capacity.keep_reserved(reserved or {})
     placing = _Placing(capacity, live, occupied.tasks, usage, now, rules, most)
@@ -109,8 +117,19 @@ def place(
     )
     if evicting:
         placing.look_ahead([placement for placement in live if placement.key in evicting])
-    complete = give_turns(counted, waiting, capacity, usage, Band, passed_over)
-    return Pass(placing.placed, capacity, stopped=not complete, refused=placing.refused)
+    gate = None
+    if quotas is not None:
+        effort.checked_quotas(waiting.lines)
+        gate = QuotaGate(quotas.copy(), placing.reclaims)
+        placing.may_reclaim = quotas.table.lends
+    complete = give_turns(counted, waiting, capacity, usage, Band, passed_over, gate)
+    return Pass(
+        placing.placed,
+        capacity,
+        stopped=not complete,
+        refused=placing.refused,
+        closed_pools=frozenset(gate.closed) if gate is not None else frozenset(),
+    )
 
 
 class _Placing:
@@ -133,6 +152,8 @@ class _Placing:
     ) -> None:
         self.placed: list[Placement] = []
         self.refused: set[Shape] = set()
+        #: Whether gangs of all bands may get the hosts of evicted ones.
+        self.may_reclaim = False
         self._capacity = capacity
         self._usage = usage
         self._now = now
@@ -174,15 +195,28 @@ class _Placing:
         """Reserves the hosts on which the request fits after evictions, or, for a request that has
         waited too long, the hosts that lack the least.
         """
-        later = self._after_evictions
-        if later is not None and request.band is not Band.BATCH:
-            hosts = later.find(request)
-            if hosts is not None:
-                later.give(hosts, request)
-                self._capacity.reserve_hosts(hosts, request.shape)
-                return
+        if self._reserve_freed(request):
+            return
         if self._now - turns.oldest(request.shape) > self._rules.patience:
             self._capacity.reserve(request)
+
+    def _reserve_freed(self, request: Request) -> bool:
+        """Reserves the hosts on which the request fits after evictions. Returns whether it does."""
+        later = self._after_evictions
+        if later is None or (request.band is Band.BATCH and not self.may_reclaim):
+            return False
+        hosts = later.find(request)
+        if hosts is not None:
+            later.give(hosts, request)
+            self._capacity.reserve_hosts(hosts, request.shape)
+        return hosts is not None
+
+    def reclaims(self, request: Request) -> bool:
+        """Reserves hosts for a request that waits until others give back what they have borrowed.
+        Returns whether the request fits on empty hosts.
+        """
+        self._reserve_freed(request)
+        return self._capacity.index.feasible(request)
 
 
 class _Ports:
@@ -241,6 +275,7 @@ def _placement(
         user=request.user,
         resources=request.resources,
         band=request.band,
+        claim=request.claim,
         seats=tuple(
             Seat(
                 host_id=host.id,

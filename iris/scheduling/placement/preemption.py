@@ -10,7 +10,7 @@
 5. Victims are chosen only if the gang of the higher band fits on the hosts that they free.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -20,12 +20,16 @@ from iris.model.job.spec import Band
 from iris.model.rules import Rules
 from iris.scheduling.placement.capacity import Capacity
 from iris.scheduling.placement.counted import Counted
-from iris.scheduling.placement.host_index import HostIndex, covers
+from iris.scheduling.placement.host_index import HostIndex
 from iris.scheduling.placement.occupancy import seats_of
-from iris.scheduling.placement.queue import Queue, Turns
+from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.recent_use import Lately
+from iris.scheduling.placement.service_order import Turns
 from iris.scheduling.placement.turns import give_turns
 from iris.scheduling.placement.usage import Usage
+from iris.scheduling.placement.victims import Victim, by_host_of, victims_for
+from iris.scheduling.quotas.gate import QuotaGate
+from iris.scheduling.quotas.use import QuotaUse
 
 #: The most gangs for which one pass searches victims. A gang without possible victims on its
 #: candidate hosts does not count. The cost of each search grows with the number of possible
@@ -39,6 +43,11 @@ MAX_LOOKS = 1_500_000
 _LOWER = {band: frozenset(each for each in Band if each.rank > band.rank) for band in Band}
 #: The bands whose gangs may evict others.
 _EVICTING_BANDS = tuple(band for band in Band if band is not Band.BATCH)
+
+
+def lower_bands(band: Band) -> frozenset[Band]:
+    """Returns the bands whose gangs a gang of this band may evict, unless it is a batch gang."""
+    return _LOWER[band]
 
 
 class Eviction(Frozen):
@@ -81,22 +90,22 @@ class Evictions(NamedTuple):
     #: Whether all waiting requests were examined.
     complete: bool
 
-
-class _Victim(NamedTuple):
-    """A gang that could be evicted, with the amounts that decide how much its eviction loses."""
-
-    placement: Placement
-    rank: int
-    weight: int
-    #: When the gang was placed, in seconds.
-    placed: float
+    def with_others(self, other: "Evictions") -> "Evictions":
+        """Returns the results of both searches."""
+        times = [each for each in (self.again_at, other.again_at) if each is not None]
+        return Evictions(
+            [*self.victims, *other.victims],
+            min(times, default=None),
+            self.fruitless | other.fruitless,
+            complete=self.complete and other.complete,
+        )
 
 
 class _Possible(NamedTuple):
     """The gangs that requests of one band may evict now."""
 
     #: The gangs that may be evicted, by host. The gang whose eviction loses least comes first.
-    by_host: dict[int, list[_Victim]]
+    by_host: dict[int, list[Victim]]
     #: The next time at which one more gang may be evicted, because it has then run for
     #: `Rules.min_run_time`; None if there is no such gang.
     next_at: datetime | None
@@ -112,6 +121,7 @@ def evictions(
     capacity: Capacity | None = None,
     passed_over: Container[Shape] = (),
     lately: Lately | None = None,
+    quotas: QuotaUse | None = None,
 ) -> Evictions:
     """Returns the gangs to evict for the requests that a pass has left waiting.
 
@@ -121,6 +131,8 @@ def evictions(
         capacity: the capacity that the live placements leave, if the caller has it already.
         passed_over: the shapes for which the earlier, incomplete searches found no victims.
         lately: the recent use of each user; None if there is none.
+        quotas: what `live` holds of the quotas; None if there are none. Nobody is evicted for a
+            gang that quotas stop, or that would borrow.
     """
     if not rules.preemption or not any(waiting.any_in(band) for band in _EVICTING_BANDS):
         return Evictions([], None, set(), complete=True)
@@ -137,8 +149,13 @@ def evictions(
     effort.began(index, live, waiting.lines)
     search = _Search(capacity, staying, now, rules)
     counted = Counted(search, index, effort, MAX_LOOKS)
-    usage = Usage.for_turns(live, waiting, now - rules.owed_after, lately)
-    ended = give_turns(counted, waiting, capacity, usage, _EVICTING_BANDS, passed_over)
+    team_of, gate = {}, None
+    if quotas is not None:
+        team_of = quotas.table.team_of
+        effort.checked_quotas(waiting.lines)
+        gate = QuotaGate(quotas.without(live, going), may_borrow=False)
+    usage = Usage.for_turns(live, waiting, now - rules.owed_after, lately, team_of)
+    ended = give_turns(counted, waiting, capacity, usage, _EVICTING_BANDS, passed_over, gate)
     return Evictions(
         search.victims, search.again_at, search.fruitless, complete=ended and search.complete
     )
@@ -201,11 +218,11 @@ class _Search:
     def _evict_for(self, request: Request) -> bool:
         """Chooses the victims for the request and releases them; returns whether there are any."""
         possible = self._victims_of(request.band)
-        chosen: list[_Victim] = []
+        chosen: list[Victim] = []
         if not self._capacity.index.candidates(request).members.isdisjoint(possible.by_host):
             self._searches += 1
             self._capacity.effort.searched(possible.by_host)
-            chosen = _victims(self._capacity, request, possible.by_host)
+            chosen = victims_for(self._capacity, request, possible.by_host)
         if not chosen and possible.next_at is not None:
             self.again_at = min(self.again_at or possible.next_at, possible.next_at)
         for victim in chosen:
@@ -232,143 +249,9 @@ class _Search:
                     young.append(placed_at)
             self._capacity.effort.searched(ripe)
             next_at = min(young) + self._min_run_time if young else None
-            self._possible[band] = _Possible(_by_host(self._capacity.index, ripe), next_at)
+            self._possible[band] = _Possible(by_host_of(self._capacity.index, ripe), next_at)
         return self._possible[band]
 
 
 def _reason(request: Request) -> str:
     return f"evicted: {request.task} of band {request.band} needs its place"
-
-
-def _by_host(index: HostIndex, placements: Iterable[Placement]) -> dict[int, list[_Victim]]:
-    """Returns the possible victims by host, the cheapest first."""
-    victims = [
-        _Victim(
-            each, each.band.rank, each.weight, each.placed_at.timestamp() if each.placed_at else 0.0
-        )
-        for each in placements
-    ]
-    by_host: dict[int, list[_Victim]] = {}
-    for victim in sorted(victims, key=lambda each: _cost([each])):
-        for number in seats_of(index, victim.placement):
-            by_host.setdefault(number, []).append(victim)
-    return by_host
-
-
-def _victims(
-    capacity: Capacity, request: Request, by_host: Mapping[int, list[_Victim]]
-) -> list[_Victim]:
-    """Returns the cheapest gangs whose eviction makes the request fit; empty if no eviction
-    does.
-    """
-    if not by_host:
-        return []
-    candidates = capacity.index.candidates(request)
-    if request.group_by is None:
-        # Hosts without victims need no check: a request that fitted there would have been placed.
-        hosts = (number for number in by_host if number in candidates.members)
-        options = [
-            option
-            for number in hosts
-            if (option := _on_host(capacity, number, request.shape, by_host)) is not None
-        ]
-        return min(options, key=_cost, default=[])
-    each = request.group_size
-    groups = []
-    for name, members in candidates.groups.items():
-        if any(number in by_host for number in members):
-            freed = [
-                option
-                for number in members
-                if (option := _on_host(capacity, number, request.shape, by_host)) is not None
-            ]
-            if len(freed) >= each:
-                groups.append((name, _together(sorted(freed, key=_cost)[:each])))
-        elif len(capacity.fitting(members, request.shape)) >= each:
-            groups.append((name, []))
-    if len(groups) < request.groups:
-        return []
-    groups.sort(key=lambda group: (_cost(group[1]), group[0]))
-    del groups[request.groups :]
-    victims = _together([victims for _, victims in groups])
-    if any(len(victim.placement.seats) > 1 for victim in victims):
-        # A gang on several hosts frees other hosts too, so some victims may not be needed.
-        for victim in sorted(victims, key=lambda each: _cost([each]), reverse=True):
-            others = {each.placement.key for each in victims if each is not victim}
-            if all(
-                _freed(capacity, candidates.groups[name], request.shape, by_host, others) >= each
-                for name, _ in groups
-            ):
-                victims.remove(victim)
-    return victims
-
-
-def _freed(
-    capacity: Capacity,
-    numbers: Iterable[int],
-    shape: Shape,
-    by_host: Mapping[int, list[_Victim]],
-    gone: Container[str],
-) -> int:
-    """Returns on how many of the hosts a task fits once the gangs with these keys are gone."""
-    count = 0
-    for number in numbers:
-        held = [
-            victim.placement.resources.vector
-            for victim in by_host.get(number, ())
-            if victim.placement.key in gone
-        ]
-        count += covers(
-            [sum(amounts) for amounts in zip(capacity.free[number], *held, strict=True)],
-            shape.amounts,
-        )
-    return count
-
-
-def _on_host(
-    capacity: Capacity, number: int, shape: Shape, by_host: Mapping[int, list[_Victim]]
-) -> list[_Victim] | None:
-    """Returns the fewest gangs of this host whose eviction makes a task fit, the cheapest first.
-
-    Returns None when the task does not fit even after all of them are evicted.
-    """
-    wanted = shape.amounts
-    devices, cpu, memory, disk = capacity.free[number]
-    chosen: list[_Victim] = []
-    for victim in by_host.get(number, ()):
-        if covers((devices, cpu, memory, disk), wanted):
-            break
-        chosen.append(victim)
-        taken = victim.placement.resources.vector
-        devices, cpu, memory, disk = (
-            devices + taken[0],
-            cpu + taken[1],
-            memory + taken[2],
-            disk + taken[3],
-        )
-    if not covers((devices, cpu, memory, disk), wanted):
-        return None
-    if len(chosen) > 1:
-        # A larger victim chosen later may make an earlier one unnecessary.
-        for victim in list(chosen):
-            taken = victim.placement.resources.vector
-            without = (devices - taken[0], cpu - taken[1], memory - taken[2], disk - taken[3])
-            if covers(without, wanted):
-                chosen.remove(victim)
-                devices, cpu, memory, disk = without
-    return chosen
-
-
-def _cost(victims: list[_Victim]) -> tuple[int, int, float]:
-    """Returns what evicting these gangs loses, as a sort key: smaller is better."""
-    if len(victims) == 1:
-        return (-victims[0].rank, victims[0].weight, -victims[0].placed)
-    return (
-        -min((victim.rank for victim in victims), default=len(Band)),
-        sum(victim.weight for victim in victims),
-        -max((victim.placed for victim in victims), default=0.0),
-    )
-
-
-def _together(options: list[list[_Victim]]) -> list[_Victim]:
-    return list({victim.placement.key: victim for option in options for victim in option}.values())

@@ -2,6 +2,7 @@
 
 1. bands, the highest first;
 2. the users of a band: the user with the least use first, then the one with the least recent use;
+   if teams have quotas, the use of the team counts before that of the user;
 3. the requests of a user, the oldest first.
 
 *Use* is the weight of the placements that a user holds in that band and the higher ones. So batch
@@ -17,9 +18,9 @@ made only on demand. So a hundred thousand requests are passed from run to run i
 time.
 """
 
-import heapq
 from bisect import bisect_left, insort
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Any
@@ -27,50 +28,25 @@ from typing import Any
 from iris.model.job.requests import (
     EPOCH,
     MICROSECOND,
+    Claim,
     Names,
     Request,
     Shape,
+    job_of_key,
     shorten_key,
     whole_key,
 )
 from iris.model.job.spec import Band
-
-#: The place of a request among requests that are otherwise equal: when the job was submitted, in
-#: microseconds since `EPOCH`, and the request's key, which decides between equal times.
-_Order = tuple[int, str]
-#: The precedence of a user in a band, the lowest first: use, recent use, and the order of the
-#: user's oldest request.
-_Precedence = tuple[int, int, _Order]
-
-
-class _Kind:
-    """The fields that all requests of one line share. Kinds are compared by identity: a `Queue` has
-    one kind for each line.
-    """
-
-    def __init__(self, template: Request, names: Names) -> None:
-        self.template = template
-        self.names = names
-        self.shape: Shape = template.shape
-        self.weight = template.weight
-        self._last = ((0, ""), template)
-
-    def request(self, order: _Order) -> Request:
-        at, key = order
-        # Cached, because the same head of the line has its turn in each pass.
-        if self._last[0] != order:
-            task, owner = self.names.follow(key)
-            changes = {
-                "key": key,
-                "task": task,
-                "owner": owner,
-                "submitted_at": EPOCH + at * MICROSECOND,
-            }
-            self._last = (order, self.template.model_copy(update=changes))
-        return self._last[1]
-
-
-_Lines = dict[_Kind, list[_Order]]
+from iris.scheduling.placement.lines import (
+    Kind,
+    Lines,
+    Order,
+    Precedence,
+    oldest_of_each,
+    order_of,
+    precedence_of,
+)
+from iris.scheduling.placement.service_order import TeamTurns, Turns
 
 
 class Queue:
@@ -79,14 +55,18 @@ class Queue:
     """
 
     def __init__(self, requests: Iterable[Request] = ()) -> None:
-        self._kinds: dict[tuple[Shape, str, Band, Names], _Kind] = {}
-        self._found: dict[str, tuple[_Kind, int]] = {}
-        self._lines: dict[Band, dict[str, _Lines]] = {band: {} for band in Band}
+        self._kinds: dict[tuple[Shape, str, Band, Names, Claim], Kind] = {}
+        self._found: dict[str, tuple[Kind, int]] = {}
+        self._lines: dict[Band, dict[str, Lines]] = {band: {} for band in Band}
         self._counts: dict[Shape, int] = {}
         self._line_count = 0
+        #: Whether a request that takes a named limit has ever been added.
+        self.claims_limits = False
         #: Cached results of `_by_age`, by band and user, until a request of the user in the band is
         #: added or removed.
-        self._ages: dict[tuple[Band, str], tuple[list[_Order], list[int]]] = {}
+        self._ages: dict[tuple[Band, str], tuple[list[Order], list[int]]] = {}
+        #: The number of requests of each job, by user; None until a caller needs it.
+        self._jobs: dict[str, Counter[str]] | None = None
         for request in requests:
             self.add(request)
 
@@ -116,7 +96,7 @@ class Queue:
             dict(self._found),
             dict(self._counts),
         )
-        same._line_count = self._line_count
+        same._line_count, same.claims_limits = self._line_count, self.claims_limits
         same._lines = {
             band: {
                 user: {kind: list(line) for kind, line in lines.items()}
@@ -140,7 +120,7 @@ class Queue:
 
     def has_line(self, request: Request) -> bool:
         """Returns whether a request waits that differs from this one only in its key and time."""
-        kind = self._kinds.get((request.shape, request.user, request.band, Names.of(request)))
+        kind = self._kinds.get(_alike(request))
         return kind is not None and kind in self._lines[request.band].get(request.user, {})
 
     def add(self, request: Request) -> None:
@@ -148,10 +128,11 @@ class Queue:
         if request.key in self._found:
             return
         kind = self._kind(request)
-        order = _order(request)
+        order = order_of(request)
         self._found[request.key] = (kind, order[0])
         self._counts[kind.shape] = self._counts.get(kind.shape, 0) + 1
         self._ages.pop((request.band, request.user), None)
+        self._count_job(request.user, request.key, 1)
         line = self._lines[request.band].setdefault(request.user, {}).setdefault(kind, [])
         self._line_count += not line
         if line and line[-1] > order:
@@ -169,6 +150,7 @@ class Queue:
         if not self._counts[kind.shape]:
             del self._counts[kind.shape]
         self._ages.pop((kind.template.band, kind.template.user), None)
+        self._count_job(kind.template.user, key, -1)
         users = self._lines[kind.template.band]
         lines = users[kind.template.user]
         line = lines[kind]
@@ -179,6 +161,21 @@ class Queue:
         if not lines:
             del users[kind.template.user]
         return kind.request((at, key))
+
+    def jobs_of(self, user: str) -> Collection[str]:
+        """Returns the jobs of the user that have a request here."""
+        if self._jobs is None:
+            self._jobs = {}
+            for key, (kind, _) in self._found.items():
+                self._count_job(kind.template.user, key, 1)
+        return self._jobs.get(user, {}).keys()
+
+    def _count_job(self, user: str, key: str, count: int) -> None:
+        if self._jobs is not None:
+            jobs, job = self._jobs.setdefault(user, Counter()), job_of_key(key)
+            jobs[job] += count
+            if not jobs[job]:
+                del jobs[job]
 
     def any_in(self, band: Band) -> bool:
         """Returns true if a request waits in this band."""
@@ -191,7 +188,7 @@ class Queue:
 
     def shapes(self, band: Band) -> dict[Shape, datetime]:
         """Returns the shapes that wait in this band, each with the time of its oldest request."""
-        return _oldest_of_each(self._lines[band])
+        return oldest_of_each(self._lines[band])
 
     def counts(self, band: Band) -> dict[Shape, int]:
         """Returns the number of requests of each shape in this band."""
@@ -216,7 +213,7 @@ class Queue:
         """
         found: dict[Shape, Request] = {}
         for users in self._lines.values():
-            heads: dict[Shape, tuple[_Order, _Kind]] = {}
+            heads: dict[Shape, tuple[Order, Kind]] = {}
             for kind, line in (entry for lines in users.values() for entry in lines.items()):
                 if (of is None or kind.shape in of) and (
                     kind.shape not in heads or line[0] < heads[kind.shape][0]
@@ -243,20 +240,46 @@ class Queue:
                 found += [kind.request(order) for order in line[: most - len(found)]]
         return found
 
+    def keys_of_lines(self) -> Iterator[tuple[Request, list[str]]]:
+        """Returns the first request of each line and the keys of the whole line."""
+        return (
+            (kind.request(line[0]), [key for _, key in line])
+            for users in self._lines.values()
+            for lines in users.values()
+            for kind, line in lines.items()
+        )
+
     def demand(self) -> dict[Shape, int]:
         """Returns the number of waiting requests by shape, in no particular order."""
         return dict(self._counts)
 
     def turns(
-        self, band: Band, held: Mapping[str, int], recent: Mapping[str, int] | None = None
-    ) -> "Turns":
+        self,
+        band: Band,
+        held: Mapping[str, int],
+        recent: Mapping[str, int] | None = None,
+        teams: TeamTurns | None = None,
+    ) -> Turns:
         """Returns an iterator over the requests of a band in the order of service.
 
         Args:
             held: the weight of each user's placements.
             recent: the recent use of each user.
+            teams: the use of teams; None if only users count.
         """
-        return Turns(self._lines[band], held, recent or {})
+        return Turns(self._lines[band], held, recent or {}, teams)
+
+    def heads(self, band: Band) -> Iterator[tuple[Request, int]]:
+        """Returns the first request of each line of a band and the length of the line, the line
+        with the oldest request first.
+        """
+        lines = [
+            (line[0], number, kind, len(line))
+            for number, (kind, line) in enumerate(
+                entry for lines in self._lines[band].values() for entry in lines.items()
+            )
+        ]
+        return ((kind.request(order), count) for order, _, kind, count in sorted(lines))
 
     def oldest(self, offset: int, limit: int) -> list[Request]:
         """Returns at most `limit` requests of all bands and users from `offset` on, the oldest
@@ -275,8 +298,8 @@ class Queue:
     def next_user(self, band: Band, held: Mapping[str, int], recent: Mapping[str, int]) -> str:
         """Returns the user who has the first turn in this band."""
 
-        def precedence(user: str) -> _Precedence:
-            return _precedence(
+        def precedence(user: str) -> Precedence:
+            return precedence_of(
                 held.get(user, 0), recent.get(user, 0), self._by_age(band, user)[0][0]
             )
 
@@ -295,12 +318,12 @@ class Queue:
                     orders, weights = self._by_age(band, user)
                     count += len(orders)
                     held[user] = held.get(user, 0) + weights[-1]
-        order = _order(request)
+        order = order_of(request)
         orders, weights = self._by_age(request.band, request.user)
         place = bisect_left(orders, order)
         count += place
         turn = held.get(request.user, 0) + weights[place]
-        own = _precedence(turn, recent.get(request.user, 0), order)
+        own = precedence_of(turn, recent.get(request.user, 0), order)
         for user in self._lines[request.band]:
             if user != request.user:
                 orders, weights = self._by_age(request.band, user)
@@ -308,7 +331,7 @@ class Queue:
                 before = bisect_left(weights, turn - held.get(user, 0), hi=len(orders))
                 if before < len(orders):
                     count += (
-                        _precedence(
+                        precedence_of(
                             held.get(user, 0) + weights[before], recent.get(user, 0), orders[before]
                         )
                         < own
@@ -342,10 +365,10 @@ class Queue:
         for written, (deltas, keys, runs) in zip(packed["kinds"], packed["lines"], strict=True):
             template = Request.model_validate(written["request"])
             names = Names(*written["names"])
-            kind = waiting._kinds[(template.shape, template.user, template.band, names)] = _Kind(
-                template, names
-            )
-            line: list[_Order] = []
+            alike = (template.shape, template.user, template.band, names, template.claim)
+            kind = waiting._kinds[alike] = Kind(template, names)
+            waiting.claims_limits |= bool(template.claim.limits)
+            line: list[Order] = []
             at = 0
             for delta, short, run in zip(deltas, keys, runs, strict=True):
                 at += delta
@@ -357,7 +380,7 @@ class Queue:
             waiting._counts[kind.shape] = waiting._counts.get(kind.shape, 0) + len(line)
         return waiting
 
-    def _by_age(self, band: Band, user: str) -> tuple[list[_Order], list[int]]:
+    def _by_age(self, band: Band, user: str) -> tuple[list[Order], list[int]]:
         """Returns a user's requests of a band, the oldest first, and their cumulative weights.
 
         The weight at an index is the sum of the requests before it; the last one is the total.
@@ -373,139 +396,18 @@ class Queue:
             self._ages[(band, user)] = found
         return found
 
-    def _kind(self, request: Request) -> _Kind:
-        names = Names.of(request)
-        alike = (request.shape, request.user, request.band, names)
+    def _kind(self, request: Request) -> Kind:
+        alike = _alike(request)
         kind = self._kinds.get(alike)
         if kind is None:
             template = request.model_copy(
                 update={"key": "", "task": "", "owner": "", "submitted_at": EPOCH}
             )
-            kind = self._kinds[alike] = _Kind(template, names)
+            kind = self._kinds[alike] = Kind(template, alike[3])
+            self.claims_limits |= bool(template.claim.limits)
         return kind
 
 
-class Turns:
-    """An iterator over the requests of a band in the order of service. A shape that is skipped
-    stays skipped.
-    """
-
-    def __init__(
-        self, users: Mapping[str, _Lines], held: Mapping[str, int], recent: Mapping[str, int]
-    ) -> None:
-        self._users = users
-        self._held = {user: held.get(user, 0) for user in users}
-        self._recent = recent
-        self._served: set[Shape] = set()
-        self._skipped: set[Shape] = set()
-        #: The time of the oldest request of each shape before any was served; None until a caller
-        #: needs it.
-        self._oldest: dict[Shape, datetime] | None = None
-        #: For each user a heap of the heads of the lines, the oldest first. An entry is (time, key,
-        #: number of the line, kind, line, index of the head in the line). The number makes equal
-        #: heads differ, because kinds cannot be ordered.
-        self._heads: dict[str, list[tuple[int, str, int, _Kind, list[_Order], int]]] = {}
-        #: A heap of the users, each with the precedence at the time it was added.
-        self._heap: list[tuple[_Precedence, str]] = []
-        for user, lines in users.items():
-            self._heads[user] = [
-                (*line[0], number, kind, line, 0)
-                for number, (kind, line) in enumerate(lines.items())
-            ]
-            heapq.heapify(self._heads[user])
-            self._queue_up(user)
-
-    def __iter__(self) -> "Turns":
-        return self
-
-    def __next__(self) -> Request:
-        """Returns the next request. The caller must call `served` or `skip` before the next
-        call.
-        """
-        if not self._advance():
-            raise StopIteration
-        at, key, _, kind, _, _ = self._head
-        return kind.request((at, key))
-
-    def pass_by(self, count: int) -> None:
-        """Records that the next `count` requests got hosts, without making objects of them."""
-        for _ in range(count):
-            if not self._advance():
-                return
-            self.served()
-
-    def _advance(self) -> bool:
-        """Makes the next request the present one. Returns False if there is none."""
-        while self._heap:
-            self._user = heapq.heappop(self._heap)[1]
-            self._head = heapq.heappop(self._heads[self._user])
-            if self._head[3].shape not in self._skipped:
-                return True
-            self._queue_up(self._user)
-        return False
-
-    def served(self) -> None:
-        """Records that the last request got hosts."""
-        _, _, number, kind, line, place = self._head
-        self._served.add(kind.shape)
-        if place + 1 < len(line):
-            heapq.heappush(
-                self._heads[self._user], (*line[place + 1], number, kind, line, place + 1)
-            )
-        self._held[self._user] += kind.weight
-        self._queue_up(self._user)
-
-    def has_served(self, shape: Shape) -> bool:
-        """Returns whether a request of this shape got hosts."""
-        return bool(self._served) and shape in self._served
-
-    def skip(self) -> None:
-        """Skips the last request and all others of its shape, because they do not fit."""
-        self._skipped.add(self._head[3].shape)
-        self._queue_up(self._user)
-
-    def oldest(self, shape: Shape) -> datetime:
-        """Returns the time of the oldest request of this shape that has not been served. The shape
-        must not be skipped.
-        """
-        if not self.has_served(shape):
-            if self._oldest is None:
-                self._oldest = _oldest_of_each(self._users)
-            return self._oldest[shape]
-        heads = (
-            head
-            for heads in (*self._heads.values(), [self._head])
-            for head in heads
-            if head[3].shape == shape
-        )
-        return EPOCH + min(at for at, *_ in heads) * MICROSECOND
-
-    def _queue_up(self, user: str) -> None:
-        heads = self._heads[user]
-        while heads and heads[0][3].shape in self._skipped:
-            heapq.heappop(heads)
-        if heads:
-            heapq.heappush(
-                self._heap,
-                (_precedence(self._held[user], self._recent.get(user, 0), heads[0][:2]), user),
-            )
-
-
-def _oldest_of_each(users: Mapping[str, _Lines]) -> dict[Shape, datetime]:
-    """Returns the shapes in the lines of these users, each with the time of its oldest request."""
-    oldest: dict[Shape, int] = {}
-    for lines in users.values():
-        for kind, line in lines.items():
-            at = line[0][0]
-            if oldest.get(kind.shape, at) >= at:
-                oldest[kind.shape] = at
-    return {shape: EPOCH + at * MICROSECOND for shape, at in oldest.items()}
-
-
-def _precedence(held: int, recent: int, oldest: _Order) -> _Precedence:
-    """Returns the sort key of a user in a band: the user with the lowest key has the next turn."""
-    return (held, recent, oldest)
-
-
-def _order(request: Request) -> _Order:
-    return ((request.submitted_at - EPOCH) // MICROSECOND, request.key)
+def _alike(request: Request) -> tuple[Shape, str, Band, Names, Claim]:
+    """Returns the fields that all requests of one line share."""
+    return (request.shape, request.user, request.band, Names.of(request), request.claim)

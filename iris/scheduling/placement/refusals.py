@@ -27,6 +27,7 @@ class RefusalCode(StrEnum):
     SCALING = "SCALING"  # no present host could serve it, but a new slice could
     CLOSED = "CLOSED"  # the suitable hosts are cordoned, drained, quarantined or paused
     PAUSED = "PAUSED"  # the cluster is paused
+    QUOTA = "QUOTA"  # a quota or a named limit is used up
     HELD = "HELD"  # its user holds it
     EVICTING = "EVICTING"  # lower-priority gangs are being evicted for it
     BUSY = "BUSY"  # the suitable hosts have too little free capacity
@@ -34,6 +35,8 @@ class RefusalCode(StrEnum):
     QUEUED = "QUEUED"  # it fits; the next pass decides
     # the scheduler has no space for the request, which the gang sends again later
     LEDGER_FULL = "LEDGER_FULL"
+    # so many jobs of its user or team wait that the request is not queued; the gang sends it again
+    WAITING_QUOTA = "WAITING_QUOTA"
     UNKNOWN = "UNKNOWN"  # the scheduler has no such request
 
 
@@ -47,12 +50,35 @@ INFEASIBLE = frozenset(
         RefusalCode.NO_GROUP,
     }
 )
+#: The codes of requests that the scheduler does not queue, and that gangs send again later.
+TURNED_AWAY = frozenset({RefusalCode.LEDGER_FULL, RefusalCode.WAITING_QUOTA})
 #: The codes of requests that wait for their turn.
 IN_QUEUE = frozenset({RefusalCode.BUSY, RefusalCode.QUEUED, RefusalCode.KEPT})
 
 
 def _within_limit(text: str) -> str:
     return cut(text, REASON)
+
+
+class QuotaStop(Frozen):
+    """An amount of a quota that a gang has to wait for. Amounts are in the units of
+    `iris.model.quotas`.
+    """
+
+    #: The quota; empty for a named limit of the cluster.
+    quota: str
+    #: The holder of the quota: `team vision`.
+    holder: str
+    resource: str
+    needed: int
+    #: What is left, borrowed amounts included.
+    left: int
+    used: int
+    nominal: int
+    #: The amounts of the users who hold the most of it.
+    users: dict[str, int] = Field(default_factory=dict)
+    #: What the other quotas of the cohort hold above their nominal amounts.
+    borrowed_by: dict[str, int] = Field(default_factory=dict)
 
 
 class Refusal(Frozen):
@@ -83,6 +109,8 @@ class Refusal(Frozen):
     #: The number of suitable hosts in the group that has the most of them. For the code BUSY, only
     #: free hosts count.
     group_has: int = 0
+    #: For QUOTA: what the gang waits for.
+    quotas: tuple[QuotaStop, ...] = ()
     #: The event or action that would end the wait.
     remedy: Annotated[str, AfterValidator(_within_limit)] = ""
     #: The autoscaler's outlook for the request; empty if there is none.

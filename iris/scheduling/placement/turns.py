@@ -10,8 +10,10 @@ from typing import Protocol
 from iris.model.job.requests import Request, Shape
 from iris.model.job.spec import Band
 from iris.scheduling.placement.capacity import Capacity
-from iris.scheduling.placement.queue import Queue, Turns
+from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.service_order import Turns
 from iris.scheduling.placement.usage import Usage
+from iris.scheduling.quotas.gate import QuotaGate, Stop
 
 
 class HostChooser(Protocol):
@@ -35,6 +37,7 @@ def give_turns(
     usage: Usage,
     bands: Iterable[Band],
     passed_over: Container[Shape],
+    gate: QuotaGate | None = None,
 ) -> bool:
     """Gives each waiting request its turn, and deducts the hosts that it gets from the capacity.
 
@@ -42,22 +45,52 @@ def give_turns(
 
     Args:
         passed_over: the shapes that have no turn.
+        gate: stops requests for reasons that concern only their own line, not all of their shape;
+            None if there are no quotas.
 
     Returns:
         False if the chooser reached its limit before the last turn.
     """
+    given: list[Turns] = []
     for band in bands:
-        turns = waiting.turns(band, usage.held[band], usage.recent[band])
-        for request in turns:
-            if request.shape in passed_over:
-                turns.skip()
-                continue
-            if chooser.at_limit():
-                return False
-            hosts = chooser.choose(request, turns)
-            if hosts is None:
-                turns.skip()
+        turns = waiting.turns(band, usage.held[band], usage.recent[band], usage.of_teams(band))
+        if not _give(chooser, turns, capacity, passed_over, gate):
+            return False
+        given.append(turns)
+    if gate is None or not gate.begin_borrowing():
+        return True
+    for turns in given:
+        turns.take_up()
+        if not _give(chooser, turns, capacity, passed_over, gate):
+            return False
+    return True
+
+
+def _give(
+    chooser: HostChooser,
+    turns: Turns,
+    capacity: Capacity,
+    passed_over: Container[Shape],
+    gate: QuotaGate | None,
+) -> bool:
+    for request in turns:
+        if request.shape in passed_over:
+            turns.skip()
+            continue
+        if gate is not None and (stop := gate.stop(request)) is not None:
+            if stop is Stop.SET_ASIDE:
+                turns.set_aside()
             else:
-                capacity.give(hosts, request)
-                turns.served()
+                turns.skip_line()
+            continue
+        if chooser.at_limit():
+            return False
+        hosts = chooser.choose(request, turns)
+        if hosts is None:
+            turns.skip()
+        else:
+            capacity.give(hosts, request)
+            turns.served()
+            if gate is not None:
+                gate.take(request)
     return True

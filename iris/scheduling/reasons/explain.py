@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
-from iris.model.job.requests import Placement, Request, Shape
+from iris.model.job.requests import Claim, Placement, Request, Shape
 from iris.model.job.spec import Band
 from iris.scheduling.placement.cluster_state import ClusterState
 from iris.scheduling.placement.queue import Queue
-from iris.scheduling.placement.refusals import IN_QUEUE, Refusal, RefusalCode
+from iris.scheduling.placement.refusals import IN_QUEUE, INFEASIBLE, Refusal, RefusalCode
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.reasons import why_waiting
 from iris.scheduling.reasons.queue_order import UserTurn, in_order, turns_of_users
@@ -18,6 +18,7 @@ from iris.scheduling.reasons.queue_position import (
     first_ahead,
     position,
 )
+from iris.scheduling.reasons.quota_reasons import QuotaReasons
 
 #: The most shapes whose reason one answer contains. For further shapes the answer refers to `iris
 #: explain`.
@@ -28,6 +29,8 @@ MOST_CHECKS = 500_000
 #: The most comparisons of users for the positions of one answer, which take half a second. The
 #: first position is computed in any case.
 MOST_COMPARED = 100_000
+#: The reasons that hold whatever the quotas are.
+_BEFORE_QUOTAS = INFEASIBLE | {RefusalCode.PAUSED}
 #: The answer for requests beyond `MOST_REASONS` or `MOST_CHECKS`.
 _MANY = Refusal(
     code=RefusalCode.QUEUED,
@@ -42,6 +45,7 @@ class WaitReasons:
         state: builds the state of the cluster. It is called once, for the first answer that needs
             it.
         usage: builds the use of each user, in the same way.
+        quotas: why quotas stop requests; None if there are none.
     """
 
     def __init__(
@@ -51,12 +55,14 @@ class WaitReasons:
         live: Mapping[str, Placement],
         state: Callable[[], ClusterState],
         usage: Callable[[], Usage],
+        quotas: QuotaReasons | None = None,
     ) -> None:
         self._waiting = waiting
         self._held = held
         self._live = live
         self._make_state = state
         self._make_usage = usage
+        self._quotas = quotas
 
     @cached_property
     def _state(self) -> ClusterState:
@@ -84,8 +90,9 @@ class WaitReasons:
     def explain_all(self, keys: Iterable[str]) -> list[Refusal]:
         """Returns why the requests with these keys have no hosts.
 
-        If several of the requests have the same user, band and shape, `ahead` is exact for the
-        oldest of them and a lower bound for the others. To compute it for each would take too long.
+        If several of the requests have the same user, band, shape and claim, `ahead` is exact for
+        the oldest of them and a lower bound for the others. To compute it for each would take too
+        long.
         """
         keys = list(keys)
         requests = [
@@ -96,11 +103,12 @@ class WaitReasons:
         answers: dict[str, Refusal] = {}
         reasons: dict[tuple[Shape, Band], Refusal] = {}
         releases: dict[tuple[Shape, Band], Releases] = {}
-        lines: dict[tuple[Shape, Band, str], list[Request]] = {}
+        lines: dict[tuple[Shape, Band, str, Claim], list[Request]] = {}
         for request in sorted(requests, key=lambda each: (each.submitted_at, each.key)):
-            lines.setdefault((request.shape, request.band, request.user), []).append(request)
+            alike = (request.shape, request.band, request.user, request.claim)
+            lines.setdefault(alike, []).append(request)
         checks = 0
-        for number, ((shape, band, _), line) in enumerate(lines.items()):
+        for number, ((shape, band, _, _), line) in enumerate(lines.items()):
             if (shape, band) not in reasons:
                 checks += self._checks(shape)
                 if reasons and (len(reasons) >= MOST_REASONS or checks > MOST_CHECKS):
@@ -113,6 +121,9 @@ class WaitReasons:
             refusal = reasons[shape, band]
             if number and number * self._users > MOST_COMPARED:
                 answers.update((request.key, refusal) for request in line)
+                continue
+            if (stopped := self._stopped(line[0], refusal)) is not None:
+                answers.update((request.key, stopped) for request in line)
                 continue
             answers.update(self._in_queue(line, refusal, releases[shape, band]))
             oldest = answers[line[0].key]
@@ -140,6 +151,28 @@ class WaitReasons:
                 break
             found[shape] = why_waiting.reason(self._state, firsts[shape])
         return found
+
+    def by_line(
+        self, requests: Iterable[Request], refusal: Refusal
+    ) -> list[tuple[Refusal, list[Request]]]:
+        """Divides requests of one shape by the reason why they wait. Quotas stop single lines.
+
+        Args:
+            refusal: the reason without quotas.
+        """
+        lines: dict[tuple[str, Band, Claim], list[Request]] = {}
+        for request in requests:
+            lines.setdefault((request.user, request.band, request.claim), []).append(request)
+        divided = [(self.of_line(line[0], refusal), line) for line in lines.values()]
+        stopped = [each for each in divided if each[0] is not refusal]
+        others = [request for found, line in divided if found is refusal for request in line]
+        return [*([(refusal, others)] if others else []), *stopped]
+
+    def of_line(self, request: Request, refusal: Refusal) -> Refusal:
+        """Returns why a request and the rest of its line wait: a quota, or the given reason of the
+        shape.
+        """
+        return self._stopped(request, refusal) or refusal
 
     def in_order(self, offset: int, limit: int, only: Band | None = None) -> list[Request]:
         """Returns at most `limit` waiting requests from `offset` on, in the order of service.
@@ -201,10 +234,21 @@ class WaitReasons:
         return {**answers, first.key: _with_position(refusal, first, found.ahead, bound, found.why)}
 
     def infeasible(self, request: Request) -> Refusal | None:
-        """Returns why no host, present or to be created, could ever serve the request; None if one
-        could.
+        """Returns why no host, present or to be created, could ever serve the request, or why
+        quotas can never allow it; None if it can be served.
         """
-        return why_waiting.infeasible(self._state.host_index, request, self._state.catalog)
+        refusal = why_waiting.infeasible(self._state.host_index, request, self._state.catalog)
+        return refusal or (self._quotas.never(request) if self._quotas is not None else None)
+
+    def _stopped(self, request: Request, refusal: Refusal) -> Refusal | None:
+        """Returns why a quota stops the request, if that is its reason to wait.
+
+        Args:
+            refusal: the reason without quotas.
+        """
+        if self._quotas is None or refusal.code in _BEFORE_QUOTAS:
+            return None
+        return self._quotas.refusal(request)
 
     def _not_waiting(self, key: str) -> Refusal:
         if key in self._held:

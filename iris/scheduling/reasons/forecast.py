@@ -40,7 +40,8 @@ class Forecast(Frozen):
     hosts: tuple[str, ...] = ()
     #: Why the request would wait; None if it would get hosts.
     refusal: Refusal | None = None
-    #: Why no host, present or to be created, could ever serve the request; None if one could.
+    #: Why no host, present or to be created, could ever serve the request, or why no quota ever
+    #: allows it; None if it can be served.
     infeasible: Refusal | None = None
     fits: tuple[Fit, ...] = ()
 
@@ -54,6 +55,7 @@ def forecast(
     refusal: Refusal | None,
     reserved: Mapping[int, Shape],
     catalog: Catalog = NO_SCALE_GROUPS,
+    never: Refusal | None = None,
 ) -> Forecast:
     """Returns the forecast for a request from the decision of a trial pass.
 
@@ -62,6 +64,7 @@ def forecast(
         refusal: why it waits; None when it has hosts.
         reserved: the hosts that the last pass reserved, each with its shape.
         catalog: the scale groups that could create slices.
+        never: why no quota ever allows it; None if one does.
     """
     capacity = Capacity.of(index, live)
     capacity.keep_reserved(reserved)
@@ -92,6 +95,6 @@ def forecast(
     return Forecast(
         hosts=hosts,
         refusal=refusal,
-        infeasible=infeasible(index, request, catalog),
+        infeasible=infeasible(index, request, catalog) or never,
         fits=tuple(fits),
     )

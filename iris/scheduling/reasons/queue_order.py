@@ -42,7 +42,8 @@ def in_order(
                 offset -= count
             else:
                 held = _sum(usage.held[band], added)
-                turns = waiting.turns(band, held, usage.recent[band])
+                teams = usage.of_teams(band, added)
+                turns = waiting.turns(band, held, usage.recent[band], teams)
                 turns.pass_by(offset)
                 offset = 0
                 for request in turns:
@@ -59,11 +60,15 @@ def turns_of_users(waiting: Queue, usage: Usage, band: Band) -> list[UserTurn]:
     oldest, sums = waiting.users(band), waiting.sums(band)
     held, recent = usage.held[band], usage.recent[band]
     unit = usage.lately.unit
+    teams = usage.of_teams(band)
+
+    def precedence(user: str) -> tuple[object, ...]:
+        own = (held.get(user, 0), recent.get(user, 0))
+        return (*(teams.use_of(user, own) if teams else ()), *own, oldest[user], user)
+
     return [
         UserTurn(user, sums[user][0], held.get(user, 0), recent.get(user, 0) // unit)
-        for user in sorted(
-            oldest, key=lambda user: (held.get(user, 0), recent.get(user, 0), oldest[user], user)
-        )
+        for user in sorted(oldest, key=precedence)
     ]
 
 

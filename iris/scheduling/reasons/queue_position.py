@@ -26,6 +26,9 @@ from iris.scheduling.placement.usage import Usage, use_by_band
 
 #: The most requests ahead that a position names.
 MOST_NAMED = 5
+#: The most requests ahead that are counted, if teams count before users. To count them takes as
+#: long as their turns.
+MOST_COUNTED = 10_000
 _Weights = dict[str, int]
 #: The units of time, in seconds. A time is shown in the largest unit that gives at least 0.1.
 _TIMES = (("hour", 3600), ("minute", 60), ("second", 1))
@@ -151,6 +154,8 @@ class HostHolders:
 
 def position(waiting: Queue, usage: Usage, request: Request, releases: Releases) -> QueuePosition:
     """Returns the position of the request once the placements in `releases` have ended."""
+    if usage.teams is not None:
+        return _position_in_teams(waiting, usage, request)
     mine = request.user
     late, recent = _after(usage, request, releases, late=True)
     least = waiting.ahead(request, *_after(usage, request, releases, late=False))
@@ -160,20 +165,64 @@ def position(waiting: Queue, usage: Usage, request: Request, releases: Releases)
     first = waiting.next_user(request.band, late, recent)
     if first == mine:
         return QueuePosition(ahead, least)
-    held = late.get(first, 0), late.get(mine, 0)
-    used = recent.get(first, 0), recent.get(mine, 0)
-    if held[0] != held[1]:
-        theirs, own, noun = _alike(held[0], held[1], request)
-        why = f"holds the equivalent of {theirs} {noun}, {mine} {own}"
-    elif used[0] != used[1]:
-        theirs, own, noun = _alike_over_time(
-            used[0] / usage.lately.unit, used[1] / usage.lately.unit, request
-        )
-        why = f"has recently used {theirs} {noun}, {mine} {own} (use counts half after a day)"
-    else:
-        why = f"has used as much as {mine} and has waited longer"
+    why = _why(
+        usage,
+        request,
+        (first, mine),
+        (late.get(first, 0), late.get(mine, 0)),
+        (recent.get(first, 0), recent.get(mine, 0)),
+    )
     when = " when the gangs that block this one have ended" if releases.most.get(first) else ""
     return QueuePosition(ahead, least, f"{first} comes first{when}: {why}")
+
+
+def _position_in_teams(waiting: Queue, usage: Usage, request: Request) -> QueuePosition:
+    """Returns the position of the request with the present use of teams and users."""
+    band, ahead = request.band, 0
+    more: _Weights = {}
+    for higher in (each for each in Band if each.rank < band.rank):
+        for user, (count, weight) in waiting.sums(higher).items():
+            ahead += count
+            more[user] = more.get(user, 0) + weight
+    teams = usage.of_teams(band, more)
+    held = {user: usage.held[band].get(user, 0) + more.get(user, 0) for user in waiting.users(band)}
+    turns = waiting.turns(band, held, usage.recent[band], teams)
+    first, mine = turns.first_user(), request.user
+    place = turns.place_of(request.key, MOST_COUNTED)
+    if place is None:
+        all_of_band = sum(count for count, _ in waiting.sums(band).values())
+        return QueuePosition(ahead + all_of_band - 1, ahead + MOST_COUNTED)
+    if ahead or not place or first == mine or teams is None:
+        return QueuePosition(ahead + place, ahead + place)
+    own = [(held[user], usage.recent[band].get(user, 0)) for user in (first, mine)]
+    of_teams = [teams.use_of(user, each) for user, each in zip((first, mine), own, strict=True)]
+    differ = of_teams[0] != of_teams[1]
+    names = tuple(
+        f"team {teams.of[user]}" if differ and user in teams.of else user for user in (first, mine)
+    )
+    (held_first, used_first), (held_mine, used_mine) = of_teams if differ else own
+    why = _why(
+        usage, request, (names[0], names[1]), (held_first, held_mine), (used_first, used_mine)
+    )
+    return QueuePosition(place, place, f"{names[0]} comes first: {why}")
+
+
+def _why(
+    usage: Usage,
+    request: Request,
+    names: tuple[str, str],
+    held: tuple[int, int],
+    used: tuple[int, int],
+) -> str:
+    """Returns why the first of two users or teams comes before the other."""
+    if held[0] != held[1]:
+        theirs, own, noun = _alike(held[0], held[1], request)
+        return f"holds the equivalent of {theirs} {noun}, {names[1]} {own}"
+    if used[0] != used[1]:
+        unit = usage.lately.unit
+        theirs, own, noun = _alike_over_time(used[0] / unit, used[1] / unit, request)
+        return f"has recently used {theirs} {noun}, {names[1]} {own} (use counts half after a day)"
+    return f"has used as much as {names[1]} and has waited longer"
 
 
 def first_ahead(
@@ -183,14 +232,16 @@ def first_ahead(
     all fit.
     """
     held, recent = _after(usage, request, releases, late=True)
+    more: _Weights = {}
     found: list[str] = []
     for band in sorted(Band, key=lambda band: band.rank):
-        turns = waiting.turns(band, held, recent)
+        turns = waiting.turns(band, held, recent, usage.of_teams(request.band, more))
         for each in turns:
             if each.key == request.key or len(found) == MOST_NAMED:
                 return tuple(found)
             found.append(each.task)
             held[each.user] = held.get(each.user, 0) + each.weight
+            more[each.user] = more.get(each.user, 0) + each.weight
             turns.served()
     return tuple(found)
 

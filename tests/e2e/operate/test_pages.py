@@ -43,7 +43,10 @@ def write_files(cluster: Cluster, guide: Path) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    ["index", "how-to/tpu-gang", "how-to/spot", "how-to/why-waiting", "how-to/sweep", "arrays"],
+    [
+        *("index", "how-to/tpu-gang", "how-to/spot", "how-to/why-waiting", "how-to/sweep"),
+        *("how-to/quotas", "arrays"),
+    ],
 )
 def test_a_page_does_what_it_says(page: str) -> None:
     """A newcomer who types a page in sees what it shows, and leaves no process behind."""

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.placement.recent_use import HALF_LIFE, RecentUse
+from iris.scheduling.quotas.use import QuotaUse
 from tests.small_world import taken
 
 OWED_AFTER = timedelta(hours=1)
@@ -22,13 +23,14 @@ def check_kept_sums(ledger: Ledger, now: datetime) -> None:
     """
     _check_occupancy(ledger)
     _check_recent_use(ledger, now)
+    _check_quotas(ledger)
     seats = Counter(seat.slice_id for each in ledger.live.values() for seat in each.seats)
-    assert ledger._uses._seats == seats
+    assert ledger._seated.uses._seats == seats
     assert ledger.idle().keys() == {*ledger.host_index.slices_of_groups} - seats.keys()
 
 
 def _check_occupancy(ledger: Ledger) -> None:
-    kept = ledger._occupied
+    kept = ledger._seated.occupied
     if kept is None or kept.index is not ledger._host_index:
         return  # the next pass derives it
     live = list(ledger.live.values())
@@ -39,11 +41,21 @@ def _check_occupancy(ledger: Ledger) -> None:
     assert kept.tasks == sum(len(each.seats) * each.tasks_per_host for each in live)
 
 
+def _check_quotas(ledger: Ledger) -> None:
+    kept, anew = ledger.quotas, QuotaUse(ledger.quotas.table, ledger.live.values())
+
+    def without_zeros(use: QuotaUse) -> tuple[object, object]:
+        used = {bounded: amount for bounded, amount in use.used.items() if amount}
+        return used, {pool: amount for pool, amount in use.pools.items() if amount}
+
+    assert without_zeros(kept) == without_zeros(anew)
+
+
 def _check_recent_use(ledger: Ledger, now: datetime) -> None:
     """Compares the recent use with that of a scheduler that has just read its ledger again, at the
     latest time first: to ask for a later time changes nothing.
     """
-    kept, anew = ledger._recent_use, RecentUse(ledger._recent_use.state())
+    kept, anew = ledger._seated.recent_use, RecentUse(ledger._seated.recent_use.state())
     for placement in ledger.live.values():
         anew.begins(placement)
     for after in reversed(LATER):

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris.model.host.constraints import TPU_WORKER_ID
-from iris.model.job.requests import Placement
+from iris.model.job.requests import Claim, Placement
 from iris.model.job.spec import Band
+from iris.model.quotas import QuotaRule, QuotaRules
 from iris.model.rules import Rules
 from iris.scheduling.ledger.codec import LedgerState
 from iris.scheduling.ledger.ledger import Ledger
@@ -16,7 +17,22 @@ from tests.scheduling.ledger.kept_sums import check_kept_sums
 from tests.small_world import SLICES, WANTS
 from tests.strategies import examples
 
-_DEEDS = ("ask", "ask", "up", "down", "lost", "amend", "release", "vacate", "adopt", "forecast")
+_DEEDS = (
+    *("ask", "ask", "up", "down", "lost", "amend", "release", "vacate", "adopt", "forecast"),
+    "quotas",
+)
+#: No quotas, and quotas of users and bands that are reached, with a cohort and a named limit.
+_QUOTAS = (
+    QuotaRules(),
+    QuotaRules(
+        quotas=(
+            QuotaRule(name="a", user="a", nominal={"cpus": 2000, "chips": 8}, cohort="lab"),
+            QuotaRule(name="b", user="b", nominal={"cpus": 1000, "chips": 8}, cohort="lab"),
+            QuotaRule(name="each", user="*", nominal={"hosts": 3}, bands=(Band.BATCH,)),
+        ),
+        limits={"licence": 2},
+    ),
+)
 _PASSED = (0, 0, 1, 130, 50_000, 200_000)
 
 
@@ -43,6 +59,7 @@ class _Story:
             user=user,
             band=band,
             submitted_at=self.now,
+            claim=Claim((), draw(st.sampled_from(((), (("licence", 1),))))),
         )
         keys = sorted({*ledger.live, *ledger.waiting.keys(), *self._were})
         key = draw(st.sampled_from(keys)) if keys else ""
@@ -66,6 +83,8 @@ class _Story:
                 ledger.vacate(key, seat.host_id, seat.incarnation)
             case "adopt" if key in self._were:
                 ledger.adopt(self._were[key])
+            case "quotas":
+                ledger.set_quotas(draw(st.sampled_from(_QUOTAS)))
             case "forecast":
                 ledger.forecast(request, self.now + timedelta(seconds=draw(st.integers(0, 9))))
 
@@ -92,7 +111,8 @@ class _Story:
     def is_lost(self) -> None:
         """Begins a new ledger, to which the gangs have to report their placements."""
         hosts = list(self.ledger.hosts.values())
-        self.ledger = Ledger(LedgerState(rules=self.ledger.rules))
+        quotas = self.ledger.quotas.table.rules
+        self.ledger = Ledger(LedgerState(rules=self.ledger.rules, quotas=quotas))
         self.ledger.hosts_up(hosts)
 
 
@@ -120,9 +140,9 @@ def test_a_question_about_a_later_time_changes_no_decision() -> None:
     ledger.ask(a_request("a/job@1/run", submitted_at=at(0)))
     ledger.settle(at(0))
     assert ledger.live
-    before = ledger._recent_use.lately(at(0), timedelta(hours=1))
+    before = ledger._seated.recent_use.lately(at(0), timedelta(hours=1))
 
     ledger.ask(a_request("b/job@1/run", user="b", submitted_at=at(0)))
     ledger.explain("b/job@1/run", at(60))
 
-    assert ledger._recent_use.lately(at(0), timedelta(hours=1)) == before
+    assert ledger._seated.recent_use.lately(at(0), timedelta(hours=1)) == before

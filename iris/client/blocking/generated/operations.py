@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from iris.config import ClusterConfig
     from iris.messages.autoscaler import AutoscalerStatus
     from iris.messages.fleet_views import Holdings, QueueView
+    from iris.messages.quotas import QuotaList
     from iris.messages.scheduler import (
         HostView,
         Snapshot,
@@ -307,6 +308,17 @@ class Cluster(Blocking):
             Unreachable: no control plane answers.
         """
         return self._loop.run(self._asynchronous.holdings())
+
+    def quotas(self, user: str = "") -> QuotaList:
+        """Returns the quotas and named limits with what is used, borrowed and lent of them.
+
+        Args:
+            user: only the quotas that cover all jobs of this user; empty for all quotas.
+
+        Raises:
+            Unreachable: no control plane answers.
+        """
+        return self._loop.run(self._asynchronous.quotas(user))
 
     def queue(
         self, band: Band | None = None, *, held: bool = False, offset: int = 0, limit: int = 100

@@ -1,0 +1,77 @@
+"""Chooses gangs to evict after a pass: for gangs of higher bands, and for gangs whose quotas others
+have borrowed from.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from iris.model.job.requests import Placement, Shape
+from iris.model.rules import Rules
+from iris.scheduling.placement.capacity import Capacity
+from iris.scheduling.placement.preemption import Evictions, evictions
+from iris.scheduling.placement.queue import Queue
+from iris.scheduling.placement.recent_use import Lately
+from iris.scheduling.placement.reclaim import Line, reclaims
+from iris.scheduling.quotas.use import QuotaUse
+
+
+class VictimSearch:
+    """The searches of consecutive passes. A search that did not examine all waiting requests goes
+    on in the next pass.
+
+    Args:
+        evicting: the keys of the placements that are being evicted. Victims are added.
+    """
+
+    def __init__(self, evicting: dict[str, None]) -> None:
+        self._evicting = evicting
+        #: The shapes for which no victims were found since the last complete search.
+        self._fruitless: set[Shape] = set()
+        #: The same of lines, for the search for what quotas have borrowed.
+        self._fruitless_lines: set[Line] = set()
+
+    def run(
+        self,
+        live: Collection[Placement],
+        waiting: Queue,
+        now: datetime,
+        rules: Rules,
+        capacity: Capacity,
+        lately: Lately | None,
+        quotas: QuotaUse | None,
+    ) -> Evictions:
+        """Returns the gangs to evict, and records them.
+
+        Args:
+            capacity: the capacity at the end of the pass.
+            quotas: what `live` holds of the quotas; None if there are none.
+        """
+        found = evictions(
+            capacity.index,
+            live,
+            waiting,
+            self._evicting,
+            now,
+            rules,
+            capacity,
+            self._fruitless,
+            lately,
+            quotas,
+        )
+        self._evicting.update(dict.fromkeys(victim.key for victim in found.victims))
+        self._fruitless = set() if found.complete else self._fruitless | found.fruitless
+        if quotas is None:
+            return found
+        taken, fruitless = reclaims(
+            live,
+            waiting,
+            self._evicting.keys(),
+            now,
+            rules,
+            capacity,
+            quotas,
+            self._fruitless_lines,
+        )
+        self._evicting.update(dict.fromkeys(victim.key for victim in taken.victims))
+        self._fruitless_lines = set() if taken.complete else self._fruitless_lines | fruitless
+        return found.with_others(taken)

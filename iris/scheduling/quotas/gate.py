@@ -1,0 +1,77 @@
+"""Keeps gangs that their quotas stop from having a turn in a scheduling pass.
+
+A pass has two rounds of turns. In the first, gangs start within their nominal amounts, whatever
+their band. In the second, the others borrow what is left. So nothing is lent that an owner could
+use in the same pass. While a gang waits for what others have borrowed, nobody borrows more of it.
+"""
+
+from collections.abc import Callable
+from enum import Enum, auto
+
+from iris.model.job.requests import Request
+from iris.scheduling.quotas.use import QuotaUse, Verdict
+
+
+class Stop(Enum):
+    """What happens to a request that has no turn now, and to the rest of its line."""
+
+    SKIP_LINE = auto()
+    SET_ASIDE = auto()  # they have turns after all others, if `QuotaGate.begin_borrowing` allows it
+
+
+class QuotaGate:
+    """Decides for each turn of a pass whether quotas allow it.
+
+    Args:
+        use: what all placements hold. The gate counts the gangs of the pass in it.
+        reclaims: called with a gang that has to wait until borrowed amounts are given back. Returns
+            whether it could get hosts then.
+        may_borrow: whether there is a second round.
+    """
+
+    def __init__(
+        self,
+        use: QuotaUse,
+        reclaims: Callable[[Request], bool] = lambda _: False,
+        *,
+        may_borrow: bool = True,
+    ) -> None:
+        self._use = use
+        self._reclaims = reclaims
+        self._may_borrow = may_borrow and use.table.lends
+        self._borrowing = False
+        #: The pools of cohorts from which nobody borrows in this pass.
+        self.closed: set[tuple[str, str]] = set()
+
+    def stop(self, request: Request) -> Stop | None:
+        """Returns what happens to a request that quotas stop; None if it has its turn."""
+        verdict = self._use.verdict(request)
+        if verdict is Verdict.FITS:
+            return None
+        if verdict is Verdict.BORROWS:
+            if not self._borrowing:
+                return Stop.SET_ASIDE
+            return Stop.SKIP_LINE if self._is_closed(request) else None
+        if verdict is Verdict.RECLAIMS and self._reclaims(request):
+            self._close(request)
+        return Stop.SKIP_LINE
+
+    def take(self, request: Request) -> None:
+        """Counts a request that gets hosts."""
+        self._use.add(request)
+
+    def begin_borrowing(self) -> bool:
+        """Begins the round of those that borrow. Returns whether there is one."""
+        self._borrowing = self._may_borrow
+        return self._borrowing
+
+    def _close(self, request: Request) -> None:
+        for each in self._use.shortages(request):
+            if (cohort := self._use.table.accounts[each.account].cohort) is not None:
+                self.closed.add((cohort, each.resource))
+
+    def _is_closed(self, request: Request) -> bool:
+        return bool(self.closed) and any(
+            (self._use.table.accounts[each.account].cohort, each.resource) in self.closed
+            for each in self._use.shortages(request)
+        )

@@ -1,0 +1,144 @@
+"""What gangs hold of quotas, and whether another gang may start.
+
+An account with a cohort may hold more than its nominal amounts while the others of the cohort use
+less: it borrows. What an account keeps (`kept`) is never lent. What its gangs hold above that
+counts in the pool of the cohort, and the pool never has more than all accounts lend together. So a
+gang within its nominal amounts may still find the pool empty, because others borrow. Then
+`iris.scheduling.placement.reclaim` takes back what was borrowed.
+"""
+
+from collections.abc import Container, Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+from iris.model.host.resources import MAX_AMOUNT
+from iris.model.job.requests import Placement, Request
+from iris.scheduling.quotas.table import Bound, Bounded, Pool, QuotaTable
+
+
+class Verdict(IntEnum):
+    """Whether a gang may start now."""
+
+    FITS = 0  # within the nominal amounts
+    BORROWS = 1  # with what others of a cohort do not use
+    RECLAIMS = 2  # within the nominal amounts, but others have borrowed them
+    STOPPED = 3  # a quota is used up
+
+
+class Shortage(NamedTuple):
+    """An amount that a gang needs and an account has not left."""
+
+    account: int
+    resource: str
+    needed: int
+    verdict: Verdict
+
+
+class QuotaUse:
+    """What gangs hold, by account and resource. It follows each placement that begins or ends."""
+
+    def __init__(self, table: QuotaTable, live: Iterable[Placement] = ()) -> None:
+        self.table = table
+        self.used: dict[Bounded, int] = {}
+        #: What is used of the pools of cohorts.
+        self.pools: dict[Pool, int] = {}
+        for placement in live:
+            self.add(placement)
+
+    def copy(self) -> "QuotaUse":
+        """Returns a copy that a pass may change."""
+        same = QuotaUse(self.table)
+        same.used, same.pools = dict(self.used), dict(self.pools)
+        return same
+
+    def without(self, live: Iterable[Placement], keys: Container[str]) -> "QuotaUse":
+        """Returns what the placements hold without those with these keys."""
+        later = self.copy()
+        for placement in live if keys else ():
+            if placement.key in keys:
+                later.remove(placement)
+        return later
+
+    def add(self, gang: Request | Placement, count: int = 1) -> None:
+        """Counts a gang that gets hosts, or this many of its kind."""
+        if self.table.rules:
+            for bound in self.table.bounds(gang):
+                self._change(bound, count)
+
+    def remove(self, gang: Request | Placement) -> None:
+        """Counts a gang no longer, because it has ended or is to be evicted."""
+        self.add(gang, -1)
+
+    def verdict(self, request: Request) -> Verdict:
+        """Returns whether the request may start now."""
+        found = Verdict.FITS
+        for bound in self.table.bounds(request):
+            each = self._verdict(bound)
+            if each is Verdict.STOPPED:
+                return each
+            if each is not found:
+                if found and each:
+                    return Verdict.STOPPED  # a gang that borrows anything takes nothing back
+                found = max(found, each)
+        return found if self.table.knows(request) else Verdict.STOPPED
+
+    def shortages(self, request: Request) -> list[Shortage]:
+        """Returns the amounts that keep the request from starting within its quotas."""
+        return [
+            Shortage(*bound.of, bound.amount, verdict)
+            for bound in self.table.bounds(request)
+            if (verdict := self._verdict(bound)) is not Verdict.FITS
+        ]
+
+    def used_of(self, number: int, resource: str) -> int:
+        return self.used.get((number, resource), 0)
+
+    def left(self, bound: Bound) -> int:
+        """Returns how much more the account may hold now, borrowed amounts included."""
+        used = self.used.get(bound.of, 0)
+        if bound.pool is None:
+            return max(0, bound.nominal - used)
+        lent = self.table.lent[bound.pool] - self.pools.get(bound.pool, 0)
+        free = max(0, bound.kept - used) + max(0, lent)
+        most = free if bound.borrow is None else bound.nominal + bound.borrow - used
+        return max(0, min(free, most))
+
+    def room(self, request: Request, *, borrowing: bool) -> int:
+        """Returns how many gangs of this kind may start.
+
+        Args:
+            borrowing: with what others do not use; otherwise, within the nominal amounts, also
+                where others have borrowed them.
+        """
+        found = MAX_AMOUNT if self.table.knows(request) else 0
+        for bound in self.table.bounds(request):
+            if not found:
+                break
+            left = (
+                self.left(bound)
+                if borrowing
+                else max(0, bound.nominal - self.used.get(bound.of, 0))
+            )
+            found = min(found, left // bound.amount)
+        return found
+
+    def _verdict(self, bound: Bound) -> Verdict:
+        used = self.used.get(bound.of, 0)
+        after = used + bound.amount
+        if bound.pool is None:
+            return Verdict.FITS if after <= bound.nominal else Verdict.STOPPED
+        if after <= bound.kept:
+            return Verdict.FITS
+        more = after - max(bound.kept, used)
+        has = self.pools.get(bound.pool, 0) + more <= self.table.lent[bound.pool]
+        if after <= bound.nominal:
+            return Verdict.FITS if has else Verdict.RECLAIMS
+        within = bound.borrow is None or after <= bound.nominal + bound.borrow
+        return Verdict.BORROWS if has and within else Verdict.STOPPED
+
+    def _change(self, bound: Bound, count: int) -> None:
+        before = self.used.get(bound.of, 0)
+        after = self.used[bound.of] = before + count * bound.amount
+        if bound.pool is not None:
+            more = max(0, after - bound.kept) - max(0, before - bound.kept)
+            self.pools[bound.pool] = self.pools.get(bound.pool, 0) + more
