@@ -64,9 +64,13 @@ def test_the_page_about_simulations_has_the_pictures_that_it_makes() -> None:
     with newcomer() as cluster:
         write_files(cluster, guide)
         type_in(cluster, guide)
-        for name in ("waits", "queue-and-use"):
-            made = cluster.file(f"report/{name}.svg").read_text()
-            assert (DOCS / "pictures" / f"what-if-{name}.svg").read_text() == made
+        for name, made in {
+            "waits": "report/waits.svg",
+            "queue-and-use": "report/queue-and-use.svg",
+            "quota": "quotas/waits.svg",
+        }.items():
+            picture = DOCS / "pictures" / f"what-if-{name}.svg"
+            assert picture.read_text() == cluster.file(made).read_text()
         # Python's tracker of shared memory notices the end of the command a moment later.
         psutil.wait_procs(cluster.processes(), timeout=20)
 
