@@ -49,9 +49,11 @@ from iris.activities.host.runtimes.shim import shim
 from iris.activities.host.sessions.exec import Execs
 from iris.activities.host.sessions.port_forward import PortForwards
 from iris.activities.host.sessions.profile import Profiles
+from iris.client.connect.claim_checks import claim_checks
 from iris.client.connect.clusters import read_record
 from iris.client.connect.connection import connect, make_runtime
 from iris.client.connect.deployment import deployment
+from iris.client.connect.message_keys import message_key
 from iris.client.connect.paths import state_dir
 from iris.concurrency import beside, pause
 from iris.metrics import declared
@@ -183,7 +185,11 @@ async def _serve_incarnations(
         identity = names.worker_identity(host.id, host.incarnation)
         try:
             client = await connect(
-                options.address, options.namespace, identity=identity, runtime=runtime
+                options.address,
+                options.namespace,
+                identity=identity,
+                runtime=runtime,
+                strict=True,
             )
         except Unreachable as error:
             if not connected:
@@ -281,6 +287,7 @@ class _Incarnation:
         if users is not None:
             self._task_dirs["jobs"] = users.directory
         own = [*_own(options), *filter(None, (store.directory,))]
+        self._key = message_key()
         context = HostContext(
             client=client,
             store=store,
@@ -305,6 +312,7 @@ class _Incarnation:
             contact_env=contact_env(options.address, options.namespace, options.cluster),
             registry_token=registry_token,
             secrets=_secrets(options, own, store),
+            message_key=self._key,
         )
         self._log = context.logger(logger)
         self._tasks = Tasks(context)
@@ -343,7 +351,7 @@ class _Incarnation:
             self._client,
             task_queue=names.host_queue(self._cluster, self._host.id),
             deployment_config=deployment(),
-            interceptors=[TraceHeader()],
+            interceptors=[TraceHeader(), *claim_checks(self._key)],
             activities=[
                 *(self._tasks.run_task, self._execs.exec_task, self._forwards.forward_ports),
                 *(self._profiles.profile_task, self._ping.ping),

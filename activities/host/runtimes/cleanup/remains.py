@@ -46,6 +46,8 @@ class LostAttempt(NamedTuple):
     #: The activity's task token, with which the attempt is reported as lost.
     token: bytes
     directory: Path
+    #: The id of the workflow to which it is reported.
+    owner: str
 
 
 class Remains(NamedTuple):
@@ -120,8 +122,8 @@ def _set_aside(directory: Path, error: OSError | ValidationError) -> list[LostAt
     empty_quarantine(directory.parent, MOST_KEPT)
     with suppress(ValueError):
         match record:
-            case {"token": str(token)}:
-                return [LostAttempt(base64.b64decode(token), kept)]
+            case {"token": str(token), "task": {"owner": str(owner)}}:
+                return [LostAttempt(base64.b64decode(token), kept, owner)]
     return []
 
 
