@@ -169,7 +169,7 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
     client = await connect(
         options.address,
         options.namespace,
-        plugins=[IrisPlugin(payload_keys(), message_key(), tolerant=True)],
+        plugins=[IrisPlugin(payload_keys(), message_key(address=options.address), tolerant=True)],
         runtime=make_runtime(metrics=sdk_metrics),
     )
     await register_search_attributes(client)
@@ -451,7 +451,7 @@ async def start_planners(
                 dashboard_of(config, port=options.dashboard_port).url if is_installed() else ""
             ),
             names.MEMO_VERSION: LEDGER_VERSION,
-            names.MEMO_KEY: "" if (key := message_key()) is None else key.id,
+            names.MEMO_KEY: key.id if (key := message_key(address=options.address)) else "",
         },
         search_attributes=keywords(
             {names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SCHEDULER}

@@ -287,7 +287,7 @@ class _Incarnation:
         if users is not None:
             self._task_dirs["jobs"] = users.directory
         own = [*_own(options), *filter(None, (store.directory,))]
-        self._key = message_key()
+        self._key = message_key(address=options.address)
         context = HostContext(
             client=client,
             store=store,
@@ -297,9 +297,7 @@ class _Incarnation:
             cache_dir=_cache_dir(options),
             umask=options.umask,
             job_users=users,
-            device_groups=(
-                device_groups() if users is not None and accelerators.device is not None else ()
-            ),
+            device_groups=_groups(users, accelerators),
             image=options.image,
             require_digests=options.tasks.require_digests,
             mounts=options.tasks.mounts,
@@ -461,6 +459,11 @@ async def gather_gauges(tasks: Tasks, health: GpuHealth, directories: Mapping[st
     declared.DISK_FREE.show({(name,): disk.free for name, disk in disks.items()})
     declared.DISK_SIZE.show({(name,): disk.total for name, disk in disks.items()})
     declared.GPU_FAULT.show({(): bool(health.fault)} if health.watches else {})
+
+
+def _groups(users: JobUsers | None, accelerators: Accelerators) -> Sequence[int]:
+    """Returns the groups that jobs with users of their own need for the host's devices."""
+    return () if users is None or accelerators.device is None else device_groups()
 
 
 def _own(options: AgentOptions) -> tuple[Path, ...]:

@@ -159,14 +159,28 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
         # INVALID_ARGUMENT: the search attributes are not registered, so no cluster of Iris is here.
         if error.status is not RPCStatusCode.INVALID_ARGUMENT:
             raise Unreachable(f"the service at {address} does not answer: {error}") from None
-    if name in found or (name is None and len(found) == 1):
-        name = name or next(iter(found))
-        check_key(name, keys[name], message_key(address=address))
-        return found[name]
+    chosen = next(iter(found), None) if name is None and len(found) == 1 else name
+    if chosen in found:
+        check_key(chosen, keys[chosen], message_key(address=address))
+        return found[chosen]
+    raise _not_there(address, name, found, unreadable)
+
+
+def _not_there(
+    address: str,
+    name: str | None,
+    found: Mapping[str, ClusterRecord],
+    unreadable: Mapping[str, Rejected],
+) -> Rejected | NotFound:
+    """Returns the error if the service has no such cluster, or several.
+
+    Args:
+        unreadable: the errors of the clusters whose memos cannot be read.
+    """
     if (name is None and not found and unreadable) or name in unreadable:
-        raise unreadable[name] if name is not None else next(iter(unreadable.values()))
+        return unreadable[name] if name is not None else next(iter(unreadable.values()))
     there_are = ", ".join(sorted(found)) or "none"
     problem = (
         f"no cluster {name!r}" if name else ("several clusters" if found else "no Iris cluster")
     )
-    raise NotFound(f"{problem} at {address} (there are: {there_are}); name one as {address}/NAME")
+    return NotFound(f"{problem} at {address} (there are: {there_are}); name one as {address}/NAME")
