@@ -37,7 +37,7 @@ from iris.model.host.hosts import ClosedBy, Closure
 from iris.model.job.attempts import TaskOutcome
 from iris.model.states import TaskState
 from tests.builders import a_spec
-from tests.e2e.cluster import USER, Cluster, a_cluster, eventually
+from tests.e2e.cluster import USER, Cluster, a_cluster
 
 pytestmark = pytest.mark.long
 
