@@ -159,7 +159,7 @@ class HostContext:
                 namespace=self.client.namespace,
                 activity_id=None,
                 activity_type="run_task",
-                activity_task_queue=names.host_queue(self.cluster, self.host.id),
+                activity_task_queue=None,
                 workflow_id=owner,
                 workflow_type=None,
                 is_local=False,

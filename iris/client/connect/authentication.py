@@ -86,14 +86,15 @@ def receiver_of_activity(
 ) -> str:
     """Returns the name of an activity for codes.
 
-    Two activities of one workflow have the same name if they have the same type and queue: their
-    ids are not known when their arguments are encoded.
+    Two activities of one workflow have the same name if they have the same type: their ids are not
+    known when their arguments are encoded.
 
     Args:
         workflow_id: the workflow that starts the activity; empty if a client does.
     """
-    parts = (workflow_id, "" if workflow_id else activity_id, activity_type, queue)
-    return "activity " + "\0".join(part or "" for part in parts)
+    if workflow_id:
+        return f"activity {activity_type} {workflow_id}"
+    return f"activity {activity_type} by a client: {queue} {activity_id}"
 
 
 class AuthenticatingCodec(PayloadCodec, WithSerializationContext):

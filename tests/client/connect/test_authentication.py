@@ -117,15 +117,14 @@ async def test_a_changed_or_plain_payload_is_refused() -> None:
     [
         {"workflow_id": "c/job/ada/other"},
         {"activity_type": "another"},
-        {"activity_task_queue": "c/host/h"},
         {"workflow_id": None},
     ],
     ids=lambda other: next(iter(other)),
 )
-async def test_arguments_of_an_activity_are_for_its_workflow_type_and_queue(
+async def test_arguments_of_an_activity_are_for_its_workflow_and_type(
     other: dict[str, Any],
 ) -> None:
-    """The recorded input of a task starts nothing on another host, nor without a workflow."""
+    """The recorded input of a task starts nothing without a workflow."""
     sent = await converter().with_context(of_activity()).encode(["hello"])
 
     assert await read(sent, of_activity(activity_id=None)) == ["hello"]
@@ -250,10 +249,6 @@ async def test_workflows_of_a_cluster_with_a_key_replay_with_and_without_it(addr
     for key in (KEY, None):
         for history in histories:
             plugins = [IrisPlugin(None, key)]
-            await Replayer(workflows=[Parent], plugins=plugins).replay_workflow(history)
-    plugins = [IrisPlugin(None, OTHER)]
-    for history in histories:
-        with pytest.raises(Exception, match=r"refused|[Nn]ondeterminism"):
             await Replayer(workflows=[Parent], plugins=plugins).replay_workflow(history)
 
 
