@@ -6,8 +6,11 @@ message asks for: senders add it, and workers compare it with what they are aske
 (`iris.client.connect.claim_checks`).
 """
 
+import contextlib
 import os
 import re
+import threading
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
@@ -53,7 +56,7 @@ REFUSED = b"iris/refused"
 #: Nothing can read them, and the workflow waits for the key.
 _UNREAD = (b"binary/encrypted", ZLIB, BZIP2)
 #: The claim of the message whose arguments the converter has read last, in this task.
-last_claim: ContextVar[bytes | None] = ContextVar("last_claim", default=None)
+_last_claim: ContextVar[Claim | None] = ContextVar("last_claim", default=None)
 #: What Temporal appends to the id of a workflow that a schedule starts.
 _TIME_OF_A_RUN = re.compile(r"-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
 #: The length of a nonce in bytes.
@@ -235,12 +238,50 @@ class Sender:
             message.headers = {**message.headers, CLAIM: header}
 
 
+class _Starts(threading.local):
+    """The last arguments of starts that this thread has read, with their claims.
+
+    Between the reading of a start and its check, the SDK reads the signals and updates that arrived
+    with it. So the start is found by its argument, which is an object of its own.
+    """
+
+    def __init__(self) -> None:
+        # The check removes it. Only starts that fail before their check stay.
+        self.read: deque[tuple[Any, Claim]] = deque(maxlen=4)
+
+
+_starts = _Starts()
+
+
+def note_claim(payloads: Sequence[Payload], values: Sequence[Any]) -> None:
+    """Keeps the claim of a message for the check that follows.
+
+    Args:
+        values: the arguments that the payloads were converted to.
+    """
+    claim = None
+    if payloads and (encoded := payloads[-1].metadata.get(CLAIM)) is not None:
+        with contextlib.suppress(ValueError):  # where nothing is authentic, it may be anything
+            claim = Claim.decoded(encoded)
+    _last_claim.set(claim)
+    if claim is not None and values and claim.action == START:
+        _starts.read.append((values[-1], claim))
+
+
+def claim_of_start(message: Message) -> Claim | None:
+    """Returns the claim with which the workflow was started that runs now; None if it has none."""
+    for read in _starts.read:
+        if message.args and read[0] is message.args[-1]:
+            _starts.read.remove(read)
+            return read[1]
+    return None
+
+
 def claim_of(message: Message, key: MessageKey, receiver: str) -> Claim | None:
     """Returns the claim of a message that this task has just received; None if it has none."""
     if message.args:
         # The codec has checked it, and the converter has read it with the arguments.
-        claim = last_claim.get()
-        return None if claim is None else Claim.decoded(claim)
+        return _last_claim.get()
     header = message.headers.get(CLAIM)
     if header is None or CLAIM not in header.metadata or _refusal([header], key, (receiver,)):
         return None

@@ -32,6 +32,7 @@ from iris.client.connect.authentication import (
     Message,
     Sender,
     claim_of,
+    claim_of_start,
     receiver_of_activity,
     receiver_of_workflow,
     schedule_of_run,
@@ -104,7 +105,7 @@ class _Inbound(WorkflowInboundInterceptor):
         # The arguments of a schedule are as old as the schedule.
         is_scheduled = schedule_of_run(info.workflow_id) != info.workflow_id
         earliest = None if is_scheduled else info.workflow_start_time
-        if problem := _problem(self._claim_of(input), START, earliest):
+        if problem := _problem(claim_of_start(input), START, earliest):
             raise _refused(f"the start of {info.workflow_id}", problem)
         return await super().execute_workflow(input)
 

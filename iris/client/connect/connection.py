@@ -25,13 +25,12 @@ from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
 from iris.autoscaling.liveness import REPORT_INTERVAL
 from iris.client.connect.authentication import (
-    CLAIM,
     ENCODING,
     REFUSED,
     AuthenticatingCodec,
     Claims,
     Sender,
-    last_claim,
+    note_claim,
 )
 from iris.client.connect.credentials import credentials_for
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, TolerantCodec, payload_keys
@@ -153,7 +152,6 @@ class SharedConverter(PydanticPayloadConverter):
             ApplicationError: the payloads are not authentic. It fails a workflow that was started
                 with them, but no workflow that gets a signal with them.
         """
-        last_claim.set(payloads[-1].metadata.get(CLAIM) if payloads else None)
         for payload in payloads:
             if payload.metadata.get(ENCODING) == REFUSED:
                 raise ApplicationError(
@@ -161,7 +159,9 @@ class SharedConverter(PydanticPayloadConverter):
                     type="Refused",
                     non_retryable=True,
                 )
-        return super().from_payloads(payloads, type_hints)
+        values = super().from_payloads(payloads, type_hints)
+        note_claim(payloads, values)
+        return values
 
 
 class FailureConverter(DefaultFailureConverter):

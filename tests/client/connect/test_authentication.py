@@ -258,6 +258,20 @@ async def eventually(handle: WorkflowHandle[Parent, list[str]], word: str) -> No
         await asyncio.sleep(0.05)
 
 
+async def test_a_workflow_starts_that_gets_messages_with_its_start(address: str) -> None:
+    """The worker reads their arguments between those of the start and its check. Such a workflow
+    was refused.
+    """
+    client = await a_client(address, KEY)
+    handle = await client.start_workflow(Parent.run, 3, id="c/own", task_queue=QUEUE)
+    stranger = (await a_client(address, OTHER)).get_workflow_handle("c/own")
+    await handle.signal(Parent.say, "hello")
+    await stranger.signal("say", "planted")
+    await handle.signal(Parent.stop)
+    async with Worker(client, task_queue=QUEUE, workflows=[Parent], activities=[act]):
+        assert await handle.result() == ["hello", "stop"]
+
+
 async def test_a_message_of_another_key_changes_nothing(address: str) -> None:
     """Signals are ignored, questions and updates fail, and a start fails its workflow alone."""
     client, stranger = await a_client(address, KEY), await a_client(address, OTHER)
