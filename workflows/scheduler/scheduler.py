@@ -148,7 +148,7 @@ class SchedulerWorkflow:
         # next run gets.
         self._queue_unsent()
         self._notices.update(self._handed_over.unconfirmed())
-        self._ledger.ended_uses.now_is(self._time)
+        self._ledger.now_is(self._time)
         workflow.continue_as_new(
             SchedulerStart(
                 cluster=self._cluster,

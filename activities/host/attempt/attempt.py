@@ -133,6 +133,11 @@ class Attempt:
         return self._record.task
 
     @property
+    def task_token(self) -> bytes:
+        """The token of the activity that the attempt completes."""
+        return self._record.task_token
+
+    @property
     def settled(self) -> bool:
         """True if the server has the outcome or does not want it. Then only logs and outputs remain
         to be stored.

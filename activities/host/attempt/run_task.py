@@ -87,8 +87,12 @@ class Tasks:
             raise ApplicationError(
                 f"{wrong[0][:100]!r} is not the name of a folder in the store", non_retryable=True
             )
-        if task.key not in self._attempts:
-            info, now = activity.info(), datetime.now(UTC)
+        info, now = activity.info(), datetime.now(UTC)
+        if (same := self._attempts.get(task.key)) is not None:
+            if same.task_token != info.task_token:
+                # The service forgot the activity of this attempt: its database was restored.
+                raise _not_taken("the attempt of this name has not ended here", HOST_REFUSED)
+        else:
             state = AttemptFile.of(task, info.task_token, now, received.get())
             directory = (
                 self._context.attempts_dir / hashlib.sha256(task.key.encode()).hexdigest()[:20]

@@ -27,8 +27,8 @@ FIRST_WINDOW = timedelta(minutes=1)
 #: The factor by which the time window is lengthened if it contains too few workflows.
 GROWTH = 8
 #: The maximum number of times that a time window with too many workflows is shortened. It is enough
-#: to reduce decades to one second, the shortest window.
-MOST_SHORTENED = 60
+#: to reduce decades to one millisecond, the shortest window.
+MOST_SHORTENED = 80
 #: The smallest and the largest part of a window that is left when it is shortened.
 _LEAST, _MOST = 0.1, 0.9
 #: The maximum number of queries whose first windows are remembered.
@@ -445,7 +445,7 @@ async def _start(
     for step in range(MOST_SHORTENED):
         # The right part if the workflows started evenly. In a burst of them, halves are better.
         part = 0.5 if step % 2 else (1.5 * least - fewer) / max(1, count - fewer)
-        middle = (few - (few - start) * min(_MOST, max(_LEAST, part))).replace(microsecond=0)
+        middle = _in_milliseconds(few - (few - start) * min(_MOST, max(_LEAST, part)))
         if count <= MOST_TIMES * least or not start < middle < few:
             break
         between = (await client.count_workflows(_within(query, middle, until))).count
@@ -454,6 +454,10 @@ async def _start(
         else:
             few, fewer = middle, between
     return start
+
+
+def _in_milliseconds(time: datetime) -> datetime:
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
 def _within(query: str, start: datetime | None, until: datetime | None) -> str:

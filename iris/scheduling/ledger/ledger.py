@@ -114,6 +114,7 @@ class Ledger:
         self.outlooks = tuple(state.outlooks)
 
     def state(self) -> LedgerState:
+        """Returns what the next run continues with, as of the last call of `now_is`."""
         return LedgerState(
             tables={
                 "hosts": codec.pack_hosts(self.hosts.values()),
@@ -393,15 +394,19 @@ class Ledger:
 
     # The pass, and queries.
 
+    def now_is(self, now: datetime) -> None:
+        """Sets the time of everything that was recorded since the last call."""
+        self._uses.now_is(now)
+        self._recent_use.now_is(now)
+        self.ended_uses.now_is(now)
+
     def settle(self, now: datetime, most: int | None = None) -> Settled:
         """Runs one scheduling pass: places requests that fit, and then chooses gangs to evict.
 
         Args:
             most: the most requests to place; None means no limit.
         """
-        self._uses.now_is(now)
-        self._recent_use.now_is(now)
-        self.ended_uses.now_is(now)
+        self.now_is(now)
         self._passed_at = now
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._reserved, self.unfit = {}, set(self.demand())
@@ -498,11 +503,8 @@ class Ledger:
         """Returns what would happen to the request if it arrived now. The ledger stays as it is."""
         # The trial has copies of everything that `ask` and a pass change, and shares the rest.
         trial = copy.copy(self)
-        trial.live, trial.waiting, trial.evicting = (
-            dict(self.live),
-            self.waiting.copy(),
-            dict(self.evicting),
-        )
+        trial.live, trial.waiting = dict(self.live), self.waiting.copy()
+        trial.evicting = dict(self.evicting)
         trial._seated, trial._uses, trial.effort = {}, SliceIdle(), Effort()
         trial._occupied = None
         trial._recent_use = self._recent_use.copy()

@@ -122,27 +122,30 @@ async def test_a_list_can_begin_in_the_past() -> None:
     assert service.sent <= MOST_TIMES * 50
 
 
-async def test_the_next_list_begins_with_the_window_of_the_last_one() -> None:
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.7], ids=str)
+async def test_the_next_list_begins_with_the_window_of_the_last_one(fraction: float) -> None:
     """An open page asks the same again and again: for a count and a list, and no search. More or
-    fewer jobs are found as before.
+    fewer jobs are found as before. A second of the burst has more jobs than a window may have.
     """
-    service, windows = Service(*BURST), dict[str, datetime]()
+    moved = timedelta(seconds=fraction - NOW.microsecond / 1e6)
+    burst = [each._replace(start_time=each.start_time + moved) for each in BURST]
+    service, windows = Service(*burst), dict[str, datetime]()
 
     async def newest_again() -> list[datetime]:
         service.calls = 0
         found = newest_first(service, "true", 50, windows=windows)  # type: ignore[arg-type]
         return [(await anext(found)).start_time for _ in range(50)]
 
-    starts = sorted((each.start_time for each in BURST), reverse=True)
+    starts = sorted((each.start_time for each in burst), reverse=True)
     assert await newest_again() == starts[:50]
     assert await newest_again() == starts[:50]
     assert service.calls == 2
 
     later = [ago(hours=1, seconds=number) for number in range(1_000)]
-    service = Service(*BURST, *later)
+    service = Service(*burst, *later)
     assert await newest_again() == [each.start_time for each in later[:50]]
     assert service.calls > 2
 
     found = newest_first(service, "true", 50, windows=windows)  # type: ignore[arg-type]
-    every = sorted((each.start_time for each in [*BURST, *later]), reverse=True)
+    every = sorted((each.start_time for each in [*burst, *later]), reverse=True)
     assert [each.start_time async for each in found] == every

@@ -21,7 +21,7 @@ class Programs:
     def __init__(self, cluster: OwnCluster) -> None:
         self._cluster = cluster
 
-    def submit(self, name: str) -> None:
+    def submit(self, name: str, memory: str = "2g") -> None:
         """Submits a job that runs until `let_end`. Its file `NAME.twice` shows that two of its
         programs ran at once.
         """
@@ -32,7 +32,8 @@ class Programs:
             f"echo >> {here}.begun",
             until(f"{here}.go"),
         )
-        self._cluster.submit(name, "--cpu", "1", "--", "sh", "-c", "; ".join(steps))
+        needs = ("--cpu", "1", "--memory", memory)
+        self._cluster.submit(name, *needs, "--", "sh", "-c", "; ".join(steps))
 
     def begun(self, name: str, times: int = 1) -> None:
         """Waits until the program has begun so many times."""
@@ -54,6 +55,9 @@ class Programs:
 def test_a_cluster_goes_on_after_its_database_went_back() -> None:
     """What the backup has runs again or waits on, what it lacks is gone, and nothing runs twice at
     once.
+
+    The second host has no room for the jobs of the backup. Both agents share this machine, and the
+    first agent kills every process on its machine that an attempt of the lost history has left.
     """
     with (
         a_temporal_cluster(servers=2) as temporal,
@@ -70,8 +74,8 @@ def test_a_cluster_goes_on_after_its_database_went_back() -> None:
 
         programs.let_end("ends-later")
         programs.begun("waiting")
-        cluster.join("second", "--cpu", "2", "--memory", "4g")
-        programs.submit("unknown")
+        cluster.join("second", "--cpu", "2", "--memory", "1g")
+        programs.submit("unknown", memory="1g")
         programs.begun("unknown")
 
         cluster.kill("controller", "serve")

@@ -27,6 +27,7 @@ PACKAGES = {
     "autoscaling",
     "cli",
     "client",
+    "messages",
     "model",
     "retrying",
     "scheduling",
@@ -36,7 +37,8 @@ PACKAGES = {
 PARTS = {
     "activities": {"control", "control.service"},
     "autoscaling": {"liveness"},
-    "messages": {"submission", "wire"},
+    "messages": {"compression", "submission", "wire"},
+    "planners": {"pacing"},
     "scheduling": {"placement", "placement.refusals"},
     "storage": {"files"},
     "workflows": {"policies", "search_attributes", "web_ui"},
@@ -63,8 +65,8 @@ def _a_job(cluster: Cluster) -> None:
     ("command", "more"),
     [
         (("jobs",), set()),
-        (("status", "loaded"), {"messages"}),
-        (("submit", "-d", "-q", "--", "true"), {"messages", "workflows", "concurrency"}),
+        (("status", "loaded"), set()),
+        (("submit", "-d", "-q", "--", "true"), {"workflows", "planners", "concurrency"}),
     ],
     ids=["jobs", "status", "submit -d"],
 )

@@ -252,6 +252,7 @@ class Delivery(RuleBasedStateMachine):
     @rule()
     def the_scheduler_continues_as_new(self) -> None:
         before = self.ledger
+        before.now_is(self.now)
         self.ledger = Ledger(LedgerState.model_validate_json(before.state().model_dump_json()))
         assert seen(self.ledger) == seen(before)
         expected = before.settle(self.now)
@@ -269,6 +270,7 @@ class Delivery(RuleBasedStateMachine):
                 assert isinstance(use, AttemptUse)
                 assert self.stored.setdefault(use.id, use) == use, "two records have one id"
             if not answered:
+                self.ledger.now_is(self.now)
                 state = self.ledger.state().model_dump_json()
                 self.ledger = Ledger(LedgerState.model_validate_json(state))
                 self._settle()

@@ -7,6 +7,7 @@ import gc
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -171,11 +172,13 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-async def dispatch(tasks: Tasks, task: RunTask) -> None:
+async def dispatch(tasks: Tasks, task: RunTask, token: bytes = b"token") -> None:
     """As the worker does: the activity starts the attempt and stays open."""
     run: Callable[[RunTask], Awaitable[TaskOutcome]] = tasks.run_task
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, task_token=token)
     with pytest.raises(_CompleteAsyncError):
-        await ActivityEnvironment().run(run, task)
+        await environment.run(run, task)
 
 
 # -- where a gang meets
@@ -445,6 +448,21 @@ async def test_only_an_agent_that_ends_its_incarnation_says_so_when_it_refuses(
         with pytest.raises(ApplicationError, match="refused the task: ") as refused:
             await ActivityEnvironment().run(tasks.run_task, a_run("true", incarnation=incarnation))
         assert refused.value.type == expected
+
+
+async def test_an_attempt_is_refused_while_an_earlier_one_of_its_name_has_not_ended(
+    bench: Bench,
+) -> None:
+    """After the service's database was restored, a job gives its attempts the same names again."""
+    tasks, task = bench.tasks(), a_run("sleep", "1000")
+    await dispatch(tasks, task)
+    await dispatch(tasks, task)  # the service may hand out one activity twice
+
+    with pytest.raises(ApplicationError) as refused:
+        await dispatch(tasks, task, token=b"of the restored job")
+    await tasks.kill_all("the test is over")
+
+    assert refused.value.type == HOST_REFUSED
 
 
 async def test_an_attempt_that_was_given_up_tells_nobody_although_its_host_is_abandoned(
