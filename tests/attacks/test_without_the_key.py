@@ -4,7 +4,7 @@ the cluster's key: nothing that this user sends is done.
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -51,9 +51,9 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-async def stranger(cluster: Cluster) -> AsyncIterator[Client]:
+async def stranger(cluster: Cluster) -> Client:
     """A client of somebody who knows all of Iris but the key."""
-    yield await Client.connect(cluster.address, data_converter=data_converter())
+    return await Client.connect(cluster.address, data_converter=data_converter())
 
 
 def workflow_of(cluster: Cluster, job: str) -> str:
@@ -245,8 +245,8 @@ async def test_a_recorded_start_starts_no_other_job(cluster: Cluster, stranger: 
             request_id=uuid4().hex,
         )
     )
+    handle = stranger.get_workflow_handle(workflow_of(cluster, "twice"))
     with pytest.raises(WorkflowFailureError):
-        handle = stranger.get_workflow_handle(workflow_of(cluster, "twice"))
         await asyncio.wait_for(handle.result(), SOON.total_seconds())
     assert cluster.lines("ran") == ["ran"]
 

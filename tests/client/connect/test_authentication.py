@@ -3,7 +3,6 @@
 The workflow below runs on a real Temporal server.
 """
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -16,7 +15,6 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import (
     Client,
     WorkflowFailureError,
-    WorkflowHandle,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
 )
@@ -205,6 +203,10 @@ class Parent:
         return self.heard
 
     @workflow.update
+    async def hears(self, text: str) -> None:
+        await workflow.wait_condition(lambda: text in self.heard)
+
+    @workflow.update
     def add(self, text: str) -> int:
         self.heard.append(text)
         return len(self.heard)
@@ -232,7 +234,7 @@ async def test_workflows_of_a_cluster_with_a_key_replay_with_and_without_it(addr
     client = await a_client(address, KEY)
     async with Worker(client, task_queue=QUEUE, workflows=[Parent], activities=[act]):
         handle = await client.start_workflow(Parent.run, 2, id="c/parent", task_queue=QUEUE)
-        await eventually(handle, "DONE")
+        await handle.execute_update(Parent.hears, "DONE")
         assert await handle.execute_update(Parent.add, "updated") == 4
         await handle.signal(Parent.stop)
         heard = await handle.result()
@@ -250,12 +252,6 @@ async def test_workflows_of_a_cluster_with_a_key_replay_with_and_without_it(addr
         for history in histories:
             plugins = [IrisPlugin(None, key)]
             await Replayer(workflows=[Parent], plugins=plugins).replay_workflow(history)
-
-
-async def eventually(handle: WorkflowHandle[Parent, list[str]], word: str) -> None:
-    """Waits until a workflow has heard this."""
-    while word not in await handle.query(Parent.words):
-        await asyncio.sleep(0.05)
 
 
 async def test_a_workflow_starts_that_gets_messages_with_its_start(address: str) -> None:
