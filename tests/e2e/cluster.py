@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -415,7 +416,7 @@ class Cluster:
             handle = (await self.client()).get_workflow_handle(f"{self.name}/{workflow}")
             return await handle.query(name, args=[json.loads(given)] if given else [])
 
-        return asyncio.run(ask())
+        return _in_a_thread(ask())
 
     def signal(self, workflow: str, name: str, given: Any) -> None:
         """Sends a signal to a workflow of the cluster."""
@@ -424,7 +425,7 @@ class Cluster:
             handle = (await self.client()).get_workflow_handle(f"{self.name}/{workflow}")
             await handle.signal(name, given)
 
-        asyncio.run(send())
+        _in_a_thread(send())
 
     def terminate(self, job: str) -> None:
         """What the Terminate button of the Web UI does."""
@@ -453,6 +454,12 @@ class Cluster:
     def there_is(self, name: str, within: float = PATIENCE) -> None:
         """Wait until a program has made this file."""
         eventually(self.file(name).exists, within, every=0.02)
+
+
+def _in_a_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Tests that are coroutines have a loop already."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 def processes_of(directory: Path) -> list[psutil.Process]:
