@@ -13,9 +13,12 @@ import pytest
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.update.v1 import Input, Meta, Request, WaitPolicy
 from temporalio.api.workflowservice.v1 import (
+    DescribeActivityExecutionRequest,
     SignalWorkflowExecutionRequest,
+    StartActivityExecutionRequest,
     StartWorkflowExecutionRequest,
     UpdateWorkflowExecutionRequest,
 )
@@ -249,6 +252,43 @@ async def test_a_recorded_start_starts_no_other_job(cluster: Cluster, stranger: 
     with pytest.raises(WorkflowFailureError):
         await asyncio.wait_for(handle.result(), SOON.total_seconds())
     assert cluster.lines("ran") == ["ran"]
+
+
+async def commands_beside_tasks(client: Client) -> set[str]:
+    """The ids of the activities of `iris exec`."""
+    found = client.list_activities("ActivityType = 'exec_task'")
+    return {each.activity_id async for each in found}
+
+
+async def test_a_recorded_command_does_not_run_again(cluster: Cluster, stranger: Client) -> None:
+    """Also with the id of its activity, after that has ended."""
+    a_running_job(cluster, "target")
+    others = await commands_beside_tasks(stranger)
+    cluster.iris("exec", "target", "--", "bash", "-c", "echo ran >> commands")
+    (recorded,) = await commands_beside_tasks(stranger) - others
+    service = stranger.workflow_service
+    described = await service.describe_activity_execution(
+        DescribeActivityExecutionRequest(
+            namespace="default", activity_id=recorded, include_input=True
+        )
+    )
+    again = StartActivityExecutionRequest(
+        namespace="default",
+        activity_id=recorded,
+        activity_type=described.info.activity_type,
+        task_queue=TaskQueue(name=described.info.task_queue),
+        input=described.input,
+        start_to_close_timeout=described.info.start_to_close_timeout,
+        retry_policy=described.info.retry_policy,
+        request_id=uuid4().hex,
+    )
+    started = await service.start_activity_execution(again)
+    handle = stranger.get_activity_handle(recorded, run_id=started.run_id)
+    with pytest.raises(ActivityFailureError) as failed:
+        await asyncio.wait_for(handle.result(), SOON.total_seconds())
+    assert "sent before" in str(failed.value.cause)
+    assert cluster.lines("commands") == ["ran"]
+    cluster.iris("cancel", "target")
 
 
 async def test_a_forged_result_is_no_success(cluster: Cluster, stranger: Client) -> None:
