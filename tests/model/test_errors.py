@@ -17,6 +17,7 @@ PROMISED = {
     "Unreachable": 4,
     "Rejected": 5,
     "NameTaken": 5,
+    "NotAllowed": 5,
     "InvalidValue": 2,
     "InvalidJob": 2,
     "WaitTimeout": 124,
