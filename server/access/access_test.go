@@ -19,6 +19,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/operatorservice/v1"
 	taskqueuepb "go.temporal.io/api/taskqueue/v1"
 	"go.temporal.io/api/workflowservice/v1"
@@ -367,6 +369,45 @@ func TestIdsHaveOneReading(t *testing.T) {
 		o, ok := r.parse(id)
 		if found := strings.Join(o.path, " "); ok != (path != "-") || ok && found != path {
 			t.Errorf("%q is %q (%v)", id, found, ok)
+		}
+	}
+}
+
+// Of a history, a caller who may not read inputs gets how each run has ended, and no inputs.
+func TestTheEndOfAHistoryHasNoInputs(t *testing.T) {
+	a := newTestAccess(t, nil)
+	p := a.policy.current.Load()
+	bob, _ := newCaller("bob", "user", "")
+	ada, _ := newCaller("ada", "user", "")
+	secret := &commonpb.Payloads{Payloads: []*commonpb.Payload{{Data: []byte("secret")}}}
+	history := func() *workflowservice.GetWorkflowExecutionHistoryResponse {
+		return &workflowservice.GetWorkflowExecutionHistoryResponse{NextPageToken: []byte("branch"), History: &historypb.History{Events: []*historypb.HistoryEvent{
+			{EventType: enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, Attributes: &historypb.HistoryEvent_WorkflowExecutionStartedEventAttributes{
+				WorkflowExecutionStartedEventAttributes: &historypb.WorkflowExecutionStartedEventAttributes{Input: secret}}},
+			{EventType: enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW, Attributes: &historypb.HistoryEvent_WorkflowExecutionContinuedAsNewEventAttributes{
+				WorkflowExecutionContinuedAsNewEventAttributes: &historypb.WorkflowExecutionContinuedAsNewEventAttributes{
+					Input: secret, LastCompletionResult: secret, NewExecutionRunId: "next", Memo: &commonpb.Memo{Fields: map[string]*commonpb.Payload{"x": secret.Payloads[0]}},
+					Header: &commonpb.Header{Fields: map[string]*commonpb.Payload{"x": secret.Payloads[0]}}}}},
+		}}}
+	}
+	request := &workflowservice.GetWorkflowExecutionHistoryRequest{Execution: &commonpb.WorkflowExecution{WorkflowId: "lab/job/ada/x"}}
+	for c, sees := range map[*caller]bool{ada: true, bob: false} {
+		answer := history()
+		if err := a.limit(p, c, request, answer); err != nil {
+			t.Fatal(err)
+		}
+		if found := strings.Contains(answer.String(), "secret"); found != sees {
+			t.Errorf("%s sees: %s", c.name, answer)
+		}
+		if !strings.Contains(answer.String(), "next") {
+			t.Errorf("%s does not see the next run: %s", c.name, answer)
+		}
+		if page, ok := a.seals.openPage(c.name, "lab/job/ada/x", answer.NextPageToken); !ok || string(page) != "branch" {
+			t.Errorf("%s cannot go on with %q", c.name, answer.NextPageToken)
+		}
+		raw := &workflowservice.GetWorkflowExecutionHistoryResponse{RawHistory: []*commonpb.DataBlob{{Data: []byte("secret")}}}
+		if err := a.limit(p, c, request, raw); (err == nil) != sees {
+			t.Errorf("%s gets a raw history: %v", c.name, err)
 		}
 	}
 }

@@ -27,11 +27,15 @@ func (a *Access) Intercept(ctx context.Context, request any, _ *grpc.UnaryServer
 	if _, ok := request.(*workflowservice.DescribeNamespaceRequest); !ok && p.trusts(c) {
 		return handler(ctx, request)
 	}
+	opened := true
 	switch r := request.(type) {
 	case *workflowservice.GetWorkflowExecutionHistoryRequest:
-		r.NextPageToken, _ = a.seals.openPage(c.name, r.GetExecution().GetWorkflowId(), r.NextPageToken)
+		r.NextPageToken, opened = a.seals.openPage(c.name, r.GetExecution().GetWorkflowId(), r.NextPageToken)
 	case *workflowservice.GetWorkflowExecutionHistoryReverseRequest:
-		r.NextPageToken, _ = a.seals.openPage(c.name, r.GetExecution().GetWorkflowId(), r.NextPageToken)
+		r.NextPageToken, opened = a.seals.openPage(c.name, r.GetExecution().GetWorkflowId(), r.NextPageToken)
+	}
+	if !opened { // the policy has changed since Authorize
+		return nil, serviceerror.NewPermissionDenied(authorization.RequestUnauthorized, "the token of the page was not given to this caller")
 	}
 	answer, err := handler(ctx, request)
 	if err != nil {
