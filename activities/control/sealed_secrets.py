@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.messages.job import ChildRef
 from iris.messages.job_secrets import UnneededSecrets
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.job.secrets import sealed_owner
 from iris.storage.object_store import Store
 
@@ -47,7 +47,7 @@ class SealedSecrets:
         """
         if not self._store or await self._any_lives(unneeded):
             return
-        objects = [names.sealed_object(unneeded.cluster, path) for path in unneeded.objects]
+        objects = [store_paths.sealed_object(unneeded.cluster, path) for path in unneeded.objects]
         await Store(self._store).delete(objects)
 
     async def sweep(self, cluster: str, young: timedelta = YOUNG) -> None:
@@ -57,9 +57,9 @@ class SealedSecrets:
             RPCError: the service does not answer.
             OSError, BaseError: the store does not answer.
         """
-        store, folder = Store(self._store), names.sealed_object(cluster, "")
+        store, folder = Store(self._store), store_paths.sealed_object(cluster, "")
         old = []
-        for kind in (names.SEALED_JOB, names.SEALED_SCHEDULE):
+        for kind in (store_paths.SEALED_JOB, store_paths.SEALED_SCHEDULE):
             stored = await store.stored(f"{folder}{kind}")
             old += [
                 each.path.removeprefix(folder)
@@ -74,10 +74,10 @@ class SealedSecrets:
         again, self._found_before = unneeded & self._found_before, unneeded
         if again:
             logger.info("deletes the secrets of %d jobs and schedules that are gone", len(again))
-            await store.delete([names.sealed_object(cluster, path) for path in sorted(again)])
+            await store.delete([store_paths.sealed_object(cluster, path) for path in sorted(again)])
 
     async def _is_needed(self, cluster: str, kind: str, owner: str) -> bool:
-        if kind == names.SEALED_SCHEDULE:
+        if kind == store_paths.SEALED_SCHEDULE:
             try:
                 await self._client.get_schedule_handle(names.schedule_id(cluster, owner)).describe()
             except RPCError as error:

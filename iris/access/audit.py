@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pydantic import Field, ValidationError
 
-from iris.model import names
+from iris.model import store_paths
 from iris.model.frozen import Frozen
 
 #: `audit-<YYYYMMDDTHH>-<server>.jsonl`, as `server/` names its files.
@@ -117,7 +117,7 @@ def chunk_path(cluster: str, file: AuditFile, offset: int) -> str:
 
 def day_folder(cluster: str, day: date) -> str:
     """Returns the folder with the entries of a day, by UTC."""
-    return f"{names.audit(cluster)}/{day.isoformat()}"
+    return f"{store_paths.audit(cluster)}/{day.isoformat()}"
 
 
 def _is_about(what: str, job: str) -> bool:

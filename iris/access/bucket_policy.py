@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iris.access.policy import Role
-from iris.model import names
+from iris.model import names, store_paths
 
 _READER = "roles/storage.objectViewer"
 _CREATOR = "roles/storage.objectCreator"
@@ -54,10 +54,10 @@ def _read_by(user: str) -> list[str]:
 
 def _written_by(cluster: str, user: str) -> list[str]:
     """Returns the folders that the user's own commands write."""
-    sealed = (names.SEALED_JOB, names.SEALED_SCHEDULE, names.SEALED_USER)
+    sealed = (store_paths.SEALED_JOB, store_paths.SEALED_SCHEDULE, store_paths.SEALED_USER)
     return [
-        *(names.sealed_object(cluster, f"{kind}/{user}/") for kind in sealed),
-        names.pool_files(names.pool_queue(cluster, f"{user}/", "")).removesuffix("-"),
+        *(store_paths.sealed_object(cluster, f"{kind}/{user}/") for kind in sealed),
+        store_paths.pool_files(names.pool_queue(cluster, f"{user}/", "")).removesuffix("-"),
     ]
 
 

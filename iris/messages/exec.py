@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from iris.model import names
+from iris.model import store_paths
 from iris.model.frozen import Frozen
 
 #: The names of activities that every host serves on its own queue.
@@ -154,8 +154,8 @@ def chunk_path(session: str, direction: str, sequence: int) -> str:
 
 
 def chunks_prefix(session: str, direction: str) -> str:
-    return f"{names.exec_files(session)}/{direction}"
+    return f"{store_paths.exec_files(session)}/{direction}"
 
 
 def profile_path(session: str) -> str:
-    return f"{names.exec_files(session)}/profile"
+    return f"{store_paths.exec_files(session)}/profile"

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 
 from pydantic import ValidationError
 
-from iris.model import names
+from iris.model import store_paths
 from iris.usage.records import RECORD, AttemptUse, Record, UseEnd, times_of
 
 
@@ -35,7 +35,7 @@ def day_of(at: datetime) -> date:
 
 def day_folder(cluster: str, day: date) -> str:
     """Returns the folder with the records of the uses that ended on this day."""
-    return f"{names.usage_records(cluster)}/{day.isoformat()}"
+    return f"{store_paths.usage_records(cluster)}/{day.isoformat()}"
 
 
 def object_path(folder: str, content: bytes) -> str:

@@ -13,7 +13,7 @@ from iris.client.jobs.fetch import fetch, repository_warnings
 from iris.client.jobs.files import OutputFile, outputs_of
 from iris.client.workspace.files import commit_of, is_project, workspace_files
 from iris.client.workspace.projects import ProjectFiles, version_variables
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import Rejected
 from iris.storage.object_store import Store
 
@@ -291,7 +291,7 @@ async def left(tmp_path: Path, *paths: str) -> tuple[Store, list[OutputFile]]:
     """The output of a job."""
     store = Store((tmp_path / "store").as_uri(), create=True)
     for path in paths:
-        await store.put(f"{names.attempt_outputs(JOB, RUN, 0, 1)}/{path}", b"x")
+        await store.put(f"{store_paths.attempt_outputs(JOB, RUN, 0, 1)}/{path}", b"x")
     return store, await outputs_of(store, JOB, RUN)
 
 

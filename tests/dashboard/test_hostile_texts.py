@@ -18,7 +18,7 @@ from iris.client.jobs.submitted import Submission
 from iris.client.logs.source import LogSource
 from iris.dashboard.app import Dashboard
 from iris.dashboard.reader import Reader
-from iris.model import names
+from iris.model import store_paths
 from iris.model.job.attempts import Account, AttemptRecord
 from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import JobState, TaskState
@@ -143,7 +143,9 @@ async def a_log(directory: Path, text: str, tasks: int = 1) -> AsyncIrisClient:
         [(piece, place + 1 < len(pieces)) for place, piece in enumerate(pieces)],
     )
     binary = encode(1_700_000_000_001, Stream.STDOUT, [(bytes(range(11, 256)), False)])
-    await store.put(names.log_chunk(names.attempt_logs(JOB, RUN, 0, 1), 0), record + binary)
+    await store.put(
+        store_paths.log_chunk(store_paths.attempt_logs(JOB, RUN, 0, 1), 0), record + binary
+    )
     statuses = [
         TaskStatus(index=n, state=TaskState.FAILED, attempt=1, host=text[:300], reason=text[:2000])
         for n in range(tasks)

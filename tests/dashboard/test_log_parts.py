@@ -19,7 +19,7 @@ from iris.dashboard.log_parts import (
     parse_position,
     position_text,
 )
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import InvalidValue
 from iris.storage.log_format import MAX_PIECE, Stream, encode
 from iris.storage.object_store import Store
@@ -31,7 +31,7 @@ ALL = Selection(JOB, RUN, None, 2)
 async def write(store: Store, task: int, sequence: int, *lines: tuple[int, str]) -> None:
     """Writes a chunk of lines, each with its time in milliseconds."""
     records = [encode(at, Stream.STDOUT, [(text.encode(), False)]) for at, text in lines]
-    path = names.log_chunk(names.attempt_logs(JOB, RUN, task, 1), sequence)
+    path = store_paths.log_chunk(store_paths.attempt_logs(JOB, RUN, task, 1), sequence)
     await store.put(path, b"".join(records))
 
 
@@ -163,7 +163,7 @@ async def test_a_line_without_its_end_is_shown_before_it_ends(tmp_path: Path) ->
     store = Store(f"file://{tmp_path}", create=True)
     ended = asyncio.get_running_loop().create_future()
     ended.set_result(None)
-    path = names.log_chunk(names.attempt_logs(JOB, RUN, 0, 1), 0)
+    path = store_paths.log_chunk(store_paths.attempt_logs(JOB, RUN, 0, 1), 0)
     await store.put(path, encode(1, Stream.STDERR, [(b"10%\r20%", True)]))
 
     (only,) = await collected(store, ALL, "0.1.0", ended, 10**6)

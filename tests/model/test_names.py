@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.errors import InvalidValue
 from tests.strategies import CHEAP
 
@@ -91,11 +91,11 @@ def test_two_attempts_never_share_a_name(attempts: set[tuple[str, str, int, int]
 
     assert len({names.attempt_id(*each) for each in jobs}) == len(attempts)
     assert len(
-        {names.attempt_logs(job, "run", index, attempt) for job, index, attempt in jobs}
+        {store_paths.attempt_logs(job, "run", index, attempt) for job, index, attempt in jobs}
     ) == len(attempts)
 
 
-@pytest.mark.parametrize("spell", [names.attempt_key, names.job_logs])
+@pytest.mark.parametrize("spell", [names.attempt_key, store_paths.job_logs])
 def test_a_name_used_again_is_another_attempt_with_other_logs(
     spell: Callable[[str, str], str],
 ) -> None:
@@ -111,7 +111,7 @@ def test_a_name_used_again_is_another_attempt_with_other_logs(
 @given(st.integers(0, 9_999_999_999), st.integers(0, 9_999_999_999))
 def test_log_chunks_sort_by_name_as_they_were_written(one: int, other: int) -> None:
     """Object stores list by name; a reader must not see line ten before line two."""
-    assert (names.log_chunk("p", one) < names.log_chunk("p", other)) is (one < other)
+    assert (store_paths.log_chunk("p", one) < store_paths.log_chunk("p", other)) is (one < other)
 
 
 def test_the_longest_workflow_id_fits_into_the_servers_column() -> None:

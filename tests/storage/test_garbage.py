@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iris.model import names
+from iris.model import names, store_paths
 from iris.storage.garbage import Needed, Stored, unused
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -28,33 +28,39 @@ def folders(*paths: str, needed: Needed = NOTHING, modified: datetime = OLD) -> 
     ("path", "folder"),
     [
         (
-            f"{names.attempt_logs('ada/train', RUN, 0, 1)}/0000000001.log",
-            names.job_logs("ada/train", RUN),
+            f"{store_paths.attempt_logs('ada/train', RUN, 0, 1)}/0000000001.log",
+            store_paths.job_logs("ada/train", RUN),
         ),
         (
-            f"{names.attempt_outputs('ada/train/eval', RUN, 3, 1)}/.iris/result",
-            names.job_outputs("ada/train/eval", RUN),
+            f"{store_paths.attempt_outputs('ada/train/eval', RUN, 3, 1)}/.iris/result",
+            store_paths.job_outputs("ada/train/eval", RUN),
         ),
         (
-            f"{names.task_checkpoints('ada/train', RUN, 0)}/1/0000000001.json",
-            names.job_checkpoints("ada/train", RUN),
+            f"{store_paths.task_checkpoints('ada/train', RUN, 0)}/1/0000000001.json",
+            store_paths.job_checkpoints("ada/train", RUN),
         ),
         (
-            f"{names.job_checkpoints('ada/train', RUN)}/shared/step-3/weights",
-            names.job_checkpoints("ada/train", RUN),
+            f"{store_paths.job_checkpoints('ada/train', RUN)}/shared/step-3/weights",
+            store_paths.job_checkpoints("ada/train", RUN),
         ),
-        (names.bundle("ab" * 32), names.bundle("ab" * 32)),
-        (f"{names.exec_files('session')}/in/1", names.exec_files("session")),
-        (names.actor_certificate("ada-train-0198c0de-aaaa"), "actors/ada-train-0198c0de-aaaa"),
+        (store_paths.bundle("ab" * 32), store_paths.bundle("ab" * 32)),
+        (f"{store_paths.exec_files('session')}/in/1", store_paths.exec_files("session")),
         (
-            f"{names.agent_logs('euw4', 'host-1')}/20260101/0000000001.log",
-            f"{names.agent_logs('euw4', 'host-1')}/20260101",
+            store_paths.actor_certificate("ada-train-0198c0de-aaaa"),
+            "actors/ada-train-0198c0de-aaaa",
         ),
         (
-            f"{names.pool_files(names.pool_queue('euw4', 'ada/pool', 'a1b2'))}/calls/1",
+            f"{store_paths.agent_logs('euw4', 'host-1')}/20260101/0000000001.log",
+            f"{store_paths.agent_logs('euw4', 'host-1')}/20260101",
+        ),
+        (
+            f"{store_paths.pool_files(names.pool_queue('euw4', 'ada/pool', 'a1b2'))}/calls/1",
             "pools/euw4/pool/ada/pool-a1b2",
         ),
-        (names.simulation_report("euw4", "more"), f"{names.simulation_reports('euw4')}/more"),
+        (
+            store_paths.simulation_report("euw4", "more"),
+            f"{store_paths.simulation_reports('euw4')}/more",
+        ),
     ],
 )
 def test_the_folders_of_all_that_jobs_leave_are_deleted_when_they_are_old(
@@ -69,7 +75,7 @@ def test_the_folders_of_all_that_jobs_leave_are_deleted_when_they_are_old(
     "path",
     [
         "clusters/euw4/uid",
-        f"{names.usage_records('euw4')}/2026-08-01/ab12.jsonl",
+        f"{store_paths.usage_records('euw4')}/2026-08-01/ab12.jsonl",
         "data/train.csv",
         "logs/ada/notes.txt",
         "outputs/ada/my/own/file",
@@ -83,7 +89,7 @@ def test_what_iris_does_not_delete_stays(path: str) -> None:
 
 def test_a_folder_with_a_young_object_is_kept_as_a_whole() -> None:
     """Half a checkpoint is none."""
-    prefix = names.task_checkpoints("ada/train", RUN, 0)
+    prefix = store_paths.task_checkpoints("ada/train", RUN, 0)
     stored = [
         Stored(f"{prefix}/1/files/a-1", 1, OLD),
         Stored(f"{prefix}/1/0000000009.json", 1, NOW),
@@ -93,18 +99,18 @@ def test_a_folder_with_a_young_object_is_kept_as_a_whole() -> None:
 
 def test_what_a_live_job_starts_from_is_kept() -> None:
     """Its bundles, which it may share with ended jobs, and the checkpoint of another job."""
-    source = names.job_checkpoints("ada/old", RUN)
-    needed = Needed(frozenset(), frozenset({names.bundle("a")}), frozenset({source}))
-    assert folders(names.bundle("a"), names.bundle("b"), f"{source}/0/1/1.json", needed=needed) == [
-        names.bundle("b")
-    ]
+    source = store_paths.job_checkpoints("ada/old", RUN)
+    needed = Needed(frozenset(), frozenset({store_paths.bundle("a")}), frozenset({source}))
+    assert folders(
+        store_paths.bundle("a"), store_paths.bundle("b"), f"{source}/0/1/1.json", needed=needed
+    ) == [store_paths.bundle("b")]
 
 
 def test_the_files_of_a_pool_are_kept_while_any_of_its_workers_jobs_lives() -> None:
     """Later workers have names of their own, `ada/pool-2`, and the calls that wait for them have
     files.
     """
-    files = f"{names.pool_files(names.pool_queue('euw4', 'ada/pool', 'a1b2'))}/calls/1"
+    files = f"{store_paths.pool_files(names.pool_queue('euw4', 'ada/pool', 'a1b2'))}/calls/1"
     assert folders(files, needed=Needed(frozenset({"ada/pool-2"}), frozenset(), frozenset())) == []
     assert folders(files, needed=Needed(frozenset({"ada/other-2"}), frozenset(), frozenset())) == [
         "pools/euw4/pool/ada/pool-a1b2"
@@ -114,7 +120,7 @@ def test_the_files_of_a_pool_are_kept_while_any_of_its_workers_jobs_lives() -> N
 def test_a_report_of_a_simulation_is_no_file_of_a_job() -> None:
     """The job `euw4/more` is that of a user who is called as the cluster is."""
     needed = Needed(frozenset({"euw4/more"}), frozenset(), frozenset())
-    assert folders(names.simulation_report("euw4", "more"), needed=needed) == [
+    assert folders(store_paths.simulation_report("euw4", "more"), needed=needed) == [
         "simulations/euw4/more"
     ]
 
@@ -132,10 +138,12 @@ def test_nothing_of_a_live_job_its_parents_or_its_children_is_deleted(
     needed = Needed(frozenset({names.root_id(alive)}), frozenset(), frozenset())
     of_job = {
         job: (
-            f"{names.attempt_logs(job, RUN, 0, 1)}/1.log",
-            f"{names.task_checkpoints(job, RUN, 0)}/1/1.json",
-            names.actor_certificate(names.job_uid(names.attempt_logs(job, RUN, 0, 1))),
-            f"{names.pool_files(names.pool_queue('c', job, 'a1b2'))}/calls/1",
+            f"{store_paths.attempt_logs(job, RUN, 0, 1)}/1.log",
+            f"{store_paths.task_checkpoints(job, RUN, 0)}/1/1.json",
+            store_paths.actor_certificate(
+                store_paths.job_uid(store_paths.attempt_logs(job, RUN, 0, 1))
+            ),
+            f"{store_paths.pool_files(names.pool_queue('c', job, 'a1b2'))}/calls/1",
         )
         for job in jobs
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from iris.client.logs.stored import AgentReader
-from iris.model import names
+from iris.model import store_paths
 from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
 from iris.worker_agents.host import agent_log
@@ -146,7 +146,7 @@ async def main():
     store = Store({store.url!r})
     async with agent_log.shipping_own_log(store, {CLUSTER!r}, {HOST!r}, pathlib.Path({str(tmp_path / "agent")!r})):
         logging.info("shipped")
-        while not await store.folders({names.agent_logs(CLUSTER, HOST)!r}):
+        while not await store.folders({store_paths.agent_logs(CLUSTER, HOST)!r}):
             await asyncio.sleep(0.02)
         logging.info("not shipped")
         os.kill(os.getpid(), 9)

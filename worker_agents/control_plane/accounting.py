@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from iris.concurrency import beside
 from iris.config import ClusterConfig
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import IrisError
 from iris.storage.object_store import STORE_ERRORS, Store
 from iris.usage.accounting import Accounting, accounting_of
@@ -54,7 +54,7 @@ async def publish(store: Store, cluster: str, accounting: Accounting) -> None:
     Raises:
         OSError, BaseError: the store does not answer.
     """
-    path = names.accounting(cluster)
+    path = store_paths.accounting(cluster)
     if accounting.rates or accounting.teams or accounting.budgets:
         await store.put(path, accounting.model_dump_json().encode())
     else:

@@ -19,7 +19,7 @@ from iris.client.fleet.usage_report import read_budgets, report_of
 from iris.client.jobs.client import JobsClient
 from iris.concurrency import beside
 from iris.config import ClusterConfig
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.errors import IrisError
 from iris.model.job.requests import Request
 from iris.model.job.spec import Hold
@@ -118,10 +118,10 @@ class Budgets:
             )
             self._uses, self._may_hold = tuple(found), True
             content = BudgetUses(at=now, uses=self._uses).model_dump_json()
-            await self._store.put(names.budget_uses(self._cluster), content.encode())
+            await self._store.put(store_paths.budget_uses(self._cluster), content.encode())
         else:
             self._uses = ()
-            await self._store.delete([names.budget_uses(self._cluster)])
+            await self._store.delete([store_paths.budget_uses(self._cluster)])
         is_holding = await self._release(now)
         self._may_hold = bool(accounting.budgets) or is_holding
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from iris.activities.host.files import logs
 from iris.activities.host.files.logs import LogShipper
 from iris.concurrency import pause
-from iris.model import names
+from iris.model import store_paths
 from iris.model.units import MIB
 from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
@@ -50,7 +50,7 @@ async def shipping_own_log(
     Args:
         directory: the agent's directory, which no other agent uses.
     """
-    prefix = names.agent_logs(cluster, host_id)
+    prefix = store_paths.agent_logs(cluster, host_id)
     log = _OwnLog(directory / "agent-log", prefix, host_id)
     stop = asyncio.Event()
     shipping = asyncio.create_task(_ship_until(stop, _Files(store, prefix, log)))

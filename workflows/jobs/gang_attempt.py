@@ -17,7 +17,7 @@ from temporalio.exceptions import (
 
 from iris.activities.host.attempt.run_task import HOST_LEAVES, HOST_REFUSED, Tasks
 from iris.messages.task import Rank, RunTask
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.host.faults import GANG_TIMEOUT
 from iris.model.job.attempts import TaskOutcome
 from iris.model.job.gangs import Gang
@@ -159,7 +159,7 @@ class GangAttempt:
                 timeout=spec.timeout,
                 grace=spec.grace,
                 stop_idle=spec.stop_idle,
-                logs=names.attempt_logs(spec.id, gang.run_id, task.index, task.attempt),
+                logs=store_paths.attempt_logs(spec.id, gang.run_id, task.index, task.attempt),
                 rank=self._rank(place),
                 contact=self._placement.contact,
                 resources=spec.resources,
@@ -168,8 +168,8 @@ class GangAttempt:
                 environment=spec.environment,
                 image=spec.image,
                 ports=spec.ports,
-                outputs=names.attempt_outputs(spec.id, gang.run_id, task.index, task.attempt),
-                checkpoints=names.task_checkpoints(spec.id, gang.run_id, task.index),
+                outputs=store_paths.attempt_outputs(spec.id, gang.run_id, task.index, task.attempt),
+                checkpoints=store_paths.task_checkpoints(spec.id, gang.run_id, task.index),
                 from_checkpoint=(
                     spec.from_checkpoint.saves_of(task.index)
                     if spec.from_checkpoint is not None

@@ -27,7 +27,7 @@ from iris.activities.host.runtimes.threads import in_thread
 from iris.activities.host.runtimes.variables import Prepared, attempt_env, needs_own_coordinator
 from iris.messages.task import RunTask
 from iris.metrics.declared import SET_UP_DURATION
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.job import bundles
 from iris.model.job.arrays import substituted, task_values
 from iris.model.job.environments import has_digest
@@ -387,7 +387,7 @@ def _checkpoint_url(context: HostContext, task: RunTask) -> str:
     return (
         ""
         if closed or not task.checkpoints
-        else f"{context.store.url}/{names.shared_checkpoints(task.checkpoints)}"
+        else f"{context.store.url}/{store_paths.shared_checkpoints(task.checkpoints)}"
     )
 
 

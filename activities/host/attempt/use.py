@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from iris.activities.host.machine.usage import Use
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.cleanup.leftover_processes import AttemptFile
-from iris.model import names
+from iris.model import store_paths
 from iris.model.host.gpus import GpuUse
 from iris.model.host.idle_gpus import IdleReport, IdleWatch
 from iris.model.units import MIB
@@ -65,7 +65,7 @@ class UseRecorder:
         found: bool,
     ) -> None:
         self._store = store
-        self._object = names.attempt_use(record.task.logs)
+        self._object = store_paths.attempt_use(record.task.logs)
         self._rule = record.task.stop_idle
         self._path = directory / "use.json"
         self._on_idle = on_idle

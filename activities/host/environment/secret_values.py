@@ -16,7 +16,7 @@ from typing import Protocol
 from pydantic import SecretStr, ValidationError
 
 from iris.activities.host.runtimes.base import NETWORK_FAULT, STORE_FAULT, HostFault, JobFault
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.job.secrets import (
     AGENT_PREFIXES,
     MAX_VALUE_BYTES,
@@ -93,7 +93,7 @@ class SealedValues:
 
         entry = sealed_entry(path, variable)
         stored = await self.store.get(
-            names.sealed_object(self.cluster, path), sealed.MAX_OBJECT_BYTES
+            store_paths.sealed_object(self.cluster, path), sealed.MAX_OBJECT_BYTES
         )
         if stored is None:
             raise Unusable("it is not in the store any more: it was deleted, or its job has ended")

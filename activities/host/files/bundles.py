@@ -25,7 +25,7 @@ from iris.activities.host.runtimes.base import STORE_FAULT, HostFault, JobFault
 from iris.activities.host.runtimes.process.job_users import acting_as
 from iris.activities.host.runtimes.threads import Stopped, in_thread
 from iris.messages.task import RunTask
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import first_line
 from iris.model.job.arrays import ROWS_FILE
 from iris.model.job.bundles import MAX_BUNDLE, Bundle
@@ -127,7 +127,7 @@ class Bundles:
     async def _fetch(self, bundle: Bundle, file: Path) -> None:
         for pause in (*self._pauses, None):
             try:
-                if await self._store.get_file(names.bundle(bundle.sha256), file):
+                if await self._store.get_file(store_paths.bundle(bundle.sha256), file):
                     return
             except (OSError, BaseError) as error:
                 if isinstance(error, OSError) and is_disk_full(error):

@@ -29,7 +29,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from iris.activities.host.runtimes.cleanup import links
 from iris.metrics.declared import LOG_FAILURES
-from iris.model import names
+from iris.model import store_paths
 from iris.model.host.store_limits import FULL_LINE, LogAllowance
 from iris.model.units import MIB
 from iris.storage.log_format import LineSplitter, Stream, decode, encode
@@ -272,7 +272,7 @@ class LogShipper:
         try:
             # A retry stores exactly the same bytes: the failed try may have stored them, and a
             # client may have read them.
-            await self._store.put(names.log_chunk(self._prefix, self.stored), self._chunk)
+            await self._store.put(store_paths.log_chunk(self._prefix, self.stored), self._chunk)
         except (OSError, BaseError) as error:
             logger.warning("logs of %s could not be stored, trying again: %s", self._prefix, error)
             LOG_FAILURES.add()
@@ -308,7 +308,9 @@ class LogShipper:
             # Starts at the last chunk that is known, to restore the last lines of output.
             sequence = max(0, known.stored - 1)
             while (
-                chunk := await self._store.get(names.log_chunk(self._prefix, sequence), MOST_CHUNK)
+                chunk := await self._store.get(
+                    store_paths.log_chunk(self._prefix, sequence), MOST_CHUNK
+                )
             ) is not None:
                 sequence += 1
                 lines = list(decode(chunk))

@@ -12,7 +12,7 @@ from iris.activities.host.files.checkpoint_files import FOLDER, Writing, make_fo
 from iris.activities.host.files.checkpoints import RECORD
 from iris.activities.host.runtimes.base import STORE_FAULT, HostFault, JobFault
 from iris.activities.host.runtimes.cleanup import links, trees
-from iris.model import names
+from iris.model import store_paths
 from iris.model.checkpoint.saves import Save, SavedItem
 from iris.model.errors import InvalidValue, first_line
 from iris.model.units import format_bytes, format_duration
@@ -102,7 +102,7 @@ async def _find(store: Store, prefix: str, start_from: str) -> _Found | None:
         return _Found(save, f"attempt {save.attempt}")
     if not start_from:
         return None
-    origin = names.task_of_checkpoints(start_from)
+    origin = store_paths.task_of_checkpoints(start_from)
     if (other := await latest_save(store, start_from)) is None:
         raise JobFault(
             f"the checkpoint of {origin}, which this job starts from, is not in the store any more",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from iris.activities.host.machine.accelerators import TpuHost
 from iris.messages.task import Rank, RunTask
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.host import constraints
 from iris.model.host.hosts import Host
 from iris.model.host.resources import DeviceKind
@@ -129,7 +129,7 @@ def _wants_tpu(task: RunTask) -> bool:
 def _identity(task: RunTask, cluster: str, host: Host) -> dict[str, str]:
     identity = {
         names.ENV_USER: task.job.partition("/")[0],  # `iris` in the program acts for the job's user
-        names.ENV_JOB_UID: names.job_uid(task.logs),
+        names.ENV_JOB_UID: store_paths.job_uid(task.logs),
         names.ENV_CLUSTER: cluster,
         names.ENV_JOB_ID: task.job,
         names.ENV_TASK_ID: names.task_id(task.job, task.index),

@@ -21,7 +21,7 @@ from iris.client.logs.reading import Reader
 from iris.client.logs.selection import STREAMS, milliseconds_since
 from iris.client.logs.stored import AgentReader, LogReader
 from iris.client.operate.archive import Archive, archive_of, cluster_of
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.errors import NotFound, Unreachable
 from iris.model.job.status import why_no_output
 from iris.storage.log_format import Stream
@@ -260,7 +260,7 @@ async def _show_agent(cluster: str | None, host: str, output: _Output) -> None:
     title = f"the log of the agent on {host}"
     await _show_now(reader, printer, title, output)
     if reader.empty and not output.follow:
-        existing = await store.folders(names.agent_logs(record.name, "").rstrip("/"))
+        existing = await store.folders(store_paths.agent_logs(record.name, "").rstrip("/"))
         raise NotFound(
             f"the store has no log of an agent on host {host}; there are logs of:"
             f" {', '.join(existing) or 'none'}"

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from iris.client.actors.wire import RUN, Served, server_context, stored_certificate
 from iris.client.blocking.context import JobContext, context
 from iris.client.functions import run
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.errors import InvalidValue, IrisError
 from iris.storage.object_store import Store
 
@@ -246,7 +246,7 @@ async def _make_certificate(store: Store, job_run: str) -> bytes:
     """Returns the certificate and the private key of a job's actors, as PEM. The first task that
     asks for them creates them.
     """
-    await store.put_new(names.actor_certificate(job_run), new_certificate())
+    await store.put_new(store_paths.actor_certificate(job_run), new_certificate())
     return await stored_certificate(store, job_run)
 
 

@@ -13,7 +13,7 @@ import ssl
 import struct
 import tempfile
 
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import IrisError, Rejected
 from iris.model.job.endpoints import Endpoint
 from iris.storage.object_store import Store
@@ -48,7 +48,7 @@ async def certificate_of(store: Store, endpoint: Endpoint) -> bytes:
         Rejected: the endpoint is not an actor's endpoint.
     """
     run = endpoint.metadata.get(RUN, "")
-    if not names.is_job_uid(run, endpoint.job):
+    if not store_paths.is_job_uid(run, endpoint.job):
         raise Rejected(
             f"endpoint {endpoint.name} of {endpoint.job} is not an actor's: an ActorServer did not"
             " register it"
@@ -62,7 +62,7 @@ async def stored_certificate(store: Store, run: str) -> bytes:
     Raises:
         Rejected: the store does not have them.
     """
-    path = names.actor_certificate(run)
+    path = store_paths.actor_certificate(run)
     pem = await store.get(path)
     if pem is None:
         raise Rejected(f"the store {store.url} has no {path}, the certificate of the job's actors")

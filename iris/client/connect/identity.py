@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from iris.client.connect.paths import has_identity
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.errors import InvalidValue, Unreachable, first_line
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ async def cluster_uid(store: "Store", cluster: str) -> str:
         Unreachable: the store cannot be read or written, so the cluster's machines cannot be
             identified.
     """
-    path = names.cluster_uid(cluster)
+    path = store_paths.cluster_uid(cluster)
     with _using(store):
         if (found := await store.get(path)) is None:
             await store.put_new(path, secrets.token_hex(UID_BYTES).encode())
@@ -143,7 +143,7 @@ async def find_uid(store: "Store", cluster: str) -> str | None:
         Unreachable: the store cannot be read.
     """
     with _using(store):
-        found = await store.get(names.cluster_uid(cluster))
+        found = await store.get(store_paths.cluster_uid(cluster))
     return found.decode() if found is not None else None
 
 

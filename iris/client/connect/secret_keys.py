@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from iris.client.connect.key_files import read_key_file
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.errors import Rejected
 from iris.storage.object_store import Store
 
@@ -104,7 +104,7 @@ async def publish_key(store: str, cluster: str, keys: SecretKeys | None) -> None
     Raises:
         Unreachable, OSError, BaseError: the store does not answer.
     """
-    path, opened = names.secret_key(cluster), Store(store)
+    path, opened = store_paths.secret_key(cluster), Store(store)
     before = await opened.get(path)
     if keys is None:
         if before is not None:
@@ -122,7 +122,7 @@ async def public_key(store: Store, cluster: str) -> bytes:
         Rejected: the cluster has no such key.
         OSError, BaseError: the store does not answer.
     """
-    found = await store.get(names.secret_key(cluster), most=1_000)
+    found = await store.get(store_paths.secret_key(cluster), most=1_000)
     if found is None:
         raise Rejected(
             f"cluster {cluster} has no key for secrets of its users: start its control plane and"

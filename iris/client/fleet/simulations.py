@@ -9,7 +9,7 @@ from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
 from iris.client.logs.follow import reading_from
 from iris.concurrency import for_each
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.errors import IrisError, NotFound, Rejected, Unreachable, first_line
 from iris.simulation.report.document import Report
 from iris.simulation.report.stored import (
@@ -82,7 +82,7 @@ class SimulationsClient:
         except ValueError as error:
             raise IrisError(f"{error}; simulate fewer jobs") from None
         try:
-            await store.put(names.simulation_report(self._cluster, name), content)
+            await store.put(store_paths.simulation_report(self._cluster, name), content)
         except STORE_ERRORS as error:
             raise Unreachable(
                 f"the report cannot be written to the store {store.url}: {first_line(error)}"
@@ -101,13 +101,13 @@ class SimulationsClient:
         """
         store = self._store()
         with reading_from(store, "the list of simulations"):
-            folder = names.simulation_reports(self._cluster)
+            folder = store_paths.simulation_reports(self._cluster)
             stored = await store.stored(folder, _MOST_LISTED)
             newest = sorted(stored, key=lambda each: each.modified, reverse=True)
             named = [
                 (name, each)
                 for each in newest
-                if (name := names.name_of_simulation(self._cluster, each.path)) is not None
+                if (name := store_paths.name_of_simulation(self._cluster, each.path)) is not None
             ]
             return await for_each(named[:limit], partial(_headed, store), at_once=_AT_ONCE)
 
@@ -124,7 +124,7 @@ class SimulationsClient:
             Unreachable, IrisError: the store does not answer, or this version cannot read the
                 report.
         """
-        path = names.simulation_report(self._cluster, names.check_name("simulation", name))
+        path = store_paths.simulation_report(self._cluster, names.check_name("simulation", name))
         store = self._store()
         with reading_from(store, f"the simulation {name}"):
             content = await store.get(path, most=MOST_BYTES)
@@ -162,7 +162,7 @@ class SimulationsClient:
 
     async def _is_published(self, store: Store, name: str) -> bool:
         with reading_from(store, f"the simulation {name}"):
-            path = names.simulation_report(self._cluster, name)
+            path = store_paths.simulation_report(self._cluster, name)
             return await store.modified(path) is not None
 
 

@@ -7,7 +7,7 @@ from temporalio.client import Client
 
 from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.rpc import Connection
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import Rejected, Unreachable, first_line
 from iris.storage.object_store import STORE_ERRORS, Store
 
@@ -22,7 +22,7 @@ async def mark_store(client: Client, cluster: str, url: str) -> None:
         RPCError: the service does not answer.
         Unreachable: the store does not answer.
     """
-    mark = names.cluster_namespace(cluster, await _namespace_id(client))
+    mark = store_paths.cluster_namespace(cluster, await _namespace_id(client))
     try:
         await Store(url).put_new(mark, f"namespace {client.namespace}\n".encode())
     except STORE_ERRORS as error:
@@ -45,7 +45,7 @@ async def check_alone(connection: Connection, store: Store) -> None:
         )
         raise Rejected(f"{text}; {_REMEDY}")
     with connection.rpc_errors():
-        own = names.cluster_namespace(cluster, await _namespace_id(connection.client))
+        own = store_paths.cluster_namespace(cluster, await _namespace_id(connection.client))
     marks = await store.objects(own.rpartition("/")[0])
     if foreign := [mark for mark in marks if mark != own]:
         text = (

@@ -11,7 +11,7 @@ from iris.client.jobs.submitted import submitted_spec
 from iris.client.logs.follow import reading_from
 from iris.client.schedules.client import SchedulesClient
 from iris.concurrency import for_each
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.errors import InvalidValue, NotFound
 from iris.model.job.spec import JobSpec
 from iris.model.units import format_duration
@@ -129,7 +129,7 @@ async def _needed(connection: Connection) -> Needed:
     return Needed(
         families=frozenset(names.root_id(job) for job, _ in live),
         bundles=frozenset(
-            names.bundle(bundle.sha256) for spec in specs for bundle in bundles_of(spec)
+            store_paths.bundle(bundle.sha256) for spec in specs for bundle in bundles_of(spec)
         ),
         checkpoints=frozenset(
             spec.from_checkpoint.folder for spec in specs if spec.from_checkpoint is not None

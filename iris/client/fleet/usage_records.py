@@ -6,7 +6,7 @@ from datetime import date, datetime
 from functools import partial
 
 from iris.concurrency import for_each
-from iris.model import names
+from iris.model import store_paths
 from iris.storage.garbage import Stored
 from iris.storage.object_store import Store
 from iris.usage.lines import day_folder, day_of, from_line, is_guess, object_path
@@ -105,7 +105,7 @@ async def merge_objects(store: Store, cluster: str, now: datetime) -> int:
         OSError, BaseError: the store does not answer.
     """
     days: dict[str, list[Stored]] = {}
-    for each in await store.stored(names.usage_records(cluster)):
+    for each in await store.stored(store_paths.usage_records(cluster)):
         if each.size < MERGED_BYTES:
             days.setdefault(each.path.rpartition("/")[0], []).append(each)
     today, merged = day_folder(cluster, day_of(now)), 0
@@ -165,7 +165,7 @@ async def _content(store: Store, path: str) -> bytes:
 
 async def _days(store: Store, cluster: str) -> list[date]:
     days = []
-    for name in await store.folders(names.usage_records(cluster)):
+    for name in await store.folders(store_paths.usage_records(cluster)):
         with contextlib.suppress(ValueError):  # others may write here, too
             days.append(date.fromisoformat(name))
     return days

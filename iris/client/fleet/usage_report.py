@@ -10,7 +10,7 @@ from iris.client.connect.rpc import Connection
 from iris.client.fleet.open_uses import uses_not_stored
 from iris.client.fleet.usage_records import StoredUses, read_uses
 from iris.client.logs.follow import reading_from
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import InvalidValue, Rejected, Unreachable, first_line
 from iris.storage.object_store import Store
 from iris.usage.accounting import Accounting
@@ -148,7 +148,7 @@ async def read_accounting(store: Store, cluster: str) -> Accounting:
         Unreachable, IrisError: the store does not answer.
         Rejected: they cannot be read.
     """
-    path = names.accounting(cluster)
+    path = store_paths.accounting(cluster)
     with reading_from(store, "the prices"):
         content = await store.get(path, most=_MOST_ACCOUNTING)
     if content is None:
@@ -169,7 +169,7 @@ async def read_budgets(store: Store, cluster: str) -> tuple[BudgetUse, ...]:
         Unreachable, IrisError: the store does not answer.
     """
     with reading_from(store, "the budgets"):
-        content = await store.get(names.budget_uses(cluster), most=_MOST_ACCOUNTING)
+        content = await store.get(store_paths.budget_uses(cluster), most=_MOST_ACCOUNTING)
     try:
         found = BudgetUses.model_validate_json(content).uses if content is not None else ()
     except ValidationError:  # the control plane writes it again within minutes

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from obstore.exceptions import BaseError
 
 from iris.client.logs.follow import cannot_write
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import IrisError, first_line
 from iris.model.job import bundles
 from iris.retrying import retry
@@ -82,7 +82,7 @@ async def read_result(
     Raises:
         NoResult: there is no result, or it cannot be restored here.
     """
-    name = f"{names.attempt_outputs(job, run_id, task, attempt)}/{bundles.RESULT}"
+    name = f"{store_paths.attempt_outputs(job, run_id, task, attempt)}/{bundles.RESULT}"
     with tempfile.TemporaryDirectory(prefix="iris-result-") as directory:
         file = Path(directory) / "result"
 

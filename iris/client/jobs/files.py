@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from iris.client.logs.follow import reading_from
 from iris.client.logs.source import LogSource
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import InvalidValue
 from iris.model.job import bundles
 from iris.storage.object_store import Store
@@ -70,7 +70,7 @@ async def outputs_of(
     Raises:
         InvalidValue: the store has a name that is not a valid file path; Iris did not write it.
     """
-    root = names.job_outputs(job, run_id)
+    root = store_paths.job_outputs(job, run_id)
     found: dict[int, dict[int, list[OutputFile]]] = {}
     for name, size in await store.sizes(root if task is None else f"{root}/{task}"):
         index, number, *rest = name.removeprefix(f"{root}/").split("/", 2)
@@ -96,11 +96,11 @@ async def checkpoint_files(
     Raises:
         InvalidValue: the store has a manifest that Iris did not write.
     """
-    folders = await store.folders(names.job_checkpoints(job, run_id))
+    folders = await store.folders(store_paths.job_checkpoints(job, run_id))
     found = []
     for index in sorted(int(name) for name in folders if name.isdecimal()):
         if task in (None, index) and (
-            save := await latest_save(store, names.task_checkpoints(job, run_id, index))
+            save := await latest_save(store, store_paths.task_checkpoints(job, run_id, index))
         ):
             found += [
                 OutputFile(index, save.attempt, path_of(item.path), item.size, item.stored_as)

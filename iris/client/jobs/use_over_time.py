@@ -14,7 +14,7 @@ from iris.client.logs.reading import AT_ONCE, Found
 from iris.client.logs.source import log_source
 from iris.client.logs.stored import JobLogs
 from iris.concurrency import for_each
-from iris.model import names
+from iris.model import store_paths
 from iris.model.units import MIB
 from iris.storage.object_store import Store
 from iris.usage.series import Series
@@ -69,7 +69,7 @@ async def task_use(store: Store, job: str, run_id: str, task: int) -> TaskUse | 
 
 
 async def _series(store: Store, attempt: Found) -> Series | None:
-    stored = await store.get(names.attempt_use(attempt.prefix), _MOST)
+    stored = await store.get(store_paths.attempt_use(attempt.prefix), _MOST)
     try:
         series = Series() if stored is None else Series.model_validate_json(stored)
         return series if series.points else None

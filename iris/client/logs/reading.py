@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
 from iris.concurrency import for_each
-from iris.model import names
+from iris.model import store_paths
 from iris.storage.log_format import LogLine, Stream, decode
 from iris.storage.object_store import Store
 
@@ -85,7 +85,7 @@ class _Log:
             ahead: the number of chunks to request at once.
         """
         while len(self._ahead) < ahead:
-            path = names.log_chunk(self._prefix, self.sequence + len(self._ahead))
+            path = store_paths.log_chunk(self._prefix, self.sequence + len(self._ahead))
             self._ahead.append(asyncio.create_task(store.get(path)))
         try:
             chunk = await self._ahead[0]
@@ -113,7 +113,7 @@ class _Log:
         low, high = 0, chunks
         while high - low > 1:
             middle = (low + high) // 2
-            chunk = await store.get(names.log_chunk(self._prefix, middle))
+            chunk = await store.get(store_paths.log_chunk(self._prefix, middle))
             first = next(decode(chunk), None) if chunk else None
             if first is not None and first.at_ms >= at_ms:
                 high = middle
@@ -137,7 +137,7 @@ class _Log:
         lines = size = 0
         while sequence > 0 and lines <= count and (most_bytes is None or size < most_bytes):
             sequence -= 1
-            chunk = await store.get(names.log_chunk(self._prefix, sequence)) or b""
+            chunk = await store.get(store_paths.log_chunk(self._prefix, sequence)) or b""
             earlier = [
                 entry
                 for entry in self._lines(chunk)

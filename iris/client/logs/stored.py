@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from iris.client.logs.reading import AT_ONCE, Found, Reader, TaskLine
 from iris.concurrency import for_each
-from iris.model import names
+from iris.model import store_paths
 from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
 
@@ -74,7 +74,7 @@ class JobLogs:
         self._turn = 0
 
     async def find(self, store: Store, *, quick: bool) -> list[Found]:
-        root = names.job_logs(self._job, self._run_id)
+        root = store_paths.job_logs(self._job, self._run_id)
         tasks = [self._task] if self._task is not None else _numbers(await store.folders(root))
         if quick and len(tasks) > FIND_AT_ONCE:
             self._turn = (self._turn + FIND_AT_ONCE) % len(tasks)
@@ -83,7 +83,7 @@ class JobLogs:
             tasks, lambda task: store.folders(f"{root}/{task}"), at_once=AT_ONCE
         )
         return [
-            Found(task, attempt, names.attempt_logs(self._job, self._run_id, task, attempt))
+            Found(task, attempt, store_paths.attempt_logs(self._job, self._run_id, task, attempt))
             for task, folders in zip(tasks, attempts, strict=True)
             for attempt in _numbers(folders)
             if self._attempt in (None, attempt)
@@ -94,7 +94,7 @@ class _AgentLogs:
     """Finds the logs of one host's agent. Each run of the agent's process counts as an attempt."""
 
     def __init__(self, cluster: str, host_id: str) -> None:
-        self._prefix = names.agent_logs(cluster, host_id)
+        self._prefix = store_paths.agent_logs(cluster, host_id)
 
     async def find(self, store: Store, *, quick: bool) -> list[Found]:
         lives = await store.folders(self._prefix)

@@ -9,7 +9,7 @@ from iris.client.connect.clusters import ClusterRecord, read_record
 from iris.client.connect.identity import full_job_id
 from iris.client.connect.paths import state_dir
 from iris.client.logs.source import LogSource
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import NotFound, Unreachable
 from iris.storage.object_store import Store
 
@@ -90,7 +90,7 @@ async def cluster_of(cluster: str | None) -> ClusterRecord:
 async def _from_store(record: ClusterRecord, job: str, number: int | None, note: str) -> Archive:
     store = Store(record.store)
     # A run id begins with the run's time, so the order of the ids is that of the runs.
-    roots = (names.job_logs, names.job_outputs, names.job_checkpoints)
+    roots = (store_paths.job_logs, store_paths.job_outputs, store_paths.job_checkpoints)
     runs = sorted({run for root in roots for run in await store.folders(root(job, "").rstrip("/"))})
     if not runs:
         raise NotFound(f"{note}, and its store {record.store} has no files of job {job}")

@@ -18,7 +18,7 @@ from iris.access.audit import (
     found_in,
 )
 from iris.concurrency import for_each, pause
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import Unreachable, first_line
 from iris.processes.process import locked
 from iris.storage.files import write_whole
@@ -47,7 +47,7 @@ async def read_audit(store: Store, cluster: str, question: AuditQuestion) -> Aud
         Unreachable: the store does not answer.
     """
     try:
-        folders = await store.folders(names.audit(cluster))
+        folders = await store.folders(store_paths.audit(cluster))
         days = [day for day in map(_day, folders) if day is not None and _overlaps(day, question)]
         paths = [path for day in days for path in await store.objects(day_folder(cluster, day))]
         contents = await for_each(paths, partial(store.get, most=MOST_READ), at_once=_AT_ONCE)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from iris.client.connect.clusters import ClusterRecord, cluster_dir
 from iris.client.connect.secret_keys import FILE, publish_key, read_secret_keys, today, write_keys
 from iris.client.logs.follow import reading_from
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.errors import InvalidValue, Rejected
 from iris.model.sealed import (
     KEY_BYTES,
@@ -79,7 +79,7 @@ async def rotate_keys(record: ClusterRecord) -> Rotation:
     file = keys_file(record)
     known, store = read_secret_keys(file), Store(record.store)
     with reading_from(store, "the secrets"):
-        published = await store.get(names.secret_key(record.name), most=1_000)
+        published = await store.get(store_paths.secret_key(record.name), most=1_000)
         if published is not None and published.decode(errors="replace").strip() not in _published(
             known.private
         ):
@@ -108,7 +108,7 @@ def _published(keys: PrivateKeys) -> Iterator[str]:
 
 async def _objects(store: Store, cluster: str) -> list[tuple[str, SealedObject]]:
     """Returns the objects with sealed values by their paths."""
-    folder, found = names.sealed_object(cluster, ""), []
+    folder, found = store_paths.sealed_object(cluster, ""), []
     for each in await store.stored(folder.rstrip("/")):
         data = (
             await store.get(each.path, MAX_OBJECT_BYTES) if each.size <= MAX_OBJECT_BYTES else None
@@ -140,7 +140,7 @@ async def _seal_again(
         return 0
     data, target = (
         found.model_copy(update={"values": values}).model_dump_json().encode(),
-        names.sealed_object(cluster, path),
+        store_paths.sealed_object(cluster, path),
     )
     if await store.modified(target) is not None:  # it was not deleted meanwhile, with its job
         await store.put(target, data)

@@ -19,7 +19,7 @@ from temporalio.converter import DataConverter
 
 from iris.client.connect.authentication import Claims
 from iris.client.pool import frames
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import NotFound, Rejected
 from iris.storage.object_store import Store
 
@@ -77,7 +77,7 @@ class Address(NamedTuple):
     @property
     def path(self) -> str:
         """The message's path in the store."""
-        return f"{names.pool_files(self.queue)}/{self.number}-{self.kind}"
+        return f"{store_paths.pool_files(self.queue)}/{self.number}-{self.kind}"
 
     @property
     def label(self) -> bytes:
@@ -124,7 +124,7 @@ class Mail:
         if message[:1] == _STORED:
             sealed = await self._store.get(address.path)
             if sealed is None:
-                folder = names.pool_files(address.queue)
+                folder = store_paths.pool_files(address.queue)
                 raise MessageLost(
                     f"the store {self._store.url} no longer has {address.path}; keep what is below"
                     f" {folder} for as long as the pool lives, for example in the lifecycle rules"
@@ -148,7 +148,7 @@ class Mail:
 
     async def remove_all(self, queue: str) -> None:
         """Removes all messages of a pool from the store."""
-        await self._store.delete(await self._store.objects(names.pool_files(queue)))
+        await self._store.delete(await self._store.objects(store_paths.pool_files(queue)))
 
 
 def plain(client: Client) -> Client:

@@ -28,7 +28,7 @@ from iris.client.connect.rpc import Connection
 from iris.client.schedules.when import Overlap, When, service_times
 from iris.client.secrets.sealing import delete_secrets, sealing
 from iris.messages.scheduled_job import LEFT_OUT, ScheduledJob
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.checkpoint.sources import FIELD
 from iris.model.errors import InvalidValue, NotFound, Rejected
 from iris.model.job.demand_limits import check_demands
@@ -138,7 +138,9 @@ class SchedulesClient:
             problem = "is looked up when a job is submitted, which the jobs of a schedule are not"
             raise InvalidValue(FIELD, spec.from_checkpoint, problem, "leave it out")
         await self._connection.check_keys()
-        async with sealing(self._connection.record, spec, names.sealed_for_schedule) as sealed:
+        async with sealing(
+            self._connection.record, spec, store_paths.sealed_for_schedule
+        ) as sealed:
             return await self._create(sealed, when, overlap, paused)
 
     async def _create(
@@ -326,7 +328,7 @@ class SchedulesClient:
             await self._handle(found.id).delete()
         job = names.job_of_workflow(found.id)
         if not found.info.running_actions:  # otherwise the control plane deletes them later
-            await delete_secrets(self._connection.record, names.sealed_for_schedule(job, ""))
+            await delete_secrets(self._connection.record, store_paths.sealed_for_schedule(job, ""))
         return job
 
     def _handle(self, schedule_id: str) -> ScheduleHandle:

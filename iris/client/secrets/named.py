@@ -11,7 +11,7 @@ from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
 from iris.client.logs.follow import reading_from
 from iris.client.secrets.sealing import check_value, put_sealed
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import NotFound
 from iris.model.job.secrets import check_secret_name
 from iris.model.sealed import MAX_OBJECT_BYTES, SealedObject
@@ -60,7 +60,7 @@ class SecretsClient:
             IrisError: the store does not answer.
         """
         value = value.encode(errors="surrogateescape") if isinstance(value, str) else value
-        path = names.sealed_by_user(current_user(), check_secret_name(name))
+        path = store_paths.sealed_by_user(current_user(), check_secret_name(name))
         with reading_from(self._store, _STORED):
             await put_sealed(
                 self._store, self._cluster, path, {name: check_value(name, value, "the one given")}
@@ -76,10 +76,12 @@ class SecretsClient:
         Raises:
             IrisError: the store does not answer.
         """
-        folder = names.sealed_object(self._cluster, names.sealed_by_user(current_user(), ""))
+        folder = store_paths.sealed_object(
+            self._cluster, store_paths.sealed_by_user(current_user(), "")
+        )
         with reading_from(self._store, _STORED):
             paths = [
-                path.removeprefix(names.sealed_object(self._cluster, ""))
+                path.removeprefix(store_paths.sealed_object(self._cluster, ""))
                 for path in await self._store.objects(folder)
             ]
             found = [await self._found(path) for path in paths]
@@ -94,8 +96,8 @@ class SecretsClient:
             NotFound: there is no such secret.
             IrisError: the store does not answer.
         """
-        path = names.sealed_object(
-            self._cluster, names.sealed_by_user(current_user(), check_secret_name(name))
+        path = store_paths.sealed_object(
+            self._cluster, store_paths.sealed_by_user(current_user(), check_secret_name(name))
         )
         with reading_from(self._store, _STORED):
             if await self._store.modified(path) is None:
@@ -107,7 +109,9 @@ class SecretsClient:
             await self._store.delete([path])
 
     async def _found(self, path: str) -> NamedSecret | None:
-        stored = await self._store.get(names.sealed_object(self._cluster, path), MAX_OBJECT_BYTES)
+        stored = await self._store.get(
+            store_paths.sealed_object(self._cluster, path), MAX_OBJECT_BYTES
+        )
         if stored is None:
             return None
         _, user, name = path.split("/")

@@ -19,7 +19,7 @@ from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
 from iris.client.connect.secret_keys import public_key
 from iris.client.logs.follow import reading_from
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.errors import InvalidValue, NotFound, Rejected
 from iris.model.job.secrets import (
     MAX_VALUE_BYTES,
@@ -78,14 +78,16 @@ async def check_secrets(record: ClusterRecord, spec: JobSpec) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def sealing(
-    record: ClusterRecord, spec: JobSpec, folder: Callable[[str, str], str] = names.sealed_for_job
+    record: ClusterRecord,
+    spec: JobSpec,
+    folder: Callable[[str, str], str] = store_paths.sealed_for_job,
 ) -> AsyncIterator[JobSpec]:
     """Writes the sealed values to the store, and yields the job with references to them. Deletes
     the values if the block fails because the job does not start.
 
     Args:
-        folder: returns the path of the values: `names.sealed_for_job` or
-            `names.sealed_for_schedule`.
+        folder: returns the path of the values: `store_paths.sealed_for_job` or
+            `store_paths.sealed_for_schedule`.
 
     Raises:
         InvalidValue, NotFound, Rejected, IrisError: as for `check_secrets`.
@@ -101,7 +103,7 @@ async def sealing(
         for name, source in given.items():
             if (value := _value(record, spec, name, source)) is None:
                 await _check_named(store, record.name, spec.user, name, source)
-                references[name] = _reference(names.sealed_by_user(spec.user, source.name))
+                references[name] = _reference(store_paths.sealed_by_user(spec.user, source.name))
             else:
                 values[name] = value
                 references[name] = _reference(path)
@@ -113,7 +115,7 @@ async def sealing(
         # After other errors, the job may have started.
         if values:
             with contextlib.suppress(Exception):  # the control plane deletes values that remain
-                await store.delete([names.sealed_object(record.name, path)])
+                await store.delete([store_paths.sealed_object(record.name, path)])
         raise
 
 
@@ -133,7 +135,7 @@ async def put_sealed(store: Store, cluster: str, path: str, values: Mapping[str,
         for name, value in values.items()
     }
     sealed = SealedObject(by=current_user(), at=datetime.now(UTC), values=found)
-    await store.put(names.sealed_object(cluster, path), sealed.model_dump_json().encode())
+    await store.put(store_paths.sealed_object(cluster, path), sealed.model_dump_json().encode())
 
 
 async def delete_secrets(record: ClusterRecord, folder: str) -> None:
@@ -145,7 +147,7 @@ async def delete_secrets(record: ClusterRecord, folder: str) -> None:
     store = Store(record.store)
     with reading_from(store, _STORED):
         await store.delete(
-            await store.objects(names.sealed_object(record.name, folder).rstrip("/"))
+            await store.objects(store_paths.sealed_object(record.name, folder).rstrip("/"))
         )
 
 
@@ -243,7 +245,9 @@ def _not_set(name: str, variable: str, also: str = "") -> InvalidValue:
 async def is_named(store: Store, cluster: str, user: str, name: str) -> bool:
     """Returns whether the user has a named secret of this name."""
     return (
-        await store.modified(names.sealed_object(cluster, names.sealed_by_user(user, name)))
+        await store.modified(
+            store_paths.sealed_object(cluster, store_paths.sealed_by_user(user, name))
+        )
         is not None
     )
 

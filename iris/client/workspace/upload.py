@@ -14,7 +14,7 @@ from obstore.exceptions import BaseError
 
 from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.pack import Packed, no_space, pack
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import IrisError
 from iris.model.job.array_tables import Table
 from iris.model.job.arrays import ROWS_FILE
@@ -46,7 +46,7 @@ async def upload(
         IrisError: the store refuses the bundle or does not answer, or this machine has no disk
             space to compress it.
     """
-    name = names.bundle(packed.bundle.sha256)
+    name = store_paths.bundle(packed.bundle.sha256)
     try:
         async with asyncio.timeout(CHECK_PATIENCE.total_seconds()):
             written = await store.modified(name)

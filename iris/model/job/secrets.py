@@ -15,11 +15,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from iris.model.errors import InvalidValue
-from iris.model.names import (
+from iris.model.names import is_name
+from iris.model.store_paths import (
     SEALED_JOB,
     SEALED_SCHEDULE,
     SEALED_USER,
-    is_name,
     sealed_by_user,
     sealed_for_job,
 )

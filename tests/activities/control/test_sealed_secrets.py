@@ -16,7 +16,7 @@ from iris.activities.control.sealed_secrets import SealedSecrets
 from iris.client.connect.connection import connect
 from iris.messages.job import ChildRef, JobInput
 from iris.messages.job_secrets import UnneededSecrets
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
 from iris.worker_agents.control_plane.search_attributes import register_search_attributes
@@ -67,11 +67,11 @@ async def start(client: Client, cluster: str, job: str) -> str:
 
 async def put(store: Store, cluster: str, *paths: str) -> None:
     for path in paths:
-        await store.put(names.sealed_object(cluster, path), b"{}")
+        await store.put(store_paths.sealed_object(cluster, path), b"{}")
 
 
 async def left(store: Store, cluster: str) -> list[str]:
-    folder = names.sealed_object(cluster, "")
+    folder = store_paths.sealed_object(cluster, "")
     return sorted(each.path.removeprefix(folder) for each in await store.stored(folder.rstrip("/")))
 
 
@@ -90,14 +90,17 @@ async def test_secrets_of_jobs_and_schedules_that_are_gone_are_deleted_by_the_se
     )
     kept = [
         *(
-            names.sealed_for_job(job, TOKEN)
+            store_paths.sealed_for_job(job, TOKEN)
             for job in ("ada/live", "ada/parent", "ada/parent/child")
         ),
-        *(names.sealed_for_schedule(job, TOKEN) for job in ("ada/live", "ada/nightly")),
-        names.sealed_by_user("ada", "HF_TOKEN"),
+        *(store_paths.sealed_for_schedule(job, TOKEN) for job in ("ada/live", "ada/nightly")),
+        store_paths.sealed_by_user("ada", "HF_TOKEN"),
     ]
-    gone = [names.sealed_for_job("ada/liv", TOKEN), names.sealed_for_job("bob/live", TOKEN)]
-    gone += [names.sealed_for_schedule("bob/nightly", TOKEN)]
+    gone = [
+        store_paths.sealed_for_job("ada/liv", TOKEN),
+        store_paths.sealed_for_job("bob/live", TOKEN),
+    ]
+    gone += [store_paths.sealed_for_schedule("bob/nightly", TOKEN)]
     await put(store, "swept", *kept, *gone)
     await put(store, "another", *gone)
     secrets = SealedSecrets(client, store.url)
@@ -120,8 +123,8 @@ async def test_the_end_of_a_job_deletes_its_secrets_unless_a_child_lives_on_with
     run = await start(client, "ended", "ada/train/child")
     other = await start(client, "ended", "ada/train/other")
     await client.get_workflow_handle(names.job_workflow("ended", "ada/train/other")).terminate()
-    own = names.sealed_for_job("ada/train", TOKEN)
-    await put(store, "ended", own, names.sealed_for_job("ada/train", TOKEN[::-1]))
+    own = store_paths.sealed_for_job("ada/train", TOKEN)
+    await put(store, "ended", own, store_paths.sealed_for_job("ada/train", TOKEN[::-1]))
     secrets = SealedSecrets(client, store.url)
     live = ChildRef(job="ada/train/child", run_id=run)
     dead = (
@@ -134,7 +137,7 @@ async def test_the_end_of_a_job_deletes_its_secrets_unless_a_child_lives_on_with
     assert own in await left(store, "ended")
     await client.get_workflow_handle(names.job_workflow("ended", "ada/train/child")).terminate()
     await secrets.delete_secrets(unneeded)
-    assert await left(store, "ended") == [names.sealed_for_job("ada/train", TOKEN[::-1])]
+    assert await left(store, "ended") == [store_paths.sealed_for_job("ada/train", TOKEN[::-1])]
 
 
 @pytest.mark.long
@@ -148,7 +151,7 @@ async def test_a_grandchild_keeps_the_secrets_of_a_job_whose_children_have_ended
     await start(client, "above", "ada/top/child/grandchild")
     await start(client, "above", "ada/topper")
     await client.get_workflow_handle(names.job_workflow("above", "ada/top/child")).terminate()
-    own = names.sealed_for_job("ada/top", TOKEN)
+    own = store_paths.sealed_for_job("ada/top", TOKEN)
     await put(store, "above", own)
 
     ended = UnneededSecrets(

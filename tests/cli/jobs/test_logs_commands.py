@@ -17,7 +17,7 @@ from iris.cli.show.log_printers import LinePrinter, RawPrinter
 from iris.client.connect.clusters import ClusterRecord, write_record
 from iris.client.logs.selection import milliseconds_since
 from iris.client.logs.stored import TaskLine
-from iris.model import names
+from iris.model import store_paths
 from iris.model.checkpoint.saves import Save, SavedItem, save_name
 from iris.model.errors import InvalidValue
 from iris.storage.files import CannotWrite
@@ -59,7 +59,7 @@ class Stopped:
         run: str = RUN,
     ) -> None:
         """A chunk of a job's log: seconds after eight, stream, bytes, whether the line goes on."""
-        self.has_chunk(names.attempt_logs(f"ada/{job}", run, task, attempt), *pieces)
+        self.has_chunk(store_paths.attempt_logs(f"ada/{job}", run, task, attempt), *pieces)
 
     def has_chunk(self, prefix: str, *pieces: tuple[int, Stream, bytes, bool]) -> None:
         chunk = b"".join(
@@ -67,17 +67,19 @@ class Stopped:
             for at, stream, data, goes_on in pieces
         )
         sequence = self._chunks[prefix] = self._chunks.get(prefix, -1) + 1
-        asyncio.run(self.store.put(names.log_chunk(prefix, sequence), chunk))
+        asyncio.run(self.store.put(store_paths.log_chunk(prefix, sequence), chunk))
 
     def has_outputs(self, job: str, directory: Path, task: int = 0, attempt: int = 1) -> None:
         asyncio.run(
-            keep(self.store, directory, names.attempt_outputs(f"ada/{job}", RUN, task, attempt))
+            keep(
+                self.store, directory, store_paths.attempt_outputs(f"ada/{job}", RUN, task, attempt)
+            )
         )
 
     def has_checkpoint(
         self, job: str, task: int, *, attempt: int, number: int, **contents: str
     ) -> None:
-        folder = names.task_checkpoints(f"ada/{job}", RUN, task)
+        folder = store_paths.task_checkpoints(f"ada/{job}", RUN, task)
         items = tuple(
             SavedItem(path=path, size=len(text), stored_as=f"{folder}/{attempt}/files/{path}")
             for path, text in contents.items()
@@ -286,12 +288,12 @@ def test_raw_output_has_no_newline_that_its_program_did_not_write(room: Stopped)
     """An archive on standard output has a checksum. What the host says is beside it, as the
     attempts are.
     """
-    prefix = names.attempt_logs("ada/train", RUN, 0, 1)
+    prefix = store_paths.attempt_logs("ada/train", RUN, 0, 1)
     chunk = encode(1, BUILD, [(b"[iris] environment ready", False)]) + encode(
         2, OUT, [(b"\r", False), (b"\0\xff", False)]
     )
     chunk += encode(3, ERR, [(b"oops", True)]) + encode(4, OUT, [(b"end", False)], cut=True)
-    asyncio.run(room.store.put(names.log_chunk(prefix, 0), chunk))
+    asyncio.run(room.store.put(store_paths.log_chunk(prefix, 0), chunk))
 
     for options, out, err in (
         (["--raw"], b"\r\n\0\xff\noopsend", True),
@@ -349,7 +351,7 @@ def test_the_exit_code_of_a_job_that_no_cluster_knows_is_unknown(room: Stopped) 
 
 def test_the_log_of_an_agent_needs_no_job(room: Stopped) -> None:
     """Why did that host go away? Its agent's own words are in the store, life after life."""
-    prefix = names.agent_logs("room", "host-1")
+    prefix = store_paths.agent_logs("room", "host-1")
     room.has_chunk(f"{prefix}/20260131T080000.000000Z-7", (0, ERR, b"taking work", False))
     room.has_chunk(f"{prefix}/20260131T090000.000000Z-8", (3600, ERR, b"taking work again", False))
 

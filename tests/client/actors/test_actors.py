@@ -29,7 +29,7 @@ from iris.client.actors.wire import (
     server_context,
     stored_certificate,
 )
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.errors import Rejected
 from iris.model.job.endpoints import Endpoint
 from iris.storage.object_store import Store
@@ -194,7 +194,7 @@ async def test_a_call_of_an_actor_whose_host_vanishes_is_interrupted(
     monkeypatch.setattr(Calling, "ask", vanishes)
     uid = "ada-train-0123456789ab"
     store = Store(tmp_path.as_uri())
-    await store.put_new(names.actor_certificate(uid), CERTIFICATE)
+    await store.put_new(store_paths.actor_certificate(uid), CERTIFICATE)
     async with a_server(echo) as address:
         found = Endpoint(
             name="replay", address=address, metadata={RUN: uid}, job="ada/train", task=0, attempt=1

@@ -10,7 +10,7 @@ from temporalio.client import Client
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.rpc import Connection
 from iris.client.fleet.simulations import SimulationsClient
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected, Unreachable
 from iris.simulation.report.stored import MOST_BYTES
 from iris.storage.object_store import Store
@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Store:
 def age(store: Store, name: str, seconds: int) -> None:
     """Makes a report as old as this."""
     assert store.directory is not None
-    file = store.directory / names.simulation_report("lab", name)
+    file = store.directory / store_paths.simulation_report("lab", name)
     then = file.stat().st_mtime - seconds
     os.utime(file, (then, then))
 
@@ -69,10 +69,10 @@ async def test_objects_that_are_no_reports_do_no_harm(store: Store) -> None:
         "bad": b"x" * 100_000,
         "huge": b"{" * (MOST_BYTES + 1),
     }.items():
-        await store.put(names.simulation_report("lab", name), content)
+        await store.put(store_paths.simulation_report("lab", name), content)
     await store.put("simulations/lab/not a name/report.jsonl", b"{}\n{}\n")
     await store.put("simulations/lab/good/other.html", b"<script>")
-    await store.put(names.simulation_report("other", "theirs"), b"{}\n{}\n")
+    await store.put(store_paths.simulation_report("other", "theirs"), b"{}\n{}\n")
 
     listed = {each.name: each.heading is not None for each in await client.list()}
     assert listed == {"good": True, "empty": False, "bad": False, "huge": False}

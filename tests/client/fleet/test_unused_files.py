@@ -20,7 +20,7 @@ from iris.client.connect.rpc import Connection
 from iris.client.fleet.store_marks import mark_store
 from iris.client.fleet.unused_files import delete_unused, find_unused
 from iris.messages.job import JobInput
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.checkpoint.sources import CheckpointSource
 from iris.model.errors import Rejected
 from iris.model.job.bundles import Bundle
@@ -95,7 +95,7 @@ async def test_a_cluster_of_the_same_name_in_another_namespace_is_another_cluste
 ) -> None:
     """Temporal knows the jobs of one namespace only."""
     await mark_store(client, "local", store.url)
-    await store.put(names.cluster_namespace("local", "0198c0de"), b"namespace research\n")
+    await store.put(store_paths.cluster_namespace("local", "0198c0de"), b"namespace research\n")
 
     with pytest.raises(
         Rejected, match="another Temporal namespace: clusters/local/namespaces/0198c0de"
@@ -120,9 +120,19 @@ async def test_what_a_job_that_was_submitted_meanwhile_writes_or_needs_is_not_de
     checkpoint gets a new use.
     """
     await mark_store(client, "local", store.url)
-    run, again, other = "0198c0de-aaaa", names.bundle("ab" * 32), names.bundle("cd" * 32)
-    source, of_family = names.job_checkpoints("ada/source", run), names.job_logs("ada/late", run)
-    logs, written = names.job_logs("ada/ended", run), names.job_outputs("ada/ended", run)
+    run, again, other = (
+        "0198c0de-aaaa",
+        store_paths.bundle("ab" * 32),
+        store_paths.bundle("cd" * 32),
+    )
+    source, of_family = (
+        store_paths.job_checkpoints("ada/source", run),
+        store_paths.job_logs("ada/late", run),
+    )
+    logs, written = (
+        store_paths.job_logs("ada/ended", run),
+        store_paths.job_outputs("ada/ended", run),
+    )
     await put_old(
         store, again, other, *(f"{each}/0/1/x" for each in (source, of_family, logs, written))
     )

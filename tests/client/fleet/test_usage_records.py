@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from iris.client.fleet import usage_records
 from iris.client.fleet.usage_records import merge_objects, read_uses
-from iris.model import names
+from iris.model import store_paths
 from iris.model.job.spec import Band
 from iris.storage.object_store import Store
 from iris.usage.lines import day_folder, day_of, to_line, to_objects
@@ -67,7 +67,7 @@ async def stored(
 
 
 async def paths(store: Store) -> list[str]:
-    return [path for path, _ in await store.sizes(names.usage_records("c"))]
+    return [path for path, _ in await store.sizes(store_paths.usage_records("c"))]
 
 
 async def test_what_was_stored_is_read_each_record_once(store):
@@ -107,7 +107,7 @@ async def test_a_line_without_a_record_is_counted_and_the_others_are_read(store)
     attempt = an_attempt("a")
     content = to_line(attempt) + b'{"kind":"disk","id":"x"}\n' + to_line(an_attempt("b"))[:40]
     await store.put(f"{day_folder('c', day_of(NOON))}/x.jsonl", content)
-    await store.put(f"{names.usage_records('c')}/notes/readme.txt", b"not of Iris")
+    await store.put(f"{store_paths.usage_records('c')}/notes/readme.txt", b"not of Iris")
     uses = read_uses(store, "c", BEGINNING, END)
     assert [use async for use in uses] == [attempt]
     assert uses.unreadable == 2

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.rpc import Connection
 from iris.client.fleet.usage_report import question, read_accounting, report_of, store_of
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import InvalidValue, Rejected, Unreachable
 from iris.storage.object_store import Store
 from iris.usage.accounting import Accounting
@@ -124,7 +124,7 @@ async def test_without_a_store_the_error_says_so(tmp_path: Path) -> None:
 
 async def test_prices_that_cannot_be_read_are_an_error(store: Store) -> None:
     """Not costs of nothing."""
-    await store.put(names.accounting("c"), b"{")
+    await store.put(store_paths.accounting("c"), b"{")
     with pytest.raises(Rejected, match="cannot be read"):
         await report(store)
 

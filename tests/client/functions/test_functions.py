@@ -24,7 +24,7 @@ from iris.client.build.job import make_job
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.functions.call import function_name, pack_call
 from iris.client.functions.result import NoResult, Raised, RemoteTraceback, read_result
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.errors import InvalidValue, Rejected
 from iris.model.job import bundles
 from iris.storage.object_store import Store
@@ -101,7 +101,7 @@ class Place:
         ):
             archive.extractall(call, filter="data")
         changed(call)
-        outputs = self._dir / "store" / names.attempt_outputs(JOB, RUN, 0, 1)
+        outputs = self._dir / "store" / store_paths.attempt_outputs(JOB, RUN, 0, 1)
         outputs.mkdir(parents=True)
         # Isolated and without site-packages: as in an image that has never heard of Iris.
         command = [sys.executable, "-I", "-S", str(call / bundles.SCRIPT)]

@@ -16,7 +16,7 @@ from iris.client.build.job import make_job
 from iris.client.build.options import JobOptions
 from iris.client.build.parent import EnclosingJob
 from iris.client.connect.clusters import ClusterRecord, ProcessRef
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import InvalidValue
 from iris.model.job import bundles
 from iris.model.job.environments import EnvironmentSpec
@@ -59,7 +59,7 @@ class Client:
         spec = await self.job(**options)
         assert spec.call is not None
         file = self._dir / "call.tar"
-        assert await Store(self.record.store).get_file(names.bundle(spec.call.sha256), file)
+        assert await Store(self.record.store).get_file(store_paths.bundle(spec.call.sha256), file)
         with tarfile.open(file) as archive:
             named = (
                 archive.extractfile(bundles.PYTHON)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris.client.jobs.submit.bundles import keep_bundles
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import NotFound
 from iris.model.job.arrays import Array
 from iris.model.job.bundles import Bundle
@@ -22,8 +22,8 @@ async def a_store(directory: Path, *bundles: Bundle) -> Store:
     """A store with bundles that are four days old."""
     store, then = Store(f"file://{directory}", create=True), time.time() - 4 * 86_400
     for bundle in bundles:
-        await store.put(names.bundle(bundle.sha256), bundle.sha256.encode())
-        os.utime(directory / names.bundle(bundle.sha256), (then, then))
+        await store.put(store_paths.bundle(bundle.sha256), bundle.sha256.encode())
+        os.utime(directory / store_paths.bundle(bundle.sha256), (then, then))
     return store
 
 
@@ -35,7 +35,7 @@ async def test_bundles_of_a_job_that_runs_again_become_young(tmp_path: Path) -> 
     await keep_bundles(store, SPEC)
 
     for bundle in (FILES, CALL, TABLE):
-        path = names.bundle(bundle.sha256)
+        path = store_paths.bundle(bundle.sha256)
         assert (tmp_path / path).stat().st_mtime > time.time() - 3600
         assert await store.get(path) == bundle.sha256.encode()
 

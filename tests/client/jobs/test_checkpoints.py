@@ -8,7 +8,7 @@ from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import connect
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.submit.checkpoints import with_source
-from iris.model import names
+from iris.model import store_paths
 from iris.model.checkpoint.sources import CheckpointSource
 from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
@@ -26,7 +26,7 @@ async def test_the_run_of_a_job_that_the_service_has_forgotten_is_not_the_folder
         "0198c0de-bbbb",
     )
     for job, run in (("ada/sweep", early), ("ada/sweep", late), ("ada/sweep/trial", late)):
-        await store.put(f"{names.task_checkpoints(job, run, 0)}/1/0000000001.json", b"{}")
+        await store.put(f"{store_paths.task_checkpoints(job, run, 0)}/1/0000000001.json", b"{}")
     spec = JobSpec(user="ada", name="next", command=("true",))
     async with await WorkflowEnvironment.start_local(
         dev_server_existing_path=temporal_binary()
@@ -41,4 +41,4 @@ async def test_the_run_of_a_job_that_the_service_has_forgotten_is_not_the_folder
         found = await with_source(connection, spec, CheckpointSource(job="ada/sweep"))
 
     assert found.from_checkpoint is not None
-    assert found.from_checkpoint.folder == names.job_checkpoints("ada/sweep", late)
+    assert found.from_checkpoint.folder == store_paths.job_checkpoints("ada/sweep", late)

@@ -13,7 +13,7 @@ import pytest
 from iris.client.jobs import results
 from iris.client.jobs.results import LAST_LINE_LENGTH, LAST_LINES, results_of
 from iris.client.logs.source import LogSource
-from iris.model import names
+from iris.model import store_paths
 from iris.model.job import bundles
 from iris.model.job.errors import JobCancelled, JobFailed
 from iris.model.job.status import JobStatus, TaskStatus
@@ -68,7 +68,9 @@ async def wrote(
         chunk = b"".join(
             encode(start, stream, [(line.encode(), False)]) for line in lines[start : start + 3]
         )
-        await store.put(names.log_chunk(names.attempt_logs(JOB, RUN, task, attempt), number), chunk)
+        await store.put(
+            store_paths.log_chunk(store_paths.attempt_logs(JOB, RUN, task, attempt), number), chunk
+        )
 
 
 async def failure(store: Store, status: JobStatus, source: LogSource = PROGRAM) -> JobFailed:
@@ -190,7 +192,7 @@ async def test_a_function_that_was_killed_or_whose_exception_cannot_be_restored_
         "message": "no",
         "traceback": "Traceback: no",
     }
-    path = f"{names.attempt_outputs(JOB, RUN, 1, 1)}/{bundles.RESULT}"
+    path = f"{store_paths.attempt_outputs(JOB, RUN, 1, 1)}/{bundles.RESULT}"
     await store.put(path, json.dumps(header).encode() + b"\n")
     killed = await failure(store, ended(failed_task(0, exit_code=139)), FUNCTION)
     raised = await failure(store, ended(failed_task(1)), FUNCTION)
@@ -225,7 +227,7 @@ async def test_the_failure_of_another_job_that_a_function_raised_is_left_as_it_i
         "message": str(trial),
         "traceback": "Traceback: no",
     }
-    path = f"{names.attempt_outputs(JOB, RUN, 0, 1)}/{bundles.RESULT}"
+    path = f"{store_paths.attempt_outputs(JOB, RUN, 0, 1)}/{bundles.RESULT}"
     await store.put(path, json.dumps(header).encode() + b"\n" + pickle.dumps(trial))
     await wrote(store, ["of the sweep"])
     error = await failure(store, ended(failed_task()), FUNCTION)

@@ -8,7 +8,7 @@ import pytest
 
 from iris.client.jobs.fetch import Fetched, fetch
 from iris.client.jobs.files import outputs_of
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import InvalidValue, IrisError, Rejected
 from iris.storage.object_store import Store
 
@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Store:
 
 
 async def left(store: Store, path: str, text: str, task: int = 0, attempt: int = 1) -> None:
-    await store.put(f"{names.attempt_outputs(JOB, RUN, task, attempt)}/{path}", text.encode())
+    await store.put(f"{store_paths.attempt_outputs(JOB, RUN, task, attempt)}/{path}", text.encode())
 
 
 def here(directory: Path) -> dict[str, str]:

@@ -13,7 +13,7 @@ from iris.client.logs.reading import QUICK_LOOKS, QUIET
 from iris.client.logs.selection import streams_of
 from iris.client.logs.stored import LogReader, TaskLine
 from iris.client.logs.whole_lines import whole_lines
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import InvalidValue
 from iris.storage.log_format import MAX_PIECE, LogLine, Stream, encode
 from iris.storage.object_store import Store
@@ -33,7 +33,7 @@ class Writer:
         self._out.touch()
         self._err.touch()
         files = {Stream.STDOUT: self._out, Stream.STDERR: self._err}
-        self._shipper = LogShipper(store, names.attempt_logs(JOB, RUN, task, attempt), files)
+        self._shipper = LogShipper(store, store_paths.attempt_logs(JOB, RUN, task, attempt), files)
 
     async def writes(self, text: bytes, *, ended: bool = True) -> None:
         with self._out.open("ab") as out:
@@ -61,13 +61,13 @@ async def stored(
     store: Store, task: int, lines: Sequence[tuple[int, str]], *, attempt: int = 1, chunk: int = 2
 ) -> None:
     """The log of an attempt that wrote these at these times, so many lines in a chunk."""
-    prefix = names.attempt_logs(JOB, RUN, task, attempt)
+    prefix = store_paths.attempt_logs(JOB, RUN, task, attempt)
     for sequence, start in enumerate(range(0, len(lines), chunk)):
         records = [
             encode(at, Stream.STDOUT, [(text.encode(), False)])
             for at, text in lines[start : start + chunk]
         ]
-        await store.put(names.log_chunk(prefix, sequence), b"".join(records))
+        await store.put(store_paths.log_chunk(prefix, sequence), b"".join(records))
 
 
 def texts(lines: Sequence[TaskLine]) -> list[str]:
@@ -259,13 +259,13 @@ async def test_a_tail_reads_only_the_end(store: WatchedStore) -> None:
 
 async def test_one_stream_can_be_read_alone_also_its_tail(store: Store) -> None:
     """How the environment was set up is in the same log as what the program printed afterwards."""
-    prefix = names.attempt_logs(JOB, RUN, 0, 1)
+    prefix = store_paths.attempt_logs(JOB, RUN, 0, 1)
     await store.put(
-        names.log_chunk(prefix, 0),
+        store_paths.log_chunk(prefix, 0),
         encode(1, Stream.BUILD, [(b"installing", False), (b"installed", False)]),
     )
     await store.put(
-        names.log_chunk(prefix, 1),
+        store_paths.log_chunk(prefix, 1),
         encode(2, Stream.STDOUT, [(b"out", False)]) + encode(3, Stream.STDERR, [(b"err", False)]),
     )
 
@@ -283,10 +283,10 @@ async def test_the_tail_of_several_tasks_has_whole_lines(store: Store) -> None:
     """Pieces of one task's long line lie between the lines of others; the line counts as one and is
     not cut.
     """
-    prefix = names.attempt_logs(JOB, RUN, 0, 1)
+    prefix = store_paths.attempt_logs(JOB, RUN, 0, 1)
     pieces = encode(1, Stream.STDOUT, [(b"before", False), (b"a", True)])
     await store.put(
-        names.log_chunk(prefix, 0),
+        store_paths.log_chunk(prefix, 0),
         pieces
         + encode(5, Stream.STDOUT, [(b"b", True)])
         + encode(9, Stream.STDOUT, [(b"c", False)]),
@@ -314,11 +314,11 @@ async def test_quick_looks_at_many_tasks_are_bounded_and_miss_nothing_in_the_end
         assert [piece async for piece in reader.new_lines(quick=True)] == []
     assert store.gets <= 4 * QUICK_LOOKS
 
-    prefix = names.attempt_logs(JOB, RUN, 7, 1)
+    prefix = store_paths.attempt_logs(JOB, RUN, 7, 1)
     found: list[TaskLine] = []
     for sequence in range(1, 4):
         await store.put(
-            names.log_chunk(prefix, sequence),
+            store_paths.log_chunk(prefix, sequence),
             encode(sequence, Stream.STDOUT, [(b"%d" % sequence, False)]),
         )
         looks = 0

@@ -29,7 +29,7 @@ from iris.client.operate.gcp import controller as gcp_controller
 from iris.client.operate.gcp import wait_ready
 from iris.client.operate.gcp.controller import GcpController
 from iris.config import load_config
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import InvalidValue, IrisError, Rejected, Unreachable
 from iris.platforms.base import QuotaExceeded
 from iris.platforms.gcp.controller_ops import ControllerMachine
@@ -154,7 +154,7 @@ async def test_who_looks_for_a_cluster_that_was_never_started_leaves_no_trace(pl
     for ask in (controller.plan_stop, controller.machines, controller.seen):
         with pytest.raises(Unreachable, match=words):
             await ask()
-    assert await place.store.get(names.cluster_uid(place.name)) is None
+    assert await place.store.get(store_paths.cluster_uid(place.name)) is None
 
 
 def test_a_cluster_that_is_there_is_not_new_and_is_not_stopped_by_who_found_it(

@@ -34,7 +34,7 @@ from iris.client.pool.errors import CallLost
 from iris.client.pool.exchange import Exchange
 from iris.client.pool.messages import INLINE, RUN_CALLS, Address, Mail, PoolFile
 from iris.client.pool.worker import PoolWorker
-from iris.model import names
+from iris.model import store_paths
 from iris.storage.object_store import Store
 from iris.worker_agents.local.temporal_server import temporal_binary
 
@@ -159,7 +159,7 @@ async def test_a_cluster_with_payload_keys_has_pools_whose_workers_have_none(
             sent = call(bytes.upper, b"a" * size)
             await pool.run([sent])
             assert sent.future.result() == b"A" * size
-    assert await store.sizes(names.pool_files(POOL.queue)) == [], (
+    assert await store.sizes(store_paths.pool_files(POOL.queue)) == [], (
         "large messages are left in the store"
     )
 

@@ -29,7 +29,7 @@ from iris.client.pool.child import Child, Crashed
 from iris.client.pool.crew import worker_files
 from iris.client.pool.exchange import settle
 from iris.client.pool.messages import INLINE, Address, Mail, MessageLost, PoolFile
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import Rejected
 from iris.model.host.faults import error_line
 from iris.model.job import bundles
@@ -218,9 +218,9 @@ async def test_a_large_message_goes_through_the_store_and_is_removed_from_it(sto
     message = await mail.send(CALL, [bytes(INLINE)])
 
     assert len(message) < 10
-    assert await store.objects(names.pool_files(POOL.queue)) == [CALL.path]
+    assert await store.objects(store_paths.pool_files(POOL.queue)) == [CALL.path]
     await mail.remove(CALL, message)
-    assert await store.objects(names.pool_files(POOL.queue)) == []
+    assert await store.objects(store_paths.pool_files(POOL.queue)) == []
 
 
 class Running:

@@ -26,7 +26,7 @@ from iris.client.connect.secret_keys import (
 from iris.client.operate.key_rotation import rotate_keys
 from iris.client.secrets.named import SecretsClient
 from iris.client.secrets.sealing import check_secrets, sealing
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.errors import InvalidValue, NameTaken, NotFound, Rejected, Unreachable
 from iris.model.job.secrets import MAX_VALUE_BYTES
 from iris.model.job.spec import JobSpec
@@ -222,7 +222,9 @@ async def test_another_job_or_user_cannot_use_a_sealed_value(
         (token, token.replace("ada/train", "bob/own")),
         (named, "sealed:user/bob/NAMED"),
     ):
-        paths = [names.sealed_object("lab", each.partition(":")[2]) for each in (source, copy)]
+        paths = [
+            store_paths.sealed_object("lab", each.partition(":")[2]) for each in (source, copy)
+        ]
         await lab.store.copy(*paths)
         variable = "NAMED" if "user" in copy else "TOKEN"
         assert "sealed for another place" in await lab.refusal(a_job(**{variable: copy}), "bob/own")
@@ -238,7 +240,7 @@ async def test_what_is_gone_or_changed_in_the_store_is_said(
     """
     monkeypatch.setenv("TOKEN", VALUE)
     spec = await lab.start(a_job(TOKEN="own:TOKEN"))
-    path = names.sealed_object("lab", spec.secrets["TOKEN"].partition(":")[2])
+    path = store_paths.sealed_object("lab", spec.secrets["TOKEN"].partition(":")[2])
     stored = await lab.store.get(path)
     assert stored is not None
     content = json.loads(stored)

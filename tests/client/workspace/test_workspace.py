@@ -21,7 +21,7 @@ from iris.client.workspace.extra_files import ExtraFile, parse_extra
 from iris.client.workspace.files import commit_of, is_project, workspace_files
 from iris.client.workspace.pack import Packed, pack
 from iris.client.workspace.upload import upload
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import InvalidValue, IrisError, Rejected
 from iris.model.job.bundles import MAX_BUNDLE
 from iris.storage.files import CannotWrite
@@ -802,7 +802,7 @@ async def test_a_workspace_is_sent_once_and_a_changed_one_again(root: Path, stor
     with pack(root) as packed:
         first = await upload(store, packed, lambda sent, total: told.append((sent, total)))
     before = objects(store)
-    name = names.bundle(first.sha256)
+    name = store_paths.bundle(first.sha256)
     assert set(before) == {name}
     assert told[0] == (0, before[name][1])
     assert told[-1] == (before[name][1], before[name][1])
@@ -815,7 +815,7 @@ async def test_a_workspace_is_sent_once_and_a_changed_one_again(root: Path, stor
     write(root, "main.py", text="print(2)\n")
     with pack(root) as packed:
         second = await upload(store, packed)
-    assert set(objects(store)) == {name, names.bundle(second.sha256)}
+    assert set(objects(store)) == {name, store_paths.bundle(second.sha256)}
 
 
 @pytest.mark.long
@@ -828,11 +828,14 @@ async def test_what_arrives_is_what_was_packed(root: Path, store: Store, tmp_pat
         bundle = await upload(store, packed, lambda sent, total: None)
         packed.archive.seek(0)
         archive = packed.archive.read()
-        assert await store.get_file(names.bundle(bundle.sha256), tmp_path / "fetched")
+        assert await store.get_file(store_paths.bundle(bundle.sha256), tmp_path / "fetched")
         assert gzip.decompress((tmp_path / "fetched").read_bytes()) == archive
         other = Store((tmp_path / "other").as_uri(), create=True)
         await upload(other, packed)
-        assert await other.get(names.bundle(bundle.sha256)) == (tmp_path / "fetched").read_bytes()
+        assert (
+            await other.get(store_paths.bundle(bundle.sha256))
+            == (tmp_path / "fetched").read_bytes()
+        )
     assert hashlib.sha256(archive).hexdigest() == bundle.sha256
 
 

@@ -7,7 +7,7 @@ from urllib.request import urlopen
 import pytest
 
 from iris.dashboard.rendering import STATIC
-from iris.model import names
+from iris.model import store_paths
 from iris.simulation.report.document import Report
 from iris.simulation.report.pictures.drawing import CLASSES
 from iris.storage.object_store import Store
@@ -36,7 +36,7 @@ async def test_the_list_says_who_what_and_the_numbers_that_say_most(
     """Each has a link to its page. One that cannot be read is named, too."""
     monkeypatch.setenv("IRIS_USER", "ada")
     reader = await published(store, more=report("old.yaml", "new.yaml"))
-    await store.put(names.simulation_report("lab", "later"), b'{"version":2}\n{}\n')
+    await store.put(store_paths.simulation_report("lab", "later"), b'{"version":2}\n{}\n')
     text = (await get(reader, "/simulations")).text
 
     row = text[text.index('id="simulation-more"') :]
@@ -65,7 +65,7 @@ async def test_without_a_store_the_list_says_so() -> None:
 async def test_a_page_without_a_report_says_why(store: Store, name: str, status: int) -> None:
     """It may have been deleted, or written by another version."""
     reader = await published(store, more=report("new"))
-    await store.put(names.simulation_report("lab", "later"), b"{}\n{}\n")
+    await store.put(store_paths.simulation_report("lab", "later"), b"{}\n{}\n")
     answer = await get(reader, f"/simulations/{name}")
     assert answer.status == status
     assert "notice bad" in answer.text

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from iris.model import names
+from iris.model import store_paths
 from iris.platforms.gcp import labels as label_rules
 from tests.e2e.cluster import a_home
 from tests.e2e.google.cluster import GcpCluster, stopped_at_last
@@ -78,7 +78,7 @@ class Google:
         (self._cluster.home / "enough").touch()
 
     def _leave_a_slice(self) -> None:
-        uid = (self._cluster.home / "store" / names.cluster_uid("eu-west4")).read_text()
+        uid = (self._cluster.home / "store" / store_paths.cluster_uid("eu-west4")).read_text()
         labels = {
             label_rules.UID: uid,
             label_rules.ROLE: "host",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from iris.client.logs.follow import reading_from
 from iris.client.workspace.upload import FRESH
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import NotFound
 from iris.model.job.bundles import Bundle
 from iris.model.job.spec import JobSpec
@@ -28,7 +28,7 @@ async def keep_bundles(store: Store, spec: JobSpec) -> None:
         IrisError: the store does not answer.
     """
     for bundle in bundles_of(spec):
-        name, title = names.bundle(bundle.sha256), f"bundle {bundle.sha256[:12]}"
+        name, title = store_paths.bundle(bundle.sha256), f"bundle {bundle.sha256[:12]}"
         with reading_from(store, title), tempfile.TemporaryDirectory(prefix="iris-") as directory:
             written = await store.modified(name)
             if written is not None and datetime.now(UTC) - written < FRESH:

@@ -5,7 +5,7 @@ from iris.client.jobs.find import numbered_run
 from iris.client.jobs.resolve_id import resolve_id
 from iris.client.logs.follow import reading_from
 from iris.client.logs.source import log_source
-from iris.model import names
+from iris.model import store_paths
 from iris.model.checkpoint.sources import CheckpointSource
 from iris.model.errors import NotFound
 from iris.model.job.spec import JobSpec
@@ -35,12 +35,12 @@ async def with_source(connection: Connection, spec: JobSpec, source: CheckpointS
         try:
             run = await _run_of(connection, source)
         except NotFound:  # the service forgets jobs; their files stay
-            folders = await store.folders(names.job_checkpoints(source.job, "").rstrip("/"))
+            folders = await store.folders(store_paths.job_checkpoints(source.job, "").rstrip("/"))
             known = [name for name in folders if is_run(name)]
             if not known or source.run is not None:
                 raise
             run = known[-1]  # the names of runs sort by their times
-        folder = names.job_checkpoints(source.job, run)
+        folder = store_paths.job_checkpoints(source.job, run)
         tasks = await tasks_with_saves(store, folder)
     return spec.model_copy(
         update={"from_checkpoint": source.found(folder, tasks, spec.replicas, spec.array)}

@@ -9,7 +9,7 @@ from iris.client.connect.identity import current_user
 from iris.client.jobs.client import JobsClient
 from iris.client.jobs.submit.bundles import keep_bundles
 from iris.client.jobs.submit.start import Submitted
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import Rejected
 from iris.model.job.arrays import Array, format_indices
 from iris.model.job.secrets import SecretKind, why_not_sealed
@@ -65,7 +65,7 @@ def _is_left(job: str, source: str) -> bool:
     """Returns whether a job may still use the source of a secret that an earlier job had."""
     kind, _, path = source.partition(":")
     return kind != SecretKind.SEALED or (
-        not path.startswith(f"{names.SEALED_JOB}/") and not why_not_sealed(path, job)
+        not path.startswith(f"{store_paths.SEALED_JOB}/") and not why_not_sealed(path, job)
     )
 
 

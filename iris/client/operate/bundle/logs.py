@@ -12,7 +12,7 @@ from iris.client.operate.bundle.archive import Collection
 from iris.client.operate.gcp.ssh import container_log
 from iris.client.operate.make_controller import controller_of
 from iris.concurrency import for_each
-from iris.model import names
+from iris.model import store_paths
 from iris.model.errors import NotFound, first_line
 from iris.model.units import MIB
 from iris.storage.object_store import Store
@@ -89,7 +89,7 @@ async def add_agent_logs(
         OSError, obstore.exceptions.BaseError: the store cannot be read.
     """
     store = Store(url)
-    stored = await store.folders(names.agent_logs(cluster, "").rstrip("/"))
+    stored = await store.folders(store_paths.agent_logs(cluster, "").rstrip("/"))
     known = [host for host in dict.fromkeys(first) if host in stored]
     hosts = [*known, *sorted(set(stored) - {*known})]
 

@@ -19,7 +19,7 @@ from iris.activities.host.machine.accelerators import Accelerators
 from iris.activities.host.machine.usage import Use
 from iris.activities.host.runtimes.cleanup.leftover_processes import AttemptFile
 from iris.messages.task import RunTask
-from iris.model import names
+from iris.model import store_paths
 from iris.model.host.gpus import GpuUse, parse_gpus
 from iris.model.host.idle_gpus import IdleReport, StopIdle
 from iris.model.states import TaskState
@@ -32,7 +32,7 @@ from tests.e2e.cluster import eventually
 
 __all__ = ["bench"]
 
-OBJECT = names.attempt_use("logs/ada/train/run/0/1")
+OBJECT = store_paths.attempt_use("logs/ada/train/run/0/1")
 #: Holds 100 MiB and computes until there is a file `go` in the directory of the test.
 BUSY = """
 import pathlib, sys

@@ -19,7 +19,7 @@ from iris.client.pool.messages import PoolFile
 from iris.client.workspace.extra_files import ExtraFile
 from iris.client.workspace.pack import pack
 from iris.client.workspace.upload import upload
-from iris.model import names
+from iris.model import store_paths
 from iris.model.job.attempts import TaskOutcome
 from iris.model.job.bundles import Bundle
 from iris.model.states import TaskState
@@ -34,7 +34,7 @@ class Host(Bench):
 
     async def ran(self, call: Bundle, path: str) -> TaskOutcome:
         """Runs a call where PATH has these directories first."""
-        outputs = names.attempt_outputs(JOB, RUN, 0, 1)
+        outputs = store_paths.attempt_outputs(JOB, RUN, 0, 1)
         env = {"PATH": f"{path}:/bin"}
         return await self.outcome(
             "f", key=f"{JOB}:0@1/{uuid4().hex}", job=JOB, call=call, outputs=outputs, env=env

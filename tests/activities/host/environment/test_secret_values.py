@@ -9,7 +9,7 @@ import pytest
 
 from iris.activities.host.environment.secret_values import HostSecrets, SealedValues
 from iris.activities.host.runtimes.base import HostFault, JobFault
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.host.faults import OF_THE_SETUP
 from iris.model.job.secrets import ALL_OF_THE_USERS, MAX_VALUE_BYTES
 from iris.platforms.base import BadConfig, Unavailable
@@ -95,7 +95,7 @@ async def test_a_store_that_is_away_counts_as_a_fault_of_the_cluster(tmp_path: P
     (tmp_path / "keys").chmod(0o600)
     away = Store((tmp_path / "away").as_uri())
     sealed = SealedValues("lab", away, {names.ENV_SECRET_KEYS: str(tmp_path / "keys")})
-    path = names.sealed_for_job("ada/train", "0123456789abcdef")
+    path = store_paths.sealed_for_job("ada/train", "0123456789abcdef")
 
     with pytest.raises(HostFault, match=r"secret A .* could not be read") as caught:
         await HostSecrets(sealed=sealed).values({"A": f"sealed:{path}"}, "ada/train")

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from iris.activities.host.files.bundles import Bundles
 from iris.activities.host.runtimes.base import HostFault, JobFault
-from iris.model import names
+from iris.model import store_paths
 from iris.model.job.bundles import Bundle
 from iris.storage.object_store import Store
 from tests.small_disk import small_disk
@@ -55,7 +55,7 @@ def named(archive: bytes) -> Bundle:
 async def stored(store: Store, *members: tuple[tarfile.TarInfo, bytes]) -> Bundle:
     archive = packed(*members)
     bundle = named(archive)
-    await store.put(names.bundle(bundle.sha256), gzip.compress(archive))
+    await store.put(store_paths.bundle(bundle.sha256), gzip.compress(archive))
     return bundle
 
 
@@ -139,7 +139,7 @@ async def test_the_next_attempt_needs_no_store_and_gets_files_of_its_own(
     bundle = await stored(store, a_file("train.py", b"one"))
     await bundles.unpack(bundle, tmp_path / "first")
     (tmp_path / "first" / "train.py").write_bytes(b"changed")
-    (tmp_path / "store" / names.bundle(bundle.sha256)).unlink()
+    (tmp_path / "store" / store_paths.bundle(bundle.sha256)).unlink()
     await bundles.unpack(bundle, tmp_path / "second")
 
     assert (tmp_path / "second" / "train.py").read_bytes() == b"one"
@@ -187,7 +187,7 @@ async def test_a_kept_bundle_that_a_program_has_rewritten_is_fetched_again(
     await asyncio.wait_for(bundles.unpack(bundle, tmp_path / "second"), 60)
 
     assert (tmp_path / "second" / "train.py").read_bytes() == b"good"
-    (tmp_path / "store" / names.bundle(bundle.sha256)).unlink()
+    (tmp_path / "store" / store_paths.bundle(bundle.sha256)).unlink()
     await bundles.unpack(bundle, tmp_path / "third")
     assert (tmp_path / "third" / "train.py").read_bytes() == b"good"
 
@@ -291,7 +291,9 @@ async def test_an_archive_that_swells_is_stopped_where_it_should_end(
 ) -> None:
     """A few kilobytes may unpack to a full disk."""
     bundle = named(packed(a_file("train.py", b"good")))
-    await store.put(names.bundle(bundle.sha256), gzip.compress(bytes(300_000_000), compresslevel=1))
+    await store.put(
+        store_paths.bundle(bundle.sha256), gzip.compress(bytes(300_000_000), compresslevel=1)
+    )
     with pytest.raises(HostFault, match="it has more than the 10 KiB that it should"):
         await bundles.unpack(bundle, tmp_path / "work")
 
@@ -459,7 +461,7 @@ def test_no_bytes_upset_a_host(data: st.DataObject) -> None:
         async def run() -> None:
             store = Store((Path(root) / "store").as_uri(), create=True)
             bundle = named(bytes(archive))
-            await store.put(names.bundle(bundle.sha256), gzip.compress(archive))
+            await store.put(store_paths.bundle(bundle.sha256), gzip.compress(archive))
             await Bundles(store, Path(root) / "cache", ROOM).unpack(bundle, Path(root) / "work")
 
         with contextlib.suppress(JobFault):
@@ -491,7 +493,7 @@ async def test_headers_that_can_keep_a_reader_busy_are_refused(
             + bytes(-size % 512)
             + packed(a_file("fine"))
         )
-    await store.put(names.bundle(named(archive).sha256), gzip.compress(archive))
+    await store.put(store_paths.bundle(named(archive).sha256), gzip.compress(archive))
     with pytest.raises(JobFault, match="not a tar archive"):
         await bundles.unpack(named(archive), tmp_path / "work")
 
@@ -525,7 +527,7 @@ async def test_bytes_that_are_no_archive_although_they_are_the_right_ones_are_th
 ) -> None:
     """Whoever submits by hand finds out at once what is wrong."""
     archive = b"plain text" * 100
-    await store.put(names.bundle(named(archive).sha256), gzip.compress(archive))
+    await store.put(store_paths.bundle(named(archive).sha256), gzip.compress(archive))
     with pytest.raises(JobFault, match="not a tar archive"):
         await Bundles(store, tmp_path / "cache", ROOM).unpack(named(archive), tmp_path / "work")
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iris.activities.host.files.logs import LogShipper
-from iris.model import names
+from iris.model import store_paths
 from iris.storage.log_format import LogLine, Stream, decode
 from iris.storage.object_store import Store
 from tests.strategies import examples
@@ -236,7 +236,7 @@ async def test_what_has_been_stored_gives_its_disk_back(desk: Desk) -> None:
         await all_shipped(shipper)
 
     assert file.stat().st_blocks * 512 < 12_000_000 < file.stat().st_size
-    assert (await desk.store.get(names.log_chunk(PREFIX, 0))) is not None
+    assert (await desk.store.get(store_paths.log_chunk(PREFIX, 0))) is not None
 
 
 async def test_a_log_that_somebody_deletes_is_no_empty_log(desk: Desk) -> None:
