@@ -1,5 +1,6 @@
-"""Reads files of keys, which only their owner may read."""
+"""Reads and writes files of keys, which only their owner may read."""
 
+import os
 from pathlib import Path
 
 from iris.model.errors import InvalidValue
@@ -25,3 +26,14 @@ def read_key_file(variable: str, path: Path, remedy: str) -> str:
             variable, path, "is open to other users of this machine", f"close it: chmod 600 {path}"
         )
     return text
+
+
+def write_key_file(path: Path, text: str) -> None:
+    """Replaces a file of keys. Only the current user can read the file."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -11,8 +11,7 @@ import os
 from pathlib import Path
 
 from iris.client.connect.clusters import cluster_dir, kept_records
-from iris.client.connect.key_files import read_key_file
-from iris.client.connect.secret_keys import write_keys
+from iris.client.connect.key_files import read_key_file, write_key_file
 from iris.model import names
 from iris.model.errors import InvalidValue, Rejected
 from iris.model.message_keys import KEY_BYTES, MessageKey
@@ -25,7 +24,7 @@ def ensure_key(directory: Path) -> Path:
     """Returns the file of the key in a cluster's directory. Makes the file if it is missing."""
     path = directory / FILE
     if not path.exists():
-        write_keys(path, base64.b64encode(os.urandom(KEY_BYTES)).decode() + "\n")
+        write_key_file(path, base64.b64encode(os.urandom(KEY_BYTES)).decode() + "\n")
     return path
 
 

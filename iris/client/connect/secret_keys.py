@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from iris.client.connect.key_files import read_key_file
+from iris.client.connect.key_files import read_key_file, write_key_file
 from iris.model import names, store_paths
 from iris.model.errors import Rejected
 from iris.storage.object_store import Store
@@ -75,7 +75,7 @@ def ensure_keys(directory: Path) -> Path:
     """Returns the file of keys in a cluster's directory. Makes the file if it is missing."""
     path = directory / FILE
     if not path.exists():
-        write_keys(path, new_keys())
+        write_key_file(path, new_keys())
     return path
 
 
@@ -85,17 +85,6 @@ def use_keys_of(directory: Path) -> None:
     """
     if not os.environ.get(names.ENV_SECRET_KEYS) and (path := directory / FILE).exists():
         os.environ[names.ENV_SECRET_KEYS] = str(path)
-
-
-def write_keys(path: Path, text: str) -> None:
-    """Replaces a file of keys. Only the current user can read the file."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
 
 
 async def publish_key(store: str, cluster: str, keys: SecretKeys | None) -> None:

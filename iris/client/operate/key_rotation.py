@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from iris.client.connect.clusters import ClusterRecord, cluster_dir
-from iris.client.connect.secret_keys import FILE, publish_key, read_secret_keys, today, write_keys
+from iris.client.connect.key_files import write_key_file
+from iris.client.connect.secret_keys import FILE, publish_key, read_secret_keys, today
 from iris.client.logs.follow import reading_from
 from iris.model import names, store_paths
 from iris.model.errors import InvalidValue, Rejected
@@ -93,7 +94,7 @@ async def rotate_keys(record: ClusterRecord) -> Rotation:
             for value in found.values.values()
         }
         keys = PrivateKeys(rotated(known.private.keys, os.urandom(KEY_BYTES), sorted(used)))
-        write_keys(file, keys_text(keys.keys, today(), known.text))
+        write_key_file(file, keys_text(keys.keys, today(), known.text))
         await publish_key(record.store, record.name, read_secret_keys(file))
         count = 0
         for path, found in await _objects(store, record.name):

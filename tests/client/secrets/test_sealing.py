@@ -14,6 +14,7 @@ import pytest
 from iris.activities.host.environment.secret_values import HostSecrets, SealedValues
 from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.client.connect.clusters import ClusterRecord
+from iris.client.connect.key_files import write_key_file
 from iris.client.connect.rpc import Connection
 from iris.client.connect.secret_keys import (
     ensure_keys,
@@ -21,7 +22,6 @@ from iris.client.connect.secret_keys import (
     publish_key,
     read_secret_keys,
     secret_keys,
-    write_keys,
 )
 from iris.client.operate.key_rotation import rotate_keys
 from iris.client.secrets.named import SecretsClient
@@ -271,7 +271,7 @@ async def test_a_host_without_the_keys_says_what_it_lacks(
     """
     monkeypatch.setenv("TOKEN", VALUE)
     spec = await lab.start(a_job(TOKEN="own:TOKEN"))
-    write_keys(other := tmp_path / "other", new_keys())
+    write_key_file(other := tmp_path / "other", new_keys())
 
     assert (
         "no keys for the secrets of users; start it with IRIS_SECRET_KEYS=FILE"
@@ -349,7 +349,7 @@ async def test_live_jobs_keep_their_secrets_through_rotations(
     monkeypatch.setenv("TOKEN", VALUE)
     await lab.named.set("NAMED", VALUE)
     spec = await lab.start(a_job(TOKEN="own:TOKEN", NAMED="secret:NAMED"))
-    write_keys(slow := tmp_path / "slow", lab.keys.read_text())
+    write_key_file(slow := tmp_path / "slow", lab.keys.read_text())
     first = set(read_secret_keys(lab.keys).private.keys)
 
     once = await rotate_keys(lab.record)
@@ -375,7 +375,7 @@ async def test_the_keys_of_another_cluster_are_not_rotated(
     """A file that is named by mistake would leave the cluster with a public key that no host can
     open.
     """
-    write_keys(other := tmp_path / "other", new_keys())
+    write_key_file(other := tmp_path / "other", new_keys())
     monkeypatch.setenv("IRIS_SECRET_KEYS", str(other))
     with pytest.raises(
         InvalidValue, match="has not the key with which the secrets of cluster lab are sealed"
