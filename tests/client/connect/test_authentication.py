@@ -234,6 +234,8 @@ async def test_workflows_of_a_cluster_with_a_key_replay_with_and_without_it(addr
     client = await a_client(address, KEY)
     async with Worker(client, task_queue=QUEUE, workflows=[Parent], activities=[act]):
         handle = await client.start_workflow(Parent.run, 2, id="c/parent", task_queue=QUEUE)
+        with pytest.raises(WorkflowContinuedAsNewError):  # its next run gets the update
+            await handle.result(follow_runs=False)
         await handle.execute_update(Parent.hears, "DONE")
         assert await handle.execute_update(Parent.add, "updated") == 4
         await handle.signal(Parent.stop)
