@@ -3,7 +3,7 @@ have borrowed from.
 """
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from iris.model.job.requests import Placement, Shape
 from iris.model.rules import Rules
@@ -13,6 +13,10 @@ from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.recent_use import Lately
 from iris.scheduling.placement.reclaim import Line, reclaims
 from iris.scheduling.quotas.use import QuotaUse
+
+#: The least time between two searches for what quotas have borrowed. Each goes over all placements
+#: and lines, and under load there are many passes in a second.
+RECLAIM_EVERY = timedelta(seconds=1)
 
 
 class VictimSearch:
@@ -29,6 +33,8 @@ class VictimSearch:
         self._fruitless: set[Shape] = set()
         #: The same of lines, for the search for what quotas have borrowed.
         self._fruitless_lines: set[Line] = set()
+        #: When that search ran last.
+        self._reclaimed_at: datetime | None = None
 
     def run(
         self,
@@ -62,6 +68,10 @@ class VictimSearch:
         self._fruitless = set() if found.complete else self._fruitless | found.fruitless
         if quotas is None:
             return found
+        if self._reclaimed_at is not None and now < self._reclaimed_at + RECLAIM_EVERY:
+            later = Evictions([], self._reclaimed_at + RECLAIM_EVERY, set(), complete=True)
+            return found.with_others(later)
+        self._reclaimed_at = now
         taken, fruitless = reclaims(
             live,
             waiting,

@@ -19,16 +19,16 @@ from iris.model.job.requests import Claim, Placement, Request, Shape
 from iris.model.job.spec import Band
 from iris.model.rules import Rules
 from iris.scheduling.placement.capacity import Capacity
+from iris.scheduling.placement.occupancy import seats_of
 from iris.scheduling.placement.preemption import Eviction, Evictions, lower_bands
 from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.victims import Victim, by_host_of, cost_of, victims_for
-from iris.scheduling.quotas.amounts import amounts_of
 from iris.scheduling.quotas.borrowed import Borrowed, borrowed_gangs, gangs_of_accounts
 from iris.scheduling.quotas.use import QuotaUse, Shortage, Verdict
 
-#: The most work of one pass, in looks (`Effort`). That takes a tenth of a second. The next pass
+#: The most work of one search, in looks (`Effort`), without its preparation. The next one
 #: continues.
-MAX_LOOKS = 250_000
+MAX_LOOKS = 100_000
 #: The most gangs of one band for which a pass searches victims in quotas that are used up, in vain.
 #: A user with many kinds of gangs must not take all the time.
 MOST_IN_VAIN = 2
@@ -95,6 +95,13 @@ class _Possible(NamedTuple):
     #: such gang.
     next_at: datetime | None
 
+    def drop(self, key: str, numbers: Iterable[int]) -> None:
+        """Removes the gang with this key from its hosts."""
+        for number in numbers:
+            if number in self.by_host:
+                kept = [each for each in self.by_host[number] if each.placement.key != key]
+                self.by_host[number] = kept
+
 
 class _Search:
     """Chooses victims for one request after another, and counts them as gone."""
@@ -120,7 +127,7 @@ class _Search:
         self._protected_since = now - rules.min_run_time
         self._rules = rules
         self._last_look = capacity.effort.looks + MAX_LOOKS
-        #: The possible victims by source (`_source`), until one is evicted.
+        #: The possible victims by source (`_source`). Those in `ripe` may have been evicted since.
         self._possible: dict[_Source, _Possible] = {}
         #: The requests for which no victims were found, by all that decides about them.
         self._hopeless: set[tuple[object, ...]] = set()
@@ -237,7 +244,11 @@ class _Search:
         later, gone = self._use.copy(), {each.placement.key for each in chosen}
         for victim in chosen:
             later.remove(victim.placement)
-        rest = [each for each in ripe if each.placement.key not in gone]
+        rest = [
+            each
+            for each in ripe
+            if each.placement.key not in gone and each.placement.key in self._staying
+        ]
         added: list[Victim] = []
         while later.verdict(request) is not Verdict.FITS:
             shortage = later.shortages(request)[0]
@@ -245,31 +256,27 @@ class _Search:
             if (found := next(helpful, None)) is None:
                 return []
             later.remove(found.placement)
-            rest.remove(found)
+            rest = [each for each in rest if each is not found]
             added.append(found)
         for each in sorted(added, key=lambda each: cost_of([each]), reverse=True):
             later.add(each.placement)  # a larger one that was chosen later may suffice
             if later.verdict(request) is Verdict.FITS:
-                added.remove(each)
+                added = [other for other in added if other is not each]
             else:
                 later.remove(each.placement)
         return [*chosen, *added]
 
     def _helps(self, placement: Placement, shortage: Shortage, request: Request) -> bool:
         """Returns whether the eviction of the gang makes the shortage smaller."""
-        account = self._use.table.accounts[shortage.account]
-        if not amounts_of(placement).get(shortage.resource):
-            return False
-        if shortage.account in self._use.table.covering(placement):
-            return placement.band in lower_bands(request.band)
-        if shortage.verdict is not Verdict.RECLAIMS:
-            return False
-        lent = self._borrowed.get(placement.key)
-        return (
-            lent is not None
-            and lent.cohort == account.cohort
-            and shortage.resource in lent.resources
-        )
+        table, of = self._use.table, (shortage.account, shortage.resource)
+        if shortage.verdict is Verdict.RECLAIMS:
+            lent = self._borrowed.get(placement.key)
+            cohort = table.accounts[shortage.account].cohort
+            return (
+                lent is not None and lent.cohort == cohort and shortage.resource in lent.resources
+            )
+        lower = placement.band in lower_bands(request.band)
+        return lower and any(bound.of == of for bound in table.bounds(placement))
 
     def _is_ripe(self, placement: Placement) -> bool:
         return placement.placed_at is None or placement.placed_at <= self._protected_since
@@ -280,7 +287,9 @@ class _Search:
         self._capacity.release(placement)
         self._use.remove(placement)
         del self._staying[placement.key]
-        self._possible.clear()
+        numbers = seats_of(self._capacity.index, placement)
+        for possible in self._possible.values():
+            possible.drop(placement.key, numbers)
         self.victims.append(
             Eviction(key=placement.key, owner=placement.owner, reason=_reason(request, borrowed))
         )

@@ -184,7 +184,10 @@ class Turns:
         heads = self._heads[user]
         while heads and heads[0][3].shape in self._skipped:
             heapq.heappop(heads)
-        if heads:
+        if heads and self._teams is None:  # without the call: each pass does this for every line
+            own = precedence_of(self._held[user], self._recent.get(user, 0), heads[0][:2])
+            heapq.heappush(self._heap, (own, user))
+        elif heads:
             heapq.heappush(self._heap, (self._precedence(user), user))
 
     def _precedence(self, user: str) -> Precedence:

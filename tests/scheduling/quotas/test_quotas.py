@@ -259,3 +259,44 @@ def test_a_gang_that_runs_too_short_a_time_keeps_what_it_borrowed_for_a_while() 
     settled = ledger.settle(at(10))
     assert (settled.evicted, settled.again_at) == ([], at(60))
     assert [each.key for each in ledger.settle(at(60)).evicted] == ["ada/b@1/run"]
+
+
+def test_what_was_borrowed_is_searched_for_at_most_once_a_second() -> None:
+    """A search goes over all placements and lines, and under load there are many passes."""
+    rules = quotas(
+        a_quota("vision", {"cpus": 1000}, cohort="lab"),
+        a_quota("speech", {"cpus": 1000}, cohort="lab"),
+    )
+    ledger = a_ledger(rules, cpu=2)
+    for number, name in enumerate(("a", "b", "waits")):
+        ask(ledger, name, "ada", seconds=number)
+    ledger.settle(at(5))
+    ledger.settle(at(10))
+    ask(ledger, "c", "cy", seconds=10.5)
+
+    settled = ledger.settle(at(10.5))
+    assert (settled.evicted, settled.again_at) == ([], at(11))
+    assert [each.key for each in ledger.settle(at(11)).evicted] == ["ada/b@1/run"]
+
+
+def test_the_first_in_the_queue_is_the_first_of_the_team_with_the_least_use() -> None:
+    """`iris explain` must not promise a turn that another team has."""
+    ledger = a_ledger(
+        quotas(a_quota("vision", {"hosts": 9}), a_quota("speech", {"hosts": 9})), cpu=2
+    )
+    for user in ("ada", "ben"):
+        ask(ledger, "runs", user)
+    ledger.settle(at(0))
+    mine = ask(ledger, "mine", "ada", seconds=1)
+    ask(ledger, "other", "cy", seconds=2)
+    ledger.settle(at(10))
+
+    refusal = ledger.explain(mine.key)
+    assert (refusal.code, refusal.ahead, refusal.ahead_first) == (
+        RefusalCode.BUSY,
+        1,
+        ("cy/other",),
+    )
+    assert "cy comes first" in refusal.message or "team speech comes first" in refusal.message
+    order = ledger.wait_reasons().in_order(0, 9)
+    assert [request.task for request in order] == ["cy/other", "ada/mine"]
