@@ -33,17 +33,20 @@ SIMULATION = "one-more"
 CONFIGURATIONS = {"<old>.yaml": 1, "new.yaml": 2}
 
 
-def publish_a_simulation(cluster: Cluster) -> None:
-    """Publishes a report that compares two configurations, and writes it to `report` as well."""
+def publish_a_simulation(cluster: Cluster) -> str:
+    """Publishes a report that compares two configurations, and writes it to `report` as well.
+    Returns what the command says about it.
+    """
     folder = folder_of_simulation(cluster)
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for file, most in CONFIGURATIONS.items():
         group = f"{{type: local_vm, accelerator_variant: v5litepod-16, max_slices: {most}}}"
         (folder / file).write_text(f"platform: {{local: {{}}}}\nscale_groups: {{v5e: {group}}}\n")
     before, after = CONFIGURATIONS
     files = ("--against", before, "--config", after, "--out", "report")
     jobs = "jobs=9,days=0.5,tpu=v5litepod-16,duration=1h..4h"
-    cluster.iris("simulate", *files, "--synthetic", jobs, "--publish", SIMULATION, cwd=folder)
+    asked = (*files, "--synthetic", jobs, "--publish", SIMULATION)
+    return cluster.iris("simulate", *asked, cwd=folder).err
 
 
 def folder_of_simulation(cluster: Cluster) -> Path:

@@ -11,7 +11,12 @@ from iris.model import store_paths
 from iris.simulation.report.document import Report
 from iris.simulation.report.pictures.drawing import CLASSES
 from iris.storage.object_store import Store
-from tests.dashboard.busy import CONFIGURATIONS, Busy, folder_of_simulation
+from tests.dashboard.busy import (
+    CONFIGURATIONS,
+    Busy,
+    folder_of_simulation,
+    publish_a_simulation,
+)
 from tests.dashboard.made_cluster import MadeReader, get
 from tests.dashboard.test_hostile_texts import EVIL, Elements
 from tests.simulation.report.test_stored import report
@@ -120,11 +125,14 @@ def test_each_class_of_a_picture_has_a_style_of_the_dashboard() -> None:
 def test_the_page_of_a_real_cluster_has_the_tables_and_pictures_of_the_report(busy: Busy) -> None:
     """`--out` and `--publish` show the same, because the same functions render both."""
     page = (folder_of_simulation(busy.cluster) / "report" / "report.html").read_text()
+    address = f"{busy.dashboard}{busy.path('/simulations/{simulation}')}"
     content = page.partition("</h1>\n")[2].partition("\n</main>")[0]
-    with urlopen(f"{busy.dashboard}{busy.path('/simulations/{simulation}')}") as answer:
+    with urlopen(address) as answer:
         shown = answer.read().decode()
 
     assert content.count("<svg") == 4
     assert content in shown
     assert "&lt;old&gt;.yaml" in content
     assert next(iter(CONFIGURATIONS)) not in shown
+    again = publish_a_simulation(busy.cluster)
+    assert f"{address}, in place of an earlier one" in again
