@@ -89,7 +89,10 @@ KEYS = {
     "env_vars": "A",
     "teams": "research",
     "budgets": "monthly",
+    "quotas": "vision",
 }
+#: Dictionaries of a configuration whose values are numbers.
+OF_NUMBERS = {"limits"}
 
 
 def text_fields(
@@ -107,6 +110,8 @@ def text_fields(
             ),
             None,
         )
+        if name in OF_NUMBERS:
+            continue
         if get_origin(kind) is dict:
             key = KEYS[name]
             if inner is not None:

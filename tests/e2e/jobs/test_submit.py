@@ -167,7 +167,7 @@ def test_the_status_of_a_job_has_every_key_of_its_contract(cluster: Cluster) -> 
         "priority",
         "env",
     }
-    keys |= {"secrets", "image", "after", "from_checkpoint", "page"}
+    keys |= {"secrets", "image", "after", "from_checkpoint", "page", "limits"}
     assert set(status) == keys
     assert (status["id"], status["user"], status["state"]) == (
         f"{USER}/contract-status",
@@ -263,6 +263,7 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
         "excluded",
         "group_needs",
         "group_has",
+        "quotas",
     }
     hopes = {"scaling", "since"}
     facts = {
@@ -276,6 +277,7 @@ def test_a_running_job_is_listed_shown_and_explained_until_it_ends(cluster: Clus
         "from_checkpoint",
         "bundle",
         "page",
+        "limits",
     }
     of_all = {
         "id",
@@ -871,12 +873,14 @@ def test_an_unknown_job_is_answered_with_similar_names(cluster: Cluster) -> None
 
 def test_an_address_finds_the_cluster_behind_it(cluster: Cluster) -> None:
     """`--cluster HOST:PORT`, `HOST:PORT/NAME` and IRIS_CLUSTER, from a machine that knows nothing
-    else of the cluster.
+    else of the cluster than its key.
     """
     with a_home() as home:
         elsewhere = Cluster(home)
-        by_address = elsewhere.begin("--cluster", cluster.address, "host", "list", "--json")
-        by_name = elsewhere.begin("host", "list", "--json", IRIS_CLUSTER=f"{cluster.address}/local")
+        key = {"IRIS_MESSAGE_KEY": str(cluster.home / "clusters" / cluster.name / "message.key")}
+        look = ("host", "list", "--json")
+        by_address = elsewhere.begin("--cluster", cluster.address, *look, **key)
+        by_name = elsewhere.begin(*look, IRIS_CLUSTER=f"{cluster.address}/{cluster.name}", **key)
         assert [[host["id"] for host in asked.ends().json] for asked in (by_address, by_name)] == [
             [cluster.only_host()]
         ] * 2
