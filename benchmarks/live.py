@@ -22,10 +22,11 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+from temporalio.client import Client
+
 from benchmarks.ground import NAME, Ground, cluster
 from benchmarks.table import Row
 from iris.cli.show.live_job import INTERVAL_S
-from iris.client.connect.connection import connect
 from iris.model import names
 
 #: The seconds of the short run: until the first looks are over.
@@ -103,7 +104,7 @@ def _floor(
 async def _ask(
     address: str, workflow: str, query: str, argument: object, seconds: float, interval: float
 ) -> None:
-    client, end = await connect(address, quiet=True), time.monotonic() + seconds
+    client, end = await Client.connect(address), time.monotonic() + seconds
     while time.monotonic() < end:
         await client.get_workflow_handle(workflow).query(
             query, args=[] if argument is None else [argument]

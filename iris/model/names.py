@@ -306,9 +306,6 @@ MEMO_DASHBOARD = "iris_dashboard"
 #: The memo key of the scheduler's and the autoscaler's workflows for the version of their state. A
 #: control plane with a later version replaces the workflow.
 MEMO_VERSION = "iris_book"
-#: In the memo of the scheduler: the id of the key that authenticates the cluster's messages; empty
-#: if nothing authenticates them.
-MEMO_KEY = "iris_key"
 #: The memo key for a job's command line, which lists of jobs show.
 MEMO_COMMAND = "iris_command"
 #: The memo key for a job's number of tasks, which readers of the job's logs need.
@@ -349,10 +346,6 @@ ENV_PAYLOAD_KEYS = "IRIS_PAYLOAD_KEYS"
 #: The variable that names a file with the private keys that open the secrets of the cluster's
 #: users.
 ENV_SECRET_KEYS = "IRIS_SECRET_KEYS"  # noqa: S105
-#: The variable that names the file with the key that authenticates the messages of a cluster.
-ENV_MESSAGE_KEY = "IRIS_MESSAGE_KEY"
-#: The variable in which a program gets the key for messages of its job and of its child jobs.
-ENV_JOB_KEY = "IRIS_JOB_KEY"
 ENV_USER = "IRIS_USER"
 #: The variable that names the file with the name and the private key of this process's user
 #: (`iris.client.access.identity_file`).

@@ -2,7 +2,6 @@
 its own.
 """
 
-import asyncio
 import json
 import os
 import signal
@@ -10,18 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import psutil
-from temporalio.client import Client
 
-from iris.client.connect.authentication import Claims, Sender
-from iris.client.connect.connection import SharedConverter, data_converter
-from iris.client.connect.message_keys import FILE, read_key
 from iris.client.operate.controller import last_lines
 from iris.processes.process import IRIS, free_ports
 from tests.e2e.forked import Forked, can_fork
@@ -400,32 +394,17 @@ class Cluster:
             each["lastAttemptCompleteTime"] for each in pending if "lastAttemptCompleteTime" in each
         }
 
-    async def client(self) -> Client:
-        """A client with the cluster's key."""
-        key = read_key(self.home / "clusters" / self.name / FILE)
-        return await Client.connect(
-            self.address,
-            data_converter=data_converter(None, key),
-            interceptors=[Claims(Sender(SharedConverter(), key))],
-        )
-
     def query(self, workflow: str, name: str, given: str = "") -> Any:
         """What a workflow of the cluster answers."""
-
-        async def ask() -> Any:
-            handle = (await self.client()).get_workflow_handle(f"{self.name}/{workflow}")
-            return await handle.query(name, args=[json.loads(given)] if given else [])
-
-        return _in_a_thread(ask())
-
-    def signal(self, workflow: str, name: str, given: Any) -> None:
-        """Sends a signal to a workflow of the cluster."""
-
-        async def send() -> None:
-            handle = (await self.client()).get_workflow_handle(f"{self.name}/{workflow}")
-            await handle.signal(name, given)
-
-        _in_a_thread(send())
+        about = [
+            "--workflow-id",
+            f"{self.name}/{workflow}",
+            "--name",
+            name,
+            *(["--input", given] if given else []),
+        ]
+        (answer,) = self.temporal("workflow", "query", *about)["queryResult"]
+        return answer
 
     def terminate(self, job: str) -> None:
         """What the Terminate button of the Web UI does."""
@@ -454,12 +433,6 @@ class Cluster:
     def there_is(self, name: str, within: float = PATIENCE) -> None:
         """Wait until a program has made this file."""
         eventually(self.file(name).exists, within, every=0.02)
-
-
-def _in_a_thread(work: Coroutine[Any, Any, T]) -> T:
-    """Tests that are coroutines have a loop already."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
 
 
 def processes_of(directory: Path) -> list[psutil.Process]:

@@ -39,7 +39,6 @@ from iris.client.connect.connection import connect, make_runtime
 from iris.client.connect.deployment import deployment
 from iris.client.connect.encryption import payload_keys
 from iris.client.connect.identity import cluster_uid
-from iris.client.connect.message_keys import message_key
 from iris.client.connect.plugin import IrisPlugin
 from iris.client.fleet.configure import configure_planners, scaling_settings
 from iris.client.operate.platforms import secret_reader
@@ -170,7 +169,7 @@ async def _serve(options: ControlPlaneOptions, file: ConfigFile | None, sdk_metr
     client = await connect(
         options.address,
         options.namespace,
-        plugins=[IrisPlugin(payload_keys(), message_key(address=options.address), tolerant=True)],
+        plugins=[IrisPlugin(payload_keys(), tolerant=True)],
         runtime=make_runtime(metrics=sdk_metrics),
     )
     await register_search_attributes(client)
@@ -453,7 +452,6 @@ async def start_planners(
                 dashboard_of(config, port=options.dashboard_port).url if is_installed() else ""
             ),
             names.MEMO_VERSION: LEDGER_VERSION,
-            names.MEMO_KEY: key.id if (key := message_key(address=options.address)) else "",
         },
         search_attributes=keywords(
             {names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SCHEDULER}

@@ -50,11 +50,9 @@ from iris.activities.host.sessions.exec import Execs
 from iris.activities.host.sessions.port_forward import PortForwards
 from iris.activities.host.sessions.profile import Profiles
 from iris.client.access.selection import host_tokens, tokens_of
-from iris.client.connect.claim_checks import claim_checks
 from iris.client.connect.clusters import read_record
 from iris.client.connect.connection import connect, make_runtime
 from iris.client.connect.deployment import deployment
-from iris.client.connect.message_keys import message_key
 from iris.client.connect.paths import has_identity, identity_path, state_dir
 from iris.concurrency import beside, pause
 from iris.metrics import declared
@@ -188,11 +186,7 @@ async def _serve_incarnations(
         try:
             with tokens_of(host_tokens(host.id, options.slice_key, options.delegation)):
                 client = await connect(
-                    options.address,
-                    options.namespace,
-                    identity=identity,
-                    runtime=runtime,
-                    strict=True,
+                    options.address, options.namespace, identity=identity, runtime=runtime
                 )
         except (Unreachable, Rejected) as error:
             if not connected:
@@ -290,7 +284,6 @@ class _Incarnation:
         if users is not None:
             self._task_dirs["jobs"] = users.directory
         own = [*_own(options), *filter(None, (store.directory,))]
-        self._key = message_key(address=options.address)
         context = HostContext(
             client=client,
             store=store,
@@ -300,7 +293,9 @@ class _Incarnation:
             cache_dir=_cache_dir(options),
             umask=options.umask,
             job_users=users,
-            device_groups=_groups(users, accelerators),
+            device_groups=(
+                device_groups() if users is not None and accelerators.device is not None else ()
+            ),
             image=options.image,
             require_digests=options.tasks.require_digests,
             mounts=options.tasks.mounts,
@@ -313,7 +308,6 @@ class _Incarnation:
             contact_env=contact_env(options.address, options.namespace, options.cluster),
             registry_token=registry_token,
             secrets=_secrets(options, own, store),
-            message_key=self._key,
         )
         self._log = context.logger(logger)
         self._tasks = Tasks(context)
@@ -352,7 +346,7 @@ class _Incarnation:
             self._client,
             task_queue=names.host_queue(self._cluster, self._host.id),
             deployment_config=deployment(),
-            interceptors=[TraceHeader(), *claim_checks(self._key), OwnSessions(self._cluster)],
+            interceptors=[TraceHeader(), OwnSessions(self._cluster)],
             activities=[
                 *(self._tasks.run_task, self._execs.exec_task, self._forwards.forward_ports),
                 *(self._profiles.profile_task, self._ping.ping),
@@ -462,11 +456,6 @@ async def gather_gauges(tasks: Tasks, health: GpuHealth, directories: Mapping[st
     declared.DISK_FREE.show({(name,): disk.free for name, disk in disks.items()})
     declared.DISK_SIZE.show({(name,): disk.total for name, disk in disks.items()})
     declared.GPU_FAULT.show({(): bool(health.fault)} if health.watches else {})
-
-
-def _groups(users: JobUsers | None, accelerators: Accelerators) -> Sequence[int]:
-    """Returns the groups that jobs with users of their own need for the host's devices."""
-    return () if users is None or accelerators.device is None else device_groups()
 
 
 def _own(options: AgentOptions) -> tuple[Path, ...]:

@@ -29,7 +29,6 @@ from iris.client.connect.clusters import (
     read_record,
     write_record,
 )
-from iris.client.connect.message_keys import ensure_key
 from iris.client.connect.paths import state_dir
 from iris.client.connect.secret_keys import ensure_keys
 from iris.concurrency import pause
@@ -128,9 +127,6 @@ async def supervise(options: LocalClusterOptions, umask: int) -> None:
         # of the file.
         if not os.environ.get(names.ENV_SECRET_KEYS):
             os.environ[names.ENV_SECRET_KEYS] = str(ensure_keys(directory))
-        if load_config(options.config).platform.manual is None:
-            # For the control plane and the agents. Machines over SSH do not get it.
-            os.environ[names.ENV_MESSAGE_KEY] = str(ensure_key(directory))
         cluster = _LocalCluster(options, directory, stop_event(), umask)
         try:
             await cluster.run()

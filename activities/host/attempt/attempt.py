@@ -102,8 +102,8 @@ class Attempt:
             # The record is written before the program starts, so no program runs in a directory
             # without a record.
             record.write(directory)
-        self._handle: AsyncActivityHandle = context.attempt_handle(
-            record.task_token, record.task.owner
+        self._handle: AsyncActivityHandle = context.client.get_async_activity_handle(
+            task_token=record.task_token
         )
         self._runtime = context.runtime(self.task, directory)
         self._program = Program(directory)

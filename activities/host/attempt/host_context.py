@@ -3,14 +3,12 @@ host's resources.
 """
 
 import asyncio
-import base64
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from temporalio.client import AsyncActivityHandle, Client
-from temporalio.converter import ActivitySerializationContext
+from temporalio.client import Client
 
 from iris.activities.host.environment.commands import with_commands, without_environment
 from iris.activities.host.environment.secret_values import HostSecrets
@@ -29,13 +27,11 @@ from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.activities.host.runtimes.program import Exit
 from iris.activities.host.runtimes.variables import base_env
 from iris.messages.task import RunTask
-from iris.model import names
 from iris.model.host.faults import FAULTS, Fault
 from iris.model.host.gpus import GPU_FAULT, GpuUse, offered
 from iris.model.host.hosts import Host
 from iris.model.host.resources import DeviceKind
 from iris.model.host.store_limits import StoreLimits
-from iris.model.message_keys import MessageKey
 from iris.model.units import GIB
 from iris.storage.object_store import Store
 
@@ -85,8 +81,6 @@ class HostContext:
     #: The variables that tell a client on this machine where the cluster is: the cluster's address,
     #: and the state directory that contains the cluster, if there is one.
     contact_env: Mapping[str, str] = field(default_factory=dict)
-    #: The key that authenticates the cluster's messages; None if nothing authenticates them.
-    message_key: MessageKey | None = None
     #: The accelerators of the real machine. A simulated host may offer others.
     accelerators: Accelerators = field(default_factory=Accelerators)
     #: Returns a token for images in Google's registries, or None if this machine is not in Google
@@ -137,35 +131,6 @@ class HostContext:
         """
         return None if self.image_of(task) else self.job_users
 
-    def contact(self, task: RunTask) -> Mapping[str, str]:
-        """Returns the variables with which a client in the task's program reaches the cluster."""
-        if self.message_key is None:
-            return self.contact_env
-        key = self.message_key.of_job(task.job).secret
-        return {**self.contact_env, names.ENV_JOB_KEY: base64.b64encode(key).decode()}
-
-    def attempt_handle(self, token: bytes, owner: str) -> AsyncActivityHandle:
-        """Returns the handle with which an attempt reports to its workflow.
-
-        Args:
-            token: the task token of the attempt's activity.
-            owner: the id of the workflow.
-        """
-        handle = self.client.get_async_activity_handle(task_token=token)
-        if self.message_key is None:
-            return handle
-        return handle.with_context(
-            ActivitySerializationContext(
-                namespace=self.client.namespace,
-                activity_id=None,
-                activity_type="run_task",
-                activity_task_queue=None,
-                workflow_id=owner,
-                workflow_type=None,
-                is_local=False,
-            )
-        )
-
     def host_env(self, task: RunTask) -> Mapping[str, str]:
         """Returns the variables of the host that a task's program gets. Outside of a container,
         PATH includes a directory with the commands `python` and `iris`.
@@ -198,15 +163,15 @@ class HostContext:
         count = wanted.count if wanted is not None and wants_gpu(task) else 0
         # Simulated GPUs belong to one host, real ones to all hosts of the machine.
         if real is None:
-            gpus, known = Gpus(self.directory / "gpus"), [str(each) for each in range(there.count)]
+            gpus, names = Gpus(self.directory / "gpus"), [str(each) for each in range(there.count)]
         else:
             own = offered(self.accelerators.gpus, self.host.resources.device)
-            gpus, known = self.gpus, [gpu.uuid for gpu in own]
-        everything = max(len(known), len(self.accelerators.gpus))
+            gpus, names = self.gpus, [gpu.uuid for gpu in own]
+        everything = max(len(names), len(self.accelerators.gpus))
         # A MIG instance is always named, because a program without the names sees only the first
         # instance.
         by_name = count < everything or any(gpu.is_instance for gpu in self.accelerators.gpus)
-        return gpus.take(count, known) if by_name else None
+        return gpus.take(count, names) if by_name else None
 
     def usable_gpus(self, task: RunTask, taken: Sequence[str] | None) -> tuple[str, ...]:
         """Returns the UUIDs of the real GPUs that the task's program can use.

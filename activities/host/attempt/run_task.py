@@ -239,7 +239,7 @@ class Tasks:
             outcome = of_an_unreadable_record(
                 self._context.host.id, lost.directory, datetime.now(UTC)
             )
-            handle = self._context.attempt_handle(lost.token, lost.owner)
+            handle = self._context.client.get_async_activity_handle(task_token=lost.token)
             reporting = asyncio.create_task(report(handle, outcome, self._context.logger(logger)))
             self._reports.add(reporting)
             reporting.add_done_callback(self._reported)

@@ -7,11 +7,11 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
-from temporalio.client import Client, Interceptor, Plugin
+from temporalio.client import Client, Plugin
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (
     DataConverter,
@@ -25,23 +25,16 @@ from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
 from iris.autoscaling.liveness import REPORT_INTERVAL
 from iris.client.access.selection import keep_signed_in, sign_in
-from iris.client.connect.authentication import (
-    ENCODING,
-    REFUSED,
-    AuthenticatingCodec,
-    Claims,
-    Sender,
-    note_claim,
-)
 from iris.client.connect.credentials import credentials_for
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, TolerantCodec, payload_keys
-from iris.client.connect.message_keys import message_key
 from iris.client.connect.refusals import refused_at_once
 from iris.messages.compression import BZIP2, ZLIB, compressed
 from iris.model import names
 from iris.model.errors import IrisError, Unreachable
-from iris.model.message_keys import MessageKey
 from iris.model.units import MIB, format_bytes
+
+if TYPE_CHECKING:
+    from temporalio.client import Interceptor
 
 #: Payloads above this size, in bytes, are compressed. Smaller payloads stay readable in the Web UI.
 #: In practice only the scheduler's state is larger.
@@ -136,34 +129,13 @@ class SharedConverter(PydanticPayloadConverter):
     """A payload converter whose instances share one state.
 
     The SDK creates a converter for every workflow activation, and each would build its type
-    adapters again. A converter refuses payloads that are not authentic, and keeps the claim of the
-    message that it reads.
+    adapters again.
     """
 
     _shared = PydanticPayloadConverter()
 
     def __init__(self) -> None:
         self.__dict__ = self._shared.__dict__
-
-    def from_payloads(
-        self, payloads: Sequence[Payload], type_hints: list[type] | None = None
-    ) -> list[Any]:
-        """See base class.
-
-        Raises:
-            ApplicationError: the payloads are not authentic. It fails a workflow that was started
-                with them, but no workflow that gets a signal with them.
-        """
-        for payload in payloads:
-            if payload.metadata.get(ENCODING) == REFUSED:
-                raise ApplicationError(
-                    f"a message is refused: {payload.data.decode()}",
-                    type="Refused",
-                    non_retryable=True,
-                )
-        values = super().from_payloads(payloads, type_hints)
-        note_claim(payloads, values)
-        return values
 
 
 class FailureConverter(DefaultFailureConverter):
@@ -191,28 +163,17 @@ class EncodedFailureConverter(FailureConverter, DefaultFailureConverterWithEncod
     """
 
 
-def data_converter(
-    keys: PayloadKeys | None = None,
-    message_key: MessageKey | None = None,
-    *,
-    strict: bool = False,
-    tolerant: bool = False,
-) -> DataConverter:
+def data_converter(keys: PayloadKeys | None = None, *, tolerant: bool = False) -> DataConverter:
     """Returns the converter and codec that every client, worker and replayer of Iris uses.
 
     Args:
         keys: the keys that encrypt payloads and the texts of failures; None to encrypt nothing.
-        message_key: the key that authenticates payloads; None to authenticate nothing.
-        strict: whether payloads are refused that the message key has not authenticated, as workers
-            need.
         tolerant: whether a message that cannot be decoded fails alone, as a control plane needs.
     """
     codec = EncryptionCodec(CompressionCodec(), keys)
     return DataConverter(
         payload_converter_class=SharedConverter,
-        payload_codec=AuthenticatingCodec(
-            TolerantCodec(codec) if tolerant else codec, message_key, strict=strict
-        ),
+        payload_codec=TolerantCodec(codec) if tolerant else codec,
         failure_converter_class=EncodedFailureConverter if keys else FailureConverter,
     )
 
@@ -256,8 +217,6 @@ async def connect(
     quiet: bool = False,
     plugins: Sequence[Plugin] = (),
     runtime: Runtime | None = None,
-    cluster: str = "",
-    strict: bool = False,
 ) -> Client:
     """Connects to the Temporal service at `host:port`. Temporal's environment variables and profile
     supply TLS settings and an API key, if they are for this address. If this process has an
@@ -268,16 +227,12 @@ async def connect(
             command needs for its own output.
         plugins: the plugins of the workers that use the client. A plugin may replace the converter.
         runtime: the result of `make_runtime`, to share one; None to make one.
-        cluster: the name of the cluster, if it is known on this machine.
-        strict: as in `data_converter`.
 
     Raises:
         Unreachable: no service answers at the address within the timeout.
-        InvalidValue: the file with the cluster's payload keys or with its message key, or the
-            identity, cannot be used.
+        InvalidValue: the file with the cluster's payload keys, or the identity, cannot be used.
         Rejected: the service refuses this client; or a token would be sent without TLS.
     """
-    key = message_key(cluster, address)
     credentials = credentials_for(address)
     settings: dict[str, Any] = {
         **credentials.settings,
@@ -289,8 +244,8 @@ async def connect(
         client = await Client.connect(
             **settings,
             plugins=plugins,
-            interceptors=_interceptors(key),
-            data_converter=data_converter(payload_keys(), key, strict=strict),
+            interceptors=_interceptors(),
+            data_converter=data_converter(payload_keys()),
             identity=identity,
             runtime=runtime or make_runtime(quiet=quiet),
             connect_timeout=timeout,
@@ -308,14 +263,11 @@ async def connect(
     return client
 
 
-def _interceptors(key: MessageKey | None) -> list[Interceptor]:
-    """Returns the interceptor of claims if there is a key, and the interceptor of traces if tracing
-    is on, or if this is a job with a trace.
-    """
-    claims: list[Interceptor] = [] if key is None else [Claims(Sender(SharedConverter(), key))]
+def _interceptors() -> "list[Interceptor]":
+    """Returns the interceptor of traces if tracing is on, or if this is a job with a trace."""
     in_traced_job = names.ENV_TRACEPARENT in os.environ and names.ENV_JOB_ID in os.environ
     if names.ENV_TRACING not in os.environ and not in_traced_job:
-        return claims
+        return []
     from iris.client.connect.tracing import SubmissionTracing  # most processes have no traces
 
-    return [*claims, SubmissionTracing()]
+    return [SubmissionTracing()]

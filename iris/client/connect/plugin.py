@@ -5,34 +5,25 @@
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import UnsandboxedWorkflowRunner
 
-from iris.client.connect.claim_checks import claim_checks
 from iris.client.connect.connection import data_converter
 from iris.client.connect.encryption import PayloadKeys
-from iris.model.message_keys import MessageKey
 
 
 class IrisPlugin(SimplePlugin):
     """A Temporal plugin. It gives all workers and replayers of Iris the same workflow runner, and
-    the data converter that clients use. Workers check what messages are for.
+    the data converter that clients use.
 
     Workflows run outside the SDK's sandbox, because it re-imports their modules for every run. The
     layering test (no clock, no randomness and no network in workflows and pure packages) and the
     replay of recorded histories guard against the same faults.
 
     Args:
-        keys, message_key, tolerant: the arguments of `data_converter`.
+        keys, tolerant: the arguments of `data_converter`.
     """
 
-    def __init__(
-        self,
-        keys: PayloadKeys | None = None,
-        message_key: MessageKey | None = None,
-        *,
-        tolerant: bool = False,
-    ) -> None:
+    def __init__(self, keys: PayloadKeys | None = None, *, tolerant: bool = False) -> None:
         super().__init__(
             "iris",
-            data_converter=data_converter(keys, message_key, strict=True, tolerant=tolerant),
-            interceptors=claim_checks(message_key),
+            data_converter=data_converter(keys, tolerant=tolerant),
             workflow_runner=UnsandboxedWorkflowRunner(),
         )

@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
-from iris.client.connect.authentication import Claims
 from iris.client.pool import frames
 from iris.model import store_paths
 from iris.model.errors import NotFound, Rejected
@@ -152,12 +151,9 @@ class Mail:
 
 
 def plain(client: Client) -> Client:
-    """Returns the client without the cluster's payload keys and its message key. The messages are
-    encrypted already, and jobs do not get the keys.
+    """Returns the client without the cluster's payload keys. The messages are encrypted already,
+    and jobs do not get the keys.
     """
     config = client.config()
     config["data_converter"], config["plugins"] = DataConverter.default, []
-    config["interceptors"] = [
-        each for each in config["interceptors"] if not isinstance(each, Claims)
-    ]
     return Client(**config)

@@ -82,7 +82,8 @@ def test_decisions_go_on_soon_after_a_control_plane_has_died_in_a_task_of_the_sc
         # It takes the task that the message causes, and does nothing with it.
         control.suspend()
         scheduler = ("--workflow-id", f"{cluster.name}/scheduler")
-        cluster.signal("scheduler", "deliver", {"messages": []})
+        message = ("--name", "deliver", "--input", '{"messages": []}')
+        cluster.temporal("workflow", "signal", *scheduler, *message)
 
         def has_begun() -> bool:
             task = cluster.temporal("workflow", "describe", *scheduler).get("pendingWorkflowTask")

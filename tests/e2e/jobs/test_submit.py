@@ -873,14 +873,13 @@ def test_an_unknown_job_is_answered_with_similar_names(cluster: Cluster) -> None
 
 def test_an_address_finds_the_cluster_behind_it(cluster: Cluster) -> None:
     """`--cluster HOST:PORT`, `HOST:PORT/NAME` and IRIS_CLUSTER, from a machine that knows nothing
-    else of the cluster than its key.
+    else of the cluster.
     """
     with a_home() as home:
         elsewhere = Cluster(home)
-        key = {"IRIS_MESSAGE_KEY": str(cluster.home / "clusters" / cluster.name / "message.key")}
         look = ("host", "list", "--json")
-        by_address = elsewhere.begin("--cluster", cluster.address, *look, **key)
-        by_name = elsewhere.begin(*look, IRIS_CLUSTER=f"{cluster.address}/{cluster.name}", **key)
+        by_address = elsewhere.begin("--cluster", cluster.address, *look)
+        by_name = elsewhere.begin(*look, IRIS_CLUSTER=f"{cluster.address}/{cluster.name}")
         assert [[host["id"] for host in asked.ends().json] for asked in (by_address, by_name)] == [
             [cluster.only_host()]
         ] * 2

@@ -46,9 +46,6 @@ class LostAttempt(NamedTuple):
     #: The activity's task token, with which the attempt is reported as lost.
     token: bytes
     directory: Path
-    #: The id of the workflow to which it is reported; empty if the record does not have it. Then
-    #: the report is not authentic in a cluster with a message key, and the job fails.
-    owner: str
 
 
 class Remains(NamedTuple):
@@ -124,7 +121,7 @@ def _set_aside(directory: Path, error: OSError | ValidationError) -> list[LostAt
     with suppress(ValueError):
         match record:
             case {"token": str(token)}:
-                return [LostAttempt(base64.b64decode(token), kept, _owner(record))]
+                return [LostAttempt(base64.b64decode(token), kept)]
     return []
 
 
@@ -164,13 +161,6 @@ def _kill(directory: Path, key: str) -> None:
     with suppress(OSError):  # the attempt's files are gone
         if (owner := job_users.owner_of(directory)) is not None:
             job_users.end_user(owner)
-
-
-def _owner(record: dict[str, Any]) -> str:
-    match record:
-        case {"task": {"owner": str(owner)}}:
-            return owner
-    return ""
 
 
 def _key(directory: Path, record: dict[str, Any]) -> str:
