@@ -19,7 +19,7 @@ from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import connect
 from iris.dashboard.reader import Reader
 from tests.dashboard.browser import Watched
-from tests.dashboard.busy import Busy
+from tests.dashboard.busy import SIMULATION, Busy, publish_a_simulation
 from tests.dashboard.site import a_site
 from tests.dashboard.test_pages import SEVERE, name_of
 from tests.e2e.cluster import USER, Cluster, a_cluster, eventually
@@ -59,10 +59,12 @@ def cluster() -> Iterator[Busy]:
         cluster.submit("fails", "--", "sh", "-c", "echo what went wrong >&2; exit 3")
         cluster.submit("waits", "--cpu", "4", "--replicas", "9", "--", "sleep", "900")
         cluster.iris("wait", "fails", code=None)
+        publish_a_simulation(cluster)
         eventually(lambda: cluster.status("runs")["state"] == "RUNNING")
         objects = {
             "job": f"{USER}/runs",
             "host": cluster.host_ids()[0],
+            "simulation": SIMULATION,
             "slice": cluster.iris("slice", "list", "--json").json[0]["id"],
         }
         record = ClusterRecord.model_validate_json(
