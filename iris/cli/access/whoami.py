@@ -9,7 +9,7 @@ from iris.cli.command import Command
 from iris.cli.parameters import cluster_option, json_option
 from iris.cli.run import with_client
 from iris.cli.show.messages import print_json
-from iris.client.access.identity_file import own_identity
+from iris.client.access.identity_file import own_identity_at
 from iris.client.access.whoami import Caller
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.identity import current_user
@@ -39,16 +39,15 @@ def whoami(ctx: click.Context, as_json: bool) -> None:
 
 
 def _facts(client: AsyncIrisClient, caller: Caller) -> dict[str, Any]:
-    identity = own_identity()
     at = client.record.address
-    key = identity.key.id if identity is not None and identity.cluster_at(at) else None
+    own = own_identity_at(at)
     return {
         "cluster": client.record.name,
         "address": at,
         "identities": caller.identities,
         "name": caller.name or (None if caller.identities else current_user()),
         "role": caller.role or None,
-        "key": key,
+        "key": own[0].key.id if own is not None else None,
         "accepted": not caller.refusal,
     }
 

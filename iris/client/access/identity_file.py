@@ -62,6 +62,18 @@ def own_identity() -> Identity | None:
     return read_identity(identity_path()) if has_identity() else None
 
 
+def own_identity_at(address: str) -> tuple[Identity, str] | None:
+    """Returns the identity of this process and the name of the cluster whose Temporal service has
+    this address; None if it has no identity for this service.
+
+    Raises:
+        InvalidValue: as in `own_identity`.
+    """
+    identity = own_identity()
+    cluster = identity.cluster_at(address) if identity is not None else None
+    return (identity, cluster) if identity is not None and cluster is not None else None
+
+
 def read_identity(path: Path) -> Identity:
     """Reads the file of an identity.
 

@@ -16,7 +16,7 @@ from iris.access.tokens import (
     private_key,
     sign_job_delegation,
 )
-from iris.client.access.identity_file import own_identity
+from iris.client.access.identity_file import own_identity_at
 from iris.client.access.token import Token
 from iris.client.access.token_sources import signed
 from iris.model import names
@@ -60,13 +60,12 @@ def new_job_identity(job: str, address: str) -> bytes:
     Raises:
         Rejected: this process has no identity for the cluster.
     """
-    identity = own_identity()
-    cluster = None if identity is None else identity.cluster_at(address)
-    if identity is None or cluster is None:
+    if (found := own_identity_at(address)) is None:
         raise Rejected(
             f"secret {_FIELD}: this machine has no identity for {address}, which the job could get"
             f" a part of; make a key: iris user key --cluster {address}/NAME"
         )
+    identity, cluster = found
     key = private_key(os.urandom(KEY_BYTES))
     delegation = sign_job_delegation(identity.key, job, key.public, cluster, datetime.now(UTC))
     return json.dumps({"key": key.d, "delegation": delegation}).encode()

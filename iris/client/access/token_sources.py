@@ -18,7 +18,7 @@ from iris.access.tokens import (
     sign_delegation,
     sign_token,
 )
-from iris.client.access.identity_file import own_identity
+from iris.client.access.identity_file import own_identity_at
 from iris.client.access.token import Token
 from iris.client.connect.credentials import ADDRESS
 from iris.model import names
@@ -42,10 +42,9 @@ class IdentityTokens:
 
     def token(self) -> Token:
         """Implements `TokenSource.token`."""
-        identity = own_identity()
-        cluster = None if identity is None else identity.cluster_at(self._address)
-        if identity is None or cluster is None:
+        if (found := own_identity_at(self._address)) is None:
             raise Unreachable(f"the identity for {self._address} was removed; see iris user key")
+        identity, cluster = found
         return signed(identity.key, identity.name, cluster)
 
 
@@ -123,18 +122,15 @@ def of_identity(address: str) -> IdentityTokens | None:
     Raises:
         InvalidValue: the identity cannot be used.
     """
-    identity = own_identity()
-    if identity is None or identity.cluster_at(address) is None:
-        return None
-    return IdentityTokens(address, identity.name)
+    found = own_identity_at(address)
+    return IdentityTokens(address, found[0].name) if found is not None else None
 
 
 def delegation(address: str, slice_id: str, public_key: bytes) -> str:
     """Implements `slice_delegation` for a process with an identity."""
-    identity = own_identity()
-    cluster = None if identity is None else identity.cluster_at(address)
-    if identity is None or cluster is None:
+    if (found := own_identity_at(address)) is None:
         return ""
+    identity, cluster = found
     return sign_delegation(identity.key, slice_id, PublicKey.of(public_key), cluster)
 
 

@@ -3,10 +3,11 @@
 from typing import NamedTuple
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from iris.client.access.selection import token_source
 from iris.client.connect.connection import RPC_TIMEOUT
+from iris.client.connect.refusals import is_refusal
 from iris.client.connect.rpc import Connection
 
 #: The entries with the caller's name and role that a server with a policy adds to the description
@@ -39,10 +40,7 @@ async def ask_who(connection: Connection) -> Caller:
         try:
             answer = await client.workflow_service.describe_namespace(request, timeout=RPC_TIMEOUT)
         except RPCError as error:
-            if error.status not in (
-                RPCStatusCode.PERMISSION_DENIED,
-                RPCStatusCode.UNAUTHENTICATED,
-            ):
+            if not is_refusal(error):
                 raise
             source = token_source(connection.record.address)
             return Caller(source.name if source is not None else "", "", True, error.message)

@@ -17,11 +17,16 @@ _REFUSED = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
 _AT_ONCE = re.compile(r'code: (PermissionDenied|Unauthenticated), message: "([^"]*)"')
 
 
+def is_refusal(error: RPCError) -> bool:
+    """Returns whether a service does not accept the client or the call."""
+    return error.status in _REFUSED
+
+
 def refused(error: RPCError, address: str) -> Rejected | None:
     """Returns the error for the user if the service at this address refuses the client or the call;
     None for any other RPC error.
     """
-    return _refusal(error.message, address) if error.status in _REFUSED else None
+    return _refusal(error.message, address) if is_refusal(error) else None
 
 
 def refused_at_once(error: Exception, address: str) -> Rejected | None:

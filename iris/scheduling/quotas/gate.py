@@ -9,6 +9,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 from iris.model.job.requests import Request
+from iris.scheduling.quotas.table import Pool
 from iris.scheduling.quotas.use import QuotaUse, Verdict
 
 
@@ -41,7 +42,7 @@ class QuotaGate:
         self._may_borrow = may_borrow and use.table.lends
         self._borrowing = False
         #: The pools of cohorts from which nobody borrows in this pass.
-        self.closed: set[tuple[str, str]] = set()
+        self.closed: set[Pool] = set()
 
     def stop(self, request: Request) -> Stop | None:
         """Returns what happens to a request that quotas stop; None if it has its turn."""
@@ -51,9 +52,10 @@ class QuotaGate:
         if verdict is Verdict.BORROWS:
             if not self._borrowing:
                 return Stop.SET_ASIDE
-            return Stop.SKIP_LINE if self._is_closed(request) else None
+            is_closed = self.closed and not self.closed.isdisjoint(self._short_pools(request))
+            return Stop.SKIP_LINE if is_closed else None
         if verdict is Verdict.RECLAIMS and self._reclaims(request):
-            self._close(request)
+            self.closed |= self._short_pools(request)
         return Stop.SKIP_LINE
 
     def take(self, request: Request) -> None:
@@ -65,13 +67,11 @@ class QuotaGate:
         self._borrowing = self._may_borrow
         return self._borrowing
 
-    def _close(self, request: Request) -> None:
-        for each in self._use.shortages(request):
-            if (cohort := self._use.table.accounts[each.account].cohort) is not None:
-                self.closed.add((cohort, each.resource))
-
-    def _is_closed(self, request: Request) -> bool:
-        return bool(self.closed) and any(
-            (self._use.table.accounts[each.account].cohort, each.resource) in self.closed
+    def _short_pools(self, request: Request) -> set[Pool]:
+        """Returns the pools of cohorts that the request needs more of than its quotas have left."""
+        accounts = self._use.table.accounts
+        return {
+            (cohort, each.resource)
             for each in self._use.shortages(request)
-        )
+            if (cohort := accounts[each.account].cohort) is not None
+        }
