@@ -18,9 +18,10 @@ from iris.messages.fleet_views import (
 from iris.model.host.constraints import SCALE_GROUP
 from iris.model.host.resources import Resources
 from iris.model.job.demand_limits import fitting, size_of
-from iris.model.job.requests import Claim, Request, Shape
+from iris.model.job.requests import Request
 from iris.model.job.spec import Band
 from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.placement.lines import Line, line_of
 from iris.scheduling.placement.refusals import Refusal
 
 #: The most users in one answer, and the most of one band.
@@ -30,7 +31,6 @@ MOST_USERS_OF_BAND = 10
 MOST_IDLE = 1_000
 #: The most bytes of the reasons on one page of the queue; the gangs have the rest of an answer.
 REASONS_BYTES = 128 * 1024
-_Line = tuple[Shape, str, Band, Claim]
 
 
 def queue_of(ledger: Ledger, page: QueuePage, now: datetime, instead: Refusal | None) -> QueueView:
@@ -56,8 +56,8 @@ def queue_of(ledger: Ledger, page: QueuePage, now: datetime, instead: Refusal | 
         else reasons.by_shape(shapes)
     )
     why = {
-        _line(request): instead or reasons.of_line(request, by_shape[request.shape])
-        for request in {_line(request): request for request in shown}.values()
+        line_of(request): instead or reasons.of_line(request, by_shape[request.shape])
+        for request in {line_of(request): request for request in shown}.values()
         if request.shape in by_shape
     }
     known, places = _numbered(why)
@@ -65,7 +65,7 @@ def queue_of(ledger: Ledger, page: QueuePage, now: datetime, instead: Refusal | 
         gangs=tuple(
             fitting(
                 (
-                    (gang := _gang(request, places.get(_line(request))), size_of(gang))
+                    (gang := _gang(request, places.get(line_of(request))), size_of(gang))
                     for request in shown
                 ),
                 page.limit,
@@ -100,12 +100,7 @@ def _gang(request: Request, reason: int | None) -> QueuedGang:
     )
 
 
-def _line(request: Request) -> _Line:
-    """Returns what the requests have in common that wait for the same reason."""
-    return (request.shape, request.user, request.band, request.claim)
-
-
-def _numbered(why: dict[_Line, Refusal]) -> tuple[Sequence[Refusal], dict[_Line, int]]:
+def _numbered(why: dict[Line, Refusal]) -> tuple[Sequence[Refusal], dict[Line, int]]:
     """Returns the different reasons that fit in an answer, and the place of each line's reason."""
     different: dict[str, Refusal] = {}
     texts = {line: refusal.model_dump_json() for line, refusal in why.items()}

@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from iris.model.job.requests import Placement, Shape
 from iris.model.rules import Rules
 from iris.scheduling.placement.capacity import Capacity
+from iris.scheduling.placement.lines import Line
 from iris.scheduling.placement.preemption import Evictions, evictions
 from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.recent_use import Lately
-from iris.scheduling.placement.reclaim import Line, reclaims
+from iris.scheduling.placement.reclaim import reclaims
 from iris.scheduling.quotas.use import QuotaUse
 
 #: The least time between two searches for what quotas have borrowed. Each goes over all placements

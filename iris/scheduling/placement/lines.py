@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from iris.model.job.requests import EPOCH, MICROSECOND, Names, Request, Shape
+from iris.model.job.requests import EPOCH, MICROSECOND, Claim, Names, Request, Shape
+from iris.model.job.spec import Band
 
 #: The place of a request among requests that are otherwise equal: when the job was submitted, in
 #: microseconds since `EPOCH`, and the request's key, which decides between equal times.
@@ -40,10 +41,17 @@ class Kind:
         return self._last[1]
 
 
+#: What decides why the requests of a line wait.
+Line = tuple[Shape, str, Band, Claim]
 Lines = dict[Kind, list[Order]]
 #: The head of a line: (time, key, number of the line, kind, line, index of the head in the line).
 #: The number makes equal heads differ, because kinds cannot be ordered.
 Head = tuple[int, str, int, Kind, list[Order], int]
+
+
+def line_of(request: Request) -> Line:
+    """Returns what the requests of one line have in common."""
+    return (request.shape, request.user, request.band, request.claim)
 
 
 def oldest_of_each(users: Mapping[str, Lines]) -> dict[Shape, datetime]:

@@ -27,7 +27,7 @@ from iris.scheduling.placement.recent_use import Lately
 from iris.scheduling.placement.service_order import Turns
 from iris.scheduling.placement.turns import give_turns
 from iris.scheduling.placement.usage import Usage
-from iris.scheduling.placement.victims import Victim, by_host_of, victims_for
+from iris.scheduling.placement.victims import Possible, Victim, possible_victims, victims_for
 from iris.scheduling.quotas.gate import QuotaGate
 from iris.scheduling.quotas.use import QuotaUse
 
@@ -99,16 +99,6 @@ class Evictions(NamedTuple):
             self.fruitless | other.fruitless,
             complete=self.complete and other.complete,
         )
-
-
-class _Possible(NamedTuple):
-    """The gangs that requests of one band may evict now."""
-
-    #: The gangs that may be evicted, by host. The gang whose eviction loses least comes first.
-    by_host: dict[int, list[Victim]]
-    #: The next time at which one more gang may be evicted, because it has then run for
-    #: `Rules.min_run_time`; None if there is no such gang.
-    next_at: datetime | None
 
 
 def evictions(
@@ -186,7 +176,7 @@ class _Search:
         #: For each band, the placements of lower bands.
         self._lower: dict[Band, list[Placement]] = {}
         #: For each band, the gangs that its requests may evict now.
-        self._possible: dict[Band, _Possible] = {}
+        self._possible: dict[Band, Possible] = {}
 
     def at_limit(self) -> bool:
         return False
@@ -236,20 +226,13 @@ class _Search:
             )
         return bool(chosen)
 
-    def _victims_of(self, band: Band) -> _Possible:
+    def _victims_of(self, band: Band) -> Possible:
         """Returns the gangs that gangs of this band may evict."""
         if band not in self._possible:
-            protected_since = self._now - self._min_run_time
-            ripe, young = [], []
-            for placement in self._lower[band]:
-                placed_at = placement.placed_at or self._now
-                if placed_at <= protected_since:
-                    ripe.append(placement)
-                elif placement.placed_at is not None:
-                    young.append(placed_at)
-            self._capacity.effort.searched(ripe)
-            next_at = min(young) + self._min_run_time if young else None
-            self._possible[band] = _Possible(by_host_of(self._capacity.index, ripe), next_at)
+            found = self._possible[band] = possible_victims(
+                self._capacity.index, self._lower[band], self._now, self._min_run_time
+            )
+            self._capacity.effort.searched(found.victims)
         return self._possible[band]
 
 

@@ -15,14 +15,21 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
-from iris.model.job.requests import Claim, Placement, Request, Shape
+from iris.model.job.requests import Placement, Request
 from iris.model.job.spec import Band
 from iris.model.rules import Rules
 from iris.scheduling.placement.capacity import Capacity
+from iris.scheduling.placement.lines import Line, line_of
 from iris.scheduling.placement.occupancy import seats_of
 from iris.scheduling.placement.preemption import Eviction, Evictions, lower_bands
 from iris.scheduling.placement.queue import Queue
-from iris.scheduling.placement.victims import Victim, by_host_of, cost_of, victims_for
+from iris.scheduling.placement.victims import (
+    Possible,
+    Victim,
+    cost_of,
+    possible_victims,
+    victims_for,
+)
 from iris.scheduling.quotas.borrowed import Borrowed, borrowed_gangs, gangs_of_accounts
 from iris.scheduling.quotas.use import QuotaUse, Shortage, Verdict
 
@@ -32,8 +39,6 @@ MAX_LOOKS = 100_000
 #: The most gangs of one band for which a pass searches victims in quotas that are used up, in vain.
 #: A user with many kinds of gangs must not take all the time.
 MOST_IN_VAIN = 2
-#: What the requests of a line have in common.
-Line = tuple[Shape, str, Band, Claim]
 
 
 class _Source(NamedTuple):
@@ -43,11 +48,6 @@ class _Source(NamedTuple):
     band: Band | None
     #: The pools from which others have borrowed, or the numbers of the accounts that are used up.
     of: frozenset[tuple[str | int, str]]
-
-
-def line_of(request: Request) -> Line:
-    """Returns what the requests of one line have in common."""
-    return (request.shape, request.user, request.band, request.claim)
 
 
 def reclaims(
@@ -85,24 +85,6 @@ def reclaims(
     return Evictions(search.victims, search.again_at, set(), complete=True), fruitless
 
 
-class _Possible(NamedTuple):
-    """The gangs that may be evicted for requests with the same quotas."""
-
-    #: Those that may be evicted now. The gang whose eviction loses least comes first.
-    ripe: list[Victim]
-    by_host: dict[int, list[Victim]]
-    #: When the next gang may be evicted, because it has then run long enough; None if there is no
-    #: such gang.
-    next_at: datetime | None
-
-    def drop(self, key: str, numbers: Iterable[int]) -> None:
-        """Removes the gang with this key from its hosts."""
-        for number in numbers:
-            if number in self.by_host:
-                kept = [each for each in self.by_host[number] if each.placement.key != key]
-                self.by_host[number] = kept
-
-
 class _Search:
     """Chooses victims for one request after another, and counts them as gone."""
 
@@ -124,11 +106,12 @@ class _Search:
         self._borrowed = {
             each.placement.key: each for each in borrowed_gangs(self._use, self._gangs)
         }
-        self._protected_since = now - rules.min_run_time
+        self._now = now
         self._rules = rules
         self._last_look = capacity.effort.looks + MAX_LOOKS
-        #: The possible victims by source (`_source`). Those in `ripe` may have been evicted since.
-        self._possible: dict[_Source, _Possible] = {}
+        #: The possible victims by source (`_source`). Those in their `victims` may have been
+        #: evicted since.
+        self._possible: dict[_Source, Possible] = {}
         #: The requests for which no victims were found, by all that decides about them.
         self._hopeless: set[tuple[object, ...]] = set()
         #: How many requests of each source got no victims.
@@ -178,7 +161,7 @@ class _Search:
             self._capacity.effort.searched(possible.by_host)
             chosen = victims_for(self._capacity, request, possible.by_host)
         if hosts is not None or chosen:
-            chosen = self._with_quotas(request, chosen, possible.ripe)
+            chosen = self._with_quotas(request, chosen, possible.victims)
         if not chosen:
             self._hopeless.add(key)
             self._in_vain[source] += 1
@@ -206,16 +189,13 @@ class _Search:
         source = _Source(request.band, accounts)
         return source if self._in_vain[source] < MOST_IN_VAIN else None
 
-    def _possible_of(self, source: _Source) -> _Possible:
+    def _possible_of(self, source: _Source) -> Possible:
         if source not in self._possible:
             found = self._lent(source) if source.band is None else self._lower(source, source.band)
             self._capacity.effort.searched(found)
-            ripe = [each for each in found if self._is_ripe(each)]
-            young = [each.placed_at for each in found if each.placed_at and not self._is_ripe(each)]
-            by_host = by_host_of(self._capacity.index, ripe)
-            victims = sorted(map(Victim.of, ripe), key=lambda each: cost_of([each]))
-            next_at = min(young) + self._rules.min_run_time if young else None
-            self._possible[source] = _Possible(victims, by_host, next_at)
+            self._possible[source] = possible_victims(
+                self._capacity.index, found, self._now, self._rules.min_run_time
+            )
         return self._possible[source]
 
     def _lent(self, source: _Source) -> list[Placement]:
@@ -278,9 +258,6 @@ class _Search:
         lower = placement.band in lower_bands(request.band)
         return lower and any(bound.of == of for bound in table.bounds(placement))
 
-    def _is_ripe(self, placement: Placement) -> bool:
-        return placement.placed_at is None or placement.placed_at <= self._protected_since
-
     def _evict(self, victim: Victim, request: Request) -> None:
         placement = victim.placement
         borrowed = self._borrowed.pop(placement.key, None)
@@ -289,7 +266,9 @@ class _Search:
         del self._staying[placement.key]
         numbers = seats_of(self._capacity.index, placement)
         for possible in self._possible.values():
-            possible.drop(placement.key, numbers)
+            for number in numbers:
+                held = possible.by_host.get(number, [])
+                held[:] = [each for each in held if each.placement.key != placement.key]
         self.victims.append(
             Eviction(key=placement.key, owner=placement.owner, reason=_reason(request, borrowed))
         )

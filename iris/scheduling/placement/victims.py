@@ -1,6 +1,7 @@
 """Chooses, among gangs that may be evicted, those whose eviction loses the least."""
 
 from collections.abc import Container, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from iris.model.job.requests import Placement, Request, Shape
@@ -25,14 +26,38 @@ class Victim(NamedTuple):
         return cls(placement, placement.band.rank, placement.weight, started)
 
 
-def by_host_of(index: HostIndex, placements: Iterable[Placement]) -> dict[int, list[Victim]]:
-    """Returns the possible victims by host, the cheapest first."""
-    victims = [Victim.of(each) for each in placements]
+class Possible(NamedTuple):
+    """The gangs that may be evicted now. The gang whose eviction loses least comes first."""
+
+    victims: list[Victim]
+    by_host: dict[int, list[Victim]]
+    #: The next time at which one more gang may be evicted, because it has then run long enough;
+    #: None if there is no such gang.
+    next_at: datetime | None
+
+
+def possible_victims(
+    index: HostIndex, placements: Iterable[Placement], now: datetime, min_run_time: timedelta
+) -> Possible:
+    """Returns which of these placements may be evicted now.
+
+    Args:
+        min_run_time: how long a gang must have run.
+    """
+    protected_since = now - min_run_time
+    ripe: list[Victim] = []
+    young: list[datetime] = []
+    for placement in placements:
+        if (placement.placed_at or now) <= protected_since:
+            ripe.append(Victim.of(placement))
+        elif placement.placed_at is not None:
+            young.append(placement.placed_at)
+    ripe.sort(key=lambda each: cost_of([each]))
     by_host: dict[int, list[Victim]] = {}
-    for victim in sorted(victims, key=lambda each: cost_of([each])):
+    for victim in ripe:
         for number in seats_of(index, victim.placement):
             by_host.setdefault(number, []).append(victim)
-    return by_host
+    return Possible(ripe, by_host, min(young) + min_run_time if young else None)
 
 
 def victims_for(
