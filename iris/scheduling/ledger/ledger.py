@@ -40,7 +40,7 @@ from iris.scheduling.placement.host_index import HostIndex
 from iris.scheduling.placement.place import Pass, place
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.queue import Queue
-from iris.scheduling.placement.quota_demand import allowed_demand
+from iris.scheduling.placement.quota_demand import AllowedDemand
 from iris.scheduling.placement.recent_use import Lately
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.placement.usage import Usage
@@ -89,6 +89,7 @@ class Ledger:
         #: The records of the placements that have ended, until they are stored.
         self.ended_uses = EndedUses(state.ended_uses)
         self.effort = Effort()
+        self._allowed = AllowedDemand()
         #: The index of the hosts; None after a change of the hosts.
         self._host_index: HostIndex | None = None
         #: The hosts that the last pass reserved, each with the shape for which it is reserved.
@@ -554,14 +555,14 @@ class Ledger:
         """
         if not self.has_quotas:
             return self.waiting.demand()
-        allowed = allowed_demand(self.waiting, self.quotas)
+        allowed = self._allowed.of(self.waiting, self.quotas)
         return {shape: count for shape, (count, _) in allowed.items()}
 
     def firsts(self, shapes: Container[Shape]) -> Mapping[Shape, Request]:
         """Returns the first gang of each of these shapes that counts as demand."""
         if not self.has_quotas:
             return self.waiting.firsts(shapes)
-        allowed = allowed_demand(self.waiting, self.quotas)
+        allowed = self._allowed.of(self.waiting, self.quotas)
         return {shape: first for shape, (_, first) in allowed.items() if shape in shapes}
 
     def _unseat(self, key: str) -> Placement | None:

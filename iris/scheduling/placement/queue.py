@@ -60,6 +60,8 @@ class Queue:
         self._lines: dict[Band, dict[str, Lines]] = {band: {} for band in Band}
         self._counts: dict[Shape, int] = {}
         self._line_count = 0
+        #: The number of requests that were added and removed so far.
+        self.changes = 0
         #: Whether a request that takes a named limit has ever been added.
         self.claims_limits = False
         #: Cached results of `_by_age`, by band and user, until a request of the user in the band is
@@ -127,6 +129,7 @@ class Queue:
         """Adds the request, unless its key is in the queue already."""
         if request.key in self._found:
             return
+        self.changes += 1
         kind = self._kind(request)
         order = order_of(request)
         self._found[request.key] = (kind, order[0])
@@ -145,6 +148,7 @@ class Queue:
         found = self._found.pop(key, None)
         if found is None:
             return None
+        self.changes += 1
         kind, at = found
         self._counts[kind.shape] -= 1
         if not self._counts[kind.shape]:

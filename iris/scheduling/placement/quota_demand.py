@@ -6,7 +6,28 @@ from iris.scheduling.placement.queue import Queue
 from iris.scheduling.quotas.use import QuotaUse
 
 
-def allowed_demand(waiting: Queue, use: QuotaUse) -> dict[Shape, tuple[int, Request]]:
+#: For each shape a number of gangs, and the first of them.
+Allowed = dict[Shape, tuple[int, Request]]
+
+
+class AllowedDemand:
+    """The result of `allowed_demand`, computed once for each state of the queue and the quotas: a
+    scheduler needs it after each pass, and twice for each answer to the autoscaler.
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[object, ...] = ()
+        self._found: Allowed = {}
+
+    def of(self, waiting: Queue, use: QuotaUse) -> Allowed:
+        """Returns the demand, which the caller must not change."""
+        state = (waiting, waiting.changes, use, use.changes)
+        if state != self._of:
+            self._of, self._found = state, allowed_demand(waiting, use)
+        return self._found
+
+
+def allowed_demand(waiting: Queue, use: QuotaUse) -> Allowed:
     """Returns for each shape the number of waiting gangs that could start if all hosts were free,
     and the first of them.
 
@@ -14,7 +35,7 @@ def allowed_demand(waiting: Queue, use: QuotaUse) -> dict[Shape, tuple[int, Requ
     whose nominal amounts are lent out: they get them back.
     """
     use = use.copy()
-    found: dict[Shape, tuple[int, Request]] = {}
+    found: Allowed = {}
     rest: list[tuple[Request, int]] = []
     lines = [each for band in Band for each in waiting.heads(band)]
     for borrowing in (False, True) if use.table.lends else (False,):

@@ -39,6 +39,8 @@ class QuotaUse:
 
     def __init__(self, table: QuotaTable, live: Iterable[Placement] = ()) -> None:
         self.table = table
+        #: The number of gangs that began or ended so far.
+        self.changes = 0
         self.used: dict[Bounded, int] = {}
         #: What is used of the pools of cohorts.
         self.pools: dict[Pool, int] = {}
@@ -62,6 +64,7 @@ class QuotaUse:
     def add(self, gang: Request | Placement, count: int = 1) -> None:
         """Counts a gang that gets hosts, or this many of its kind."""
         if self.table.rules:
+            self.changes += 1
             for bound in self.table.bounds(gang):
                 self._change(bound, count)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 from iris.scheduling.ledger.ledger import Ledger
+from iris.scheduling.placement.quota_demand import allowed_demand
 from iris.scheduling.placement.recent_use import HALF_LIFE, RecentUse
 from iris.scheduling.quotas.use import QuotaUse
 from tests.small_world import taken
@@ -49,6 +50,10 @@ def _check_quotas(ledger: Ledger) -> None:
         return used, {pool: amount for pool, amount in use.pools.items() if amount}
 
     assert without_zeros(kept) == without_zeros(anew)
+    if ledger.has_quotas:
+        allowed = allowed_demand(ledger.waiting, anew)
+        assert ledger.demand() == {shape: count for shape, (count, _) in allowed.items()}
+        assert ledger.firsts(allowed) == {shape: first for shape, (_, first) in allowed.items()}
 
 
 def _check_recent_use(ledger: Ledger, now: datetime) -> None:
