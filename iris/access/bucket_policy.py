@@ -6,15 +6,55 @@ Sources of the form: https://cloud.google.com/storage/docs/access-control/iam-ro
 https://cloud.google.com/iam/docs/conditions-attribute-reference
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
-from iris.access.policy import Role
+from iris.access.policy import Policy, Role
 from iris.model import names, store_paths
+from iris.model.errors import InvalidValue, NotFound
 
 _READER = "roles/storage.objectViewer"
 _CREATOR = "roles/storage.objectCreator"
 _WRITER = "roles/storage.objectUser"
+
+
+def bucket_of(store: str) -> tuple[str, str]:
+    """Returns the bucket of a store and the folder in it, as `bucket_policy` takes them.
+
+    Raises:
+        InvalidValue: the store is not a bucket of Google Cloud.
+    """
+    url = urlsplit(store)
+    if url.scheme != "gs" or not url.netloc:
+        raise InvalidValue(
+            "store", store, "is not a bucket of Google Cloud", "write gs://BUCKET or gs://BUCKET/…"
+        )
+    return url.netloc, url.path
+
+
+def members_of(policy: Policy, members: Iterable[tuple[str, str]]) -> dict[str, tuple[Role, str]]:
+    """Returns the role and the member of everybody in the policy whom Google knows: the people of
+    an issuer whose claim is the address by this address, and the others by `members`.
+
+    Args:
+        members: the member of some names.
+
+    Raises:
+        NotFound: the policy has no such name.
+    """
+    roles = {each.name: each.role for each in reversed([*policy.entries])}  # the first one counts
+    known = {
+        each.name: f"user:{claim}"
+        for issuer in policy.issuers
+        if issuer.claim == "email"
+        for claim, each in issuer.users.items()
+    }
+    for name, member in members:
+        if name not in roles:
+            raise NotFound(f"the policy has no {name!r}; iris user list shows all names")
+        known[name] = member
+    return {name: (roles[name], member) for name, member in known.items()}
 
 
 def bucket_policy(

@@ -6,7 +6,7 @@ and control plane only the public keys.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, Self
 
@@ -116,6 +116,14 @@ class Policy(Section):
     @classmethod
     def _is_name(cls, cluster: str) -> str:
         return check_name("cluster", cluster)
+
+    @property
+    def entries(self) -> Iterator[Principal | Mapped]:
+        """All entries that name somebody."""
+        yield from self.principals
+        yield from self.certificates.values()
+        for issuer in self.issuers:
+            yield from issuer.users.values()
 
     def find(self, name: str) -> Principal | None:
         """Returns the principal of this name; None if there is none."""

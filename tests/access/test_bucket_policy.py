@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from iris.access.bucket_policy import bucket_policy
-from iris.access.policy import Role
+from iris.access.bucket_policy import bucket_policy, members_of
+from iris.access.policy import Issuer, Mapped, Policy, Role
 
 PEOPLE = {
     "ada": (Role.USER, "user:ada@lab.org"),
@@ -79,3 +79,20 @@ def test_no_condition_has_more_operators_than_iam_takes() -> None:
     """IAM refuses a condition with more than twelve logical operators."""
     for binding in bucket_policy("lab", "lab", "iris", PEOPLE)["bindings"]:
         assert binding["condition"]["expression"].count("||") <= 12
+
+
+def test_members_are_whom_google_knows_and_those_who_are_named() -> None:
+    """However the servers recognise them."""
+    issuer = Issuer(
+        issuer="https://issuer.example",
+        jwks_uri="https://issuer.example/keys",
+        audience="lab",
+        users={"ada@lab.org": Mapped(name="ada", role=Role.USER)},
+    )
+    cert = {"op.lab.org": Mapped(name="op", role=Role.OPERATOR)}
+    policy = Policy(cluster="lab", issuers=(issuer,), certificates=cert)
+
+    assert members_of(policy, [("op", "user:op@lab.org")]) == {
+        "ada": (Role.USER, "user:ada@lab.org"),
+        "op": (Role.OPERATOR, "user:op@lab.org"),
+    }

@@ -1,10 +1,7 @@
 """Implements `iris cluster access`: makes, checks and updates the policy of a cluster."""
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
@@ -14,7 +11,6 @@ from iris.cli.command import Command
 from iris.cli.parameters import KEY_VALUE, json_option
 from iris.cli.show.messages import print_json
 from iris.client.access.policy_file import change_policy, check_policy, create_policy
-from iris.model.errors import InvalidValue, NotFound
 from iris.model.names import check_name
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -74,7 +70,10 @@ def access(
     if (bucket_policy is None) != (store is None) or (bucket_policy is None and members):
         raise click.UsageError("--bucket-policy needs --store; --store and --member are for it")
     if bucket_policy is not None and store is not None:
-        print_json(_bucket_policy(check_policy(bucket_policy), store, members))
+        policy = check_policy(bucket_policy)
+        people = buckets.members_of(policy, members)
+        bucket, prefix = buckets.bucket_of(store)
+        print_json(buckets.bucket_policy(policy.cluster, bucket, prefix, people))
         return
     if create is not None:
         if name is None:
@@ -93,37 +92,8 @@ def access(
     _show(policy, as_json=as_json)
 
 
-def _bucket_policy(
-    policy: Policy, store: str, members: Sequence[tuple[str, str]]
-) -> dict[str, Any]:
-    """Returns the IAM policy. The people of an issuer whose claim is the address have this address,
-    unless `members` says otherwise.
-    """
-    url = urlsplit(store)
-    if url.scheme != "gs" or not url.netloc:
-        raise InvalidValue(
-            "store", store, "is not a bucket of Google Cloud", "write gs://BUCKET or gs://BUCKET/…"
-        )
-    roles = {each.name: each.role for each in policy.principals}
-    known: dict[str, str] = {}
-    for issuer in policy.issuers:
-        for claim, each in issuer.users.items():
-            roles.setdefault(each.name, each.role)
-            if issuer.claim == "email":
-                known[each.name] = f"user:{claim}"
-    for name, member in members:
-        if name not in roles:
-            raise NotFound(f"the policy has no {name!r}; iris user list shows all names")
-        known[name] = member
-    people = {name: (roles[name], member) for name, member in known.items()}
-    return buckets.bucket_policy(policy.cluster, url.netloc, url.path, people)
-
-
 def _show(policy: Policy, *, as_json: bool) -> None:
-    found = [each.role.value for each in policy.principals]
-    found += [each.role.value for each in policy.certificates.values()]
-    found += [each.role.value for issuer in policy.issuers for each in issuer.users.values()]
-    roles = Counter(found)
+    roles = Counter(each.role.value for each in policy.entries)
     if as_json:
         facts = policy.model_dump(include={"cluster", "namespace", "audit_dir"})
         print_json({**facts, "roles": dict(sorted(roles.items())), "revoked": len(policy.revoked)})

@@ -222,10 +222,15 @@ def revoke(name: str, key_id: str, file: Path | None) -> None:
 
     The servers refuse the keys within seconds. Jobs of NAME run on; an operator can cancel them.
     """
-    path = policy_path(file)
-    before = len(read_policy(path).revoked)
-    changed = change_policy(path, lambda policy: policy.without(name, key_id))
-    count = len(changed.revoked) - before
+    count = 0
+
+    def change(policy: Policy) -> Policy:
+        nonlocal count
+        changed = policy.without(name, key_id)
+        count = len(changed.revoked) - len(policy.revoked)
+        return changed
+
+    change_policy(policy_path(file), change)
     click.echo(
         f"{name} is revoked, with {count} key(s)" if not key_id else f"a key of {name} is revoked",
         err=True,

@@ -5,7 +5,6 @@ from iris.model.job.spec import Band
 from iris.scheduling.placement.queue import Queue
 from iris.scheduling.quotas.use import QuotaUse
 
-
 #: For each shape a number of gangs, and the first of them.
 Allowed = dict[Shape, tuple[int, Request]]
 
