@@ -7,7 +7,7 @@ import click
 from iris.access.audit import AuditEntry
 from iris.cli.command import Command
 from iris.cli.name_completion import Kind, names_of
-from iris.cli.parameters import MOMENT, cluster_option, json_option, limit_option
+from iris.cli.parameters import cluster_option, json_option, limit_option, time_options
 from iris.cli.run import with_client
 from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
@@ -34,14 +34,7 @@ ENTRIES: Listing[AuditEntry] = Listing(
 
 
 @click.command(cls=Command)
-@click.option(
-    "--since",
-    type=MOMENT,
-    default=None,
-    show_default="1d",
-    help="Begin of the time: 7d before now, 2026-11-01 or 2026-11-01T12:00, by UTC.",
-)
-@click.option("--until", type=MOMENT, default=None, show_default="now", help="End of the time.")
+@time_options("1d")
 @click.option("--user", metavar="NAME", default="", help="Only what this person did.")
 @click.option(
     "--job",

@@ -202,6 +202,25 @@ def limit_option(default: int, objects: str = "") -> Callable[[F], F]:
     )
 
 
+def time_options(default: str) -> Callable[[F], F]:
+    """Returns `--since` and `--until`, which bound a time.
+
+    Args:
+        default: the length of the time, if `--since` is not given.
+    """
+    since = click.option(
+        "--since",
+        type=MOMENT,
+        default=None,
+        show_default=default,
+        help="Begin of the time: 7d before now, 2026-11-01 or 2026-11-01T12:00, by UTC.",
+    )
+    until = click.option(
+        "--until", type=MOMENT, default=None, show_default="now", help="End of the time."
+    )
+    return lambda function: since(until(function))
+
+
 def page_option(objects: str) -> Callable[[F], F]:
     """Returns `--page`, which selects the part of a list to show."""
     return click.option(

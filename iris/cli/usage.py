@@ -9,12 +9,12 @@ from iris.cli.command import Command
 from iris.cli.jobs.usage import show_job_usage
 from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import (
-    MOMENT,
     Parsed,
     cluster_option,
     group_option,
     json_option,
     limit_option,
+    time_options,
 )
 from iris.cli.run import with_client
 from iris.cli.show.messages import print_json, show_progress
@@ -45,14 +45,7 @@ _NOT_OF_TRACES = ("by", "user", "group", "limit", "as_json", "as_csv")
         " combination."
     ),
 )
-@click.option(
-    "--since",
-    type=MOMENT,
-    default=None,
-    show_default="7d",
-    help="Begin of the time: 7d before now, 2026-11-01 or 2026-11-01T12:00, by UTC.",
-)
-@click.option("--until", type=MOMENT, default=None, show_default="now", help="End of the time.")
+@time_options("7d")
 @click.option("--user", metavar="NAME", default="", help="Only jobs of this user.")
 @group_option("Only jobs and slices of this scale group.")
 @limit_option(ROWS, "rows in the table")

@@ -148,18 +148,18 @@ class ClusterClient:
         Raises:
             InvalidValue: the time is empty.
             Rejected: the cluster has no store.
-            Unreachable: the store does not answer.
+            Unreachable, IrisError: the store does not answer.
         """
         from iris.access.audit import AuditQuestion
         from iris.client.connect.identity import full_job_id
-        from iris.client.fleet.usage_report import question, store_of
+        from iris.client.fleet.cluster_store import store_of
+        from iris.client.fleet.usage_report import time_of
         from iris.client.operate.audit import DEFAULT_TIME, read_audit
 
-        time = question((), DEFAULT_TIME if since is None else since, until)
-        wanted = AuditQuestion(
-            time.since, time.until, user, full_job_id(job) if job else "", refused
-        )
-        return await read_audit(store_of(self._connection), self.name, wanted)
+        store = store_of(self._connection, "it keeps no audit")
+        begin, end = time_of(since, until, DEFAULT_TIME)
+        wanted = AuditQuestion(begin, end, user, full_job_id(job) if job else "", refused)
+        return await read_audit(store, self.name, wanted)
 
     async def holdings(self) -> Holdings:
         """Returns what the hosts offer and what runs on them, by scale group and by user, and the

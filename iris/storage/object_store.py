@@ -11,7 +11,7 @@ import contextlib
 import errno
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
 from io import RawIOBase
 from pathlib import Path
@@ -216,6 +216,16 @@ class Store:
         """Returns the names directly below the prefix that have objects below them, sorted."""
         found = await obstore.list_with_delimiter_async(await self._opened(), prefix)
         return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
+
+    async def days(self, prefix: str) -> list[date]:
+        """Returns the days, sorted, after which folders directly below the prefix are named
+        (`2026-11-28`). Others may write there, too: other names are ignored.
+        """
+        found = []
+        for name in await self.folders(prefix):
+            with contextlib.suppress(ValueError):
+                found.append(date.fromisoformat(name))
+        return found
 
     async def objects(self, prefix: str) -> list[str]:
         """Returns the paths of the objects directly below the prefix, sorted."""

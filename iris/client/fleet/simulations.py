@@ -7,10 +7,11 @@ from functools import partial
 
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection
+from iris.client.fleet.cluster_store import store_of
 from iris.client.logs.follow import reading_from
 from iris.concurrency import for_each
 from iris.model import names, store_paths
-from iris.model.errors import IrisError, NotFound, Rejected, Unreachable, first_line
+from iris.model.errors import IrisError, NotFound, Unreachable, first_line
 from iris.simulation.report.document import Report
 from iris.simulation.report.stored import (
     MOST_BYTES,
@@ -152,13 +153,7 @@ class SimulationsClient:
         return self._connection.record.name
 
     def _store(self) -> Store:
-        record = self._connection.record
-        if not record.store:
-            raise Rejected(
-                f"cluster {record.name} has no store, so it keeps no simulations; start its control"
-                " plane with one"
-            )
-        return Store(record.store)
+        return store_of(self._connection, "it keeps no simulations")
 
     async def _is_published(self, store: Store, name: str) -> bool:
         with reading_from(store, f"the simulation {name}"):

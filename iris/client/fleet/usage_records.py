@@ -1,6 +1,5 @@
 """Reads the records of use from the store, and merges the many objects of a day into few."""
 
-import contextlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import date, datetime
 from functools import partial
@@ -69,7 +68,11 @@ class StoredUses:
         ended on any later day.
         """
         first = day_of(self._since)
-        return [day for day in await _days(self._store, self._cluster) if day >= first]
+        return [
+            day
+            for day in await self._store.days(store_paths.usage_records(self._cluster))
+            if day >= first
+        ]
 
     async def _of_day(self, day: date) -> AsyncIterator[Record]:
         paths = await self._store.objects(day_folder(self._cluster, day))
@@ -161,11 +164,3 @@ async def _merge(store: Store, folder: str, paths: Sequence[str]) -> int:
 async def _content(store: Store, path: str) -> bytes:
     """Returns the content of an object; nothing if another process has deleted it."""
     return await store.get(path, most=MOST_BYTES) or b""
-
-
-async def _days(store: Store, cluster: str) -> list[date]:
-    days = []
-    for name in await store.folders(store_paths.usage_records(cluster)):
-        with contextlib.suppress(ValueError):  # others may write here, too
-            days.append(date.fromisoformat(name))
-    return days

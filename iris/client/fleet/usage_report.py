@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pydantic import ValidationError
 
 from iris.client.connect.rpc import Connection
+from iris.client.fleet.cluster_store import store_of
 from iris.client.fleet.open_uses import uses_not_stored
 from iris.client.fleet.usage_records import StoredUses, read_uses
 from iris.client.logs.follow import reading_from
@@ -45,8 +46,24 @@ def question(
     for key in keys:
         if keys.count(key) > 1:
             raise InvalidValue("by", key, "is given twice", "give each key once")
+    begin, end = time_of(since, until, DEFAULT_TIME)
+    return Question(begin, end, keys, user, group)
+
+
+def time_of(
+    since: datetime | timedelta | None, until: datetime | None, default: timedelta
+) -> tuple[datetime, datetime]:
+    """Returns the begin and the end of a time that a caller has given, by UTC.
+
+    Args:
+        since: the begin, or the length; None: `default` is the length.
+        until: the end; None: now.
+
+    Raises:
+        InvalidValue: the time is empty.
+    """
     end = _in_utc(until or datetime.now(UTC))
-    length = DEFAULT_TIME if since is None else since
+    length = default if since is None else since
     try:
         begin = end - length if isinstance(length, timedelta) else _in_utc(length)
     except OverflowError:
@@ -55,7 +72,7 @@ def question(
     if begin >= end:
         remedy = "ask for a time that begins before it ends"
         raise InvalidValue("since", begin.isoformat(), f"is not before {end.isoformat()}", remedy)
-    return Question(begin, end, keys, user, group)
+    return begin, end
 
 
 def _in_utc(time: datetime) -> datetime:
@@ -176,17 +193,3 @@ async def read_budgets(store: Store, cluster: str) -> tuple[BudgetUse, ...]:
         return ()
     now = datetime.now(UTC)
     return tuple(use for use in found if now < use.until)
-
-
-def store_of(connection: Connection) -> Store:
-    """Returns the cluster's store.
-
-    Raises:
-        Rejected: it has none.
-    """
-    if not connection.record.store:
-        raise Rejected(
-            f"cluster {connection.record.name} has no store, so its use is not recorded; start its"
-            " control plane with one"
-        )
-    return Store(connection.record.store)

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from iris.client.connect.rpc import Connection
+from iris.client.fleet.cluster_store import store_of
 from iris.client.fleet.usage_records import read_uses
-from iris.client.fleet.usage_report import gaps_of, present_uses, store_of
+from iris.client.fleet.usage_report import gaps_of, present_uses
 from iris.client.logs.follow import reading_from
 from iris.simulation.past import trace_of
 from iris.simulation.trace import Trace, to_lines

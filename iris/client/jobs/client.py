@@ -387,7 +387,8 @@ class JobsClient:
         if not self._connection.record.store:
             return ()
         # This imports the store, which some submissions do not need.
-        from iris.client.fleet.usage_report import read_budgets, store_of
+        from iris.client.fleet.cluster_store import store_of
+        from iris.client.fleet.usage_report import read_budgets
 
         found = await read_budgets(store_of(self._connection), self._connection.record.name)
         return tuple(use for use in found if user in use.users)

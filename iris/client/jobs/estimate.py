@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 from iris.client.connect.rpc import Connection
 from iris.client.fleet.autoscaler import AutoscalerClient
-from iris.client.fleet.usage_report import read_accounting, store_of
+from iris.client.fleet.cluster_store import store_of
+from iris.client.fleet.usage_report import read_accounting
 from iris.model.job.requests import Request
 from iris.model.job.spec import JobSpec
 from iris.scheduling.placement.catalog import Catalog

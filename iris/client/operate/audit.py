@@ -17,9 +17,10 @@ from iris.access.audit import (
     file_of,
     found_in,
 )
+from iris.client.logs.follow import reading_from
 from iris.concurrency import for_each, pause
 from iris.model import store_paths
-from iris.model.errors import Unreachable, first_line
+from iris.model.errors import first_line
 from iris.processes.process import locked
 from iris.storage.files import write_whole
 from iris.storage.object_store import STORE_ERRORS, Store
@@ -44,15 +45,13 @@ async def read_audit(store: Store, cluster: str, question: AuditQuestion) -> Aud
     """Returns the stored entries that the question asks for.
 
     Raises:
-        Unreachable: the store does not answer.
+        Unreachable, IrisError: the store does not answer.
     """
-    try:
-        folders = await store.folders(store_paths.audit(cluster))
-        days = [day for day in map(_day, folders) if day is not None and _overlaps(day, question)]
-        paths = [path for day in days for path in await store.objects(day_folder(cluster, day))]
+    with reading_from(store, f"the audit of cluster {cluster}"):
+        days = await store.days(store_paths.audit(cluster))
+        folders = [day_folder(cluster, day) for day in days if _overlaps(day, question)]
+        paths = [path for folder in folders for path in await store.objects(folder)]
         contents = await for_each(paths, partial(store.get, most=MOST_READ), at_once=_AT_ONCE)
-    except STORE_ERRORS as error:
-        raise Unreachable(f"the store {store.url} cannot be read: {first_line(error)}") from None
     lines = (line for content in contents for line in (content or b"").splitlines())
     return found_in(lines, question)
 
@@ -125,12 +124,6 @@ def _shipped(mark: Path) -> int:
 def _end_of(file: AuditFile) -> datetime:
     begin = datetime(file.day.year, file.day.month, file.day.day, file.hour, tzinfo=UTC)
     return begin + timedelta(hours=1)
-
-
-def _day(name: str) -> date | None:
-    with contextlib.suppress(ValueError):
-        return date.fromisoformat(name.rpartition("/")[2])
-    return None
 
 
 def _overlaps(day: date, question: AuditQuestion) -> bool:

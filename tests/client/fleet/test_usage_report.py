@@ -10,7 +10,8 @@ from temporalio.client import Client
 
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.rpc import Connection
-from iris.client.fleet.usage_report import question, read_accounting, report_of, store_of
+from iris.client.fleet.cluster_store import store_of
+from iris.client.fleet.usage_report import question, read_accounting, report_of
 from iris.model import store_paths
 from iris.model.errors import InvalidValue, Rejected, Unreachable
 from iris.storage.object_store import Store

@@ -332,7 +332,7 @@ class Cluster(Blocking):
         Raises:
             InvalidValue: the time is empty.
             Rejected: the cluster has no store.
-            Unreachable: the store does not answer.
+            Unreachable, IrisError: the store does not answer.
         """
         return self._loop.run(
             self._asynchronous.audit(since=since, until=until, user=user, job=job, refused=refused)
