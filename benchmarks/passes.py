@@ -6,7 +6,7 @@ be short in every situation.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from statistics import median
 
@@ -59,13 +59,12 @@ def _at(hosts: int, waiting: int, target: float) -> list[Row]:
         for what, seconds in (*_to_the_end(ledger), *_evicting(hosts, batch, requests)):
             takes[what] = min(takes.get(what, seconds), seconds)
     explained = _explained(ledger)
-    worst = sorted(takes, key=lambda what: -takes[what])
-    note = "; ".join(f"{what} {takes[what] * 1000:.0f} ms" for what in worst[:4])
+    worst, note = _worst_of(takes)
     size = f"{waiting:,} waiting, {hosts:,} hosts"
     return [
         Row(
             f"worst pass, {size}, s",
-            takes[worst[0]],
+            worst,
             target=target,
             format="{:.4f}",
             note=f"of {len(takes)} passes: {note}",
@@ -92,19 +91,25 @@ def _with_quotas(hosts: int, waiting: int, target: float) -> list[Row]:
     size = f"{_USERS} users, {_TEAMS} teams, {waiting:,} waiting, {hosts:,} hosts"
     rows = []
     for what, found in zip(("without quotas", "with quotas"), takes, strict=True):
-        worst = sorted(found, key=lambda each: -found[each])
-        note = "; ".join(f"{each} {found[each] * 1000:.0f} ms" for each in worst[:4])
+        worst, note = _worst_of(found)
         middle = median(found.values())
         rows.append(
             Row(
                 f"worst pass {what}, {size}, s",
-                found[worst[0]],
+                worst,
                 target=target,
                 format="{:.4f}",
                 note=f"of {len(found)} passes, median {middle * 1000:.0f} ms: {note}",
             )
         )
     return rows
+
+
+def _worst_of(takes: Mapping[str, float]) -> tuple[float, str]:
+    """Returns the time of the slowest pass, and a text with the slowest ones."""
+    worst = sorted(takes, key=lambda what: -takes[what])
+    note = "; ".join(f"{what} {takes[what] * 1000:.0f} ms" for what in worst[:4])
+    return takes[worst[0]], note
 
 
 def _quotas(hosts: list[Host]) -> QuotaRules:

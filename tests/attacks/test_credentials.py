@@ -12,6 +12,7 @@ from iris.client.connect.credentials import credentials_for
 from iris.client.connect.remote import discover
 from iris.model.errors import Rejected
 from tests.e2e.cluster import Cluster, a_home
+from tests.grpc_service import served
 
 KEY = "planted-key"
 ELSEWHERE = "cloud.example:7233"
@@ -43,12 +44,9 @@ class Service(grpc.GenericRpcHandler):
 
 @pytest.fixture
 async def service() -> AsyncIterator[Service]:
-    handler, server = Service(), grpc.aio.server()
-    server.add_generic_rpc_handlers((handler,))
-    handler.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    await server.start()
-    yield handler
-    await server.stop(None)
+    handler = Service()
+    async with served(handler) as handler.address:
+        yield handler
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ from iris.client.connect.paths import identity_path
 from iris.client.connect.rpc import Connection
 from iris.model.errors import InvalidValue, NotAllowed, Rejected
 from iris.model.slice.keys import public_key
+from tests.grpc_service import served
 
 FAR = "temporal.lab.example:7233"
 SLICE_KEY = "07" * 32
@@ -71,12 +72,9 @@ class Service(grpc.GenericRpcHandler):
 
 @pytest.fixture
 async def service() -> AsyncIterator[Service]:
-    handler, server = Service(), grpc.aio.server()
-    server.add_generic_rpc_handlers((handler,))
-    handler.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    await server.start()
-    yield handler
-    await server.stop(None)
+    handler = Service()
+    async with served(handler) as handler.address:
+        yield handler
 
 
 @pytest.fixture(autouse=True)
