@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import USER, a_cluster, a_home, eventually, until
+from tests.e2e.cluster import USER, Cluster, a_cluster, a_home, eventually, until
 
 pytestmark = pytest.mark.long
 
@@ -29,6 +29,7 @@ def test_a_quota_stops_a_job_says_why_and_changes_without_a_restart() -> None:
             # 1. A job runs, and the next one would exceed the quota of the team.
             cluster.submit("runs", "--cpu", "2", "--", "sh", "-c", until("go"))
             eventually(lambda: cluster.status("runs")["state"] == "RUNNING")
+            eventually(lambda: slices(cluster) == 1)  # the autoscaler knows its slice
             cluster.submit("waits", "--cpu", "1", "--limit", "licence", "--", "true")
             eventually(lambda: cluster.iris("explain", "waits", "--json").json["code"] == "QUOTA")
             (stop,) = cluster.iris("explain", "waits", "--json").json["quotas"]
@@ -46,10 +47,15 @@ def test_a_quota_stops_a_job_says_why_and_changes_without_a_restart() -> None:
             assert "license" in cluster.iris("submit", "--dry-run", *misspelt, code=5).out
 
             # 3. No slice was bought for it. A larger quota lets it start at once.
-            (group,) = cluster.iris("group", "list", "--json").json
-            assert sum(group["slices"].values()) == 1
+            assert slices(cluster) == 1
             file.write_text(CONFIG.replace("cpus: 2", "cpus: 3"))
             cluster.iris("cluster", "reload", "--config", str(file))
             cluster.iris("wait", "waits")
             cluster.file("go").touch()
             cluster.iris("wait", "runs")
+
+
+def slices(cluster: Cluster) -> int:
+    """The number of slices that the autoscaler has."""
+    (group,) = cluster.iris("group", "list", "--json").json
+    return sum(group["slices"].values())
