@@ -306,6 +306,9 @@ MEMO_DASHBOARD = "iris_dashboard"
 #: The memo key of the scheduler's and the autoscaler's workflows for the version of their state. A
 #: control plane with a later version replaces the workflow.
 MEMO_VERSION = "iris_book"
+#: In the memo of the scheduler: shows who has the cluster's message key that the cluster has it and
+#: that its store is the one in the memo; empty if the cluster has no such key.
+MEMO_MARK = "iris_mark"
 #: The memo key for a job's command line, which lists of jobs show.
 MEMO_COMMAND = "iris_command"
 #: The memo key for a job's number of tasks, which readers of the job's logs need.
@@ -346,6 +349,10 @@ ENV_PAYLOAD_KEYS = "IRIS_PAYLOAD_KEYS"
 #: The variable that names a file with the private keys that open the secrets of the cluster's
 #: users.
 ENV_SECRET_KEYS = "IRIS_SECRET_KEYS"  # noqa: S105
+#: The variable that names the file with the key that authenticates the messages of a cluster.
+ENV_MESSAGE_KEY = "IRIS_MESSAGE_KEY"
+#: The variable in which a program gets the key for messages of its job and of its child jobs.
+ENV_JOB_KEY = "IRIS_JOB_KEY"
 ENV_USER = "IRIS_USER"
 #: The variable that names the file with the name and the private key of this process's user
 #: (`iris.client.access.identity_file`).

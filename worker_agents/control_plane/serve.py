@@ -10,7 +10,7 @@ activities that observe the fleet and delete machines.
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,9 @@ from iris.activities.control.sealed_secrets import SealedSecrets
 from iris.activities.control.slices import Slices
 from iris.activities.control.usage_records import UsageRecords
 from iris.activities.control.webhooks import WebhookCalls
+from iris.client.access.message_key import check_mark
+from iris.client.access.proof_checks import proof_checks
+from iris.client.access.proofs import key_of
 from iris.client.access.selection import slice_delegation
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import connect, make_runtime
@@ -334,7 +337,10 @@ def _control_worker(
             recovery.list_slices,
             *on_machines,
         ],
-        interceptors=[JobTracing()] if spans.wanted() else [],
+        interceptors=[
+            *proof_checks(key_of(client)),
+            *([JobTracing()] if spans.wanted() else []),
+        ],
         max_cached_workflows=CACHED_WORKFLOWS,
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
     )
@@ -362,6 +368,7 @@ def _patient_worker(
             UsageRecords(store).store_uses,
             WebhookCalls(local=local).call_webhook,
         ],
+        interceptors=proof_checks(key_of(client)),
         max_concurrent_activities=PATIENT_ACTIVITIES,
     )
 
@@ -372,6 +379,7 @@ def _planner_worker(client: Client, cluster: str) -> Worker:
         task_queue=names.planner_queue(cluster),
         deployment_config=deployment(),
         workflows=[SchedulerWorkflow, AutoscalerWorkflow],
+        interceptors=proof_checks(key_of(client)),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
     )
     allow_long_steps(worker, policies.PLANNER_TASK)
@@ -430,7 +438,7 @@ async def start_planners(
     Raises:
         Rejected: one of them is of a later version; nothing was changed.
     """
-    cluster = options.cluster
+    cluster, key = options.cluster, key_of(client)
     scheduler_exists, autoscaler_exists = await check_versions(client, cluster)
     settings = scaling_settings(config) if config is not None else None
     ledger = (
@@ -452,6 +460,7 @@ async def start_planners(
                 dashboard_of(config, port=options.dashboard_port).url if is_installed() else ""
             ),
             names.MEMO_VERSION: LEDGER_VERSION,
+            names.MEMO_MARK: key.mark(cluster, options.store) if key is not None else "",
         },
         search_attributes=keywords(
             {names.SA_CLUSTER: cluster, names.SA_KIND: names.KIND_SCHEDULER}
@@ -479,7 +488,8 @@ async def check_versions(client: Client, cluster: str) -> list[WorkflowIDConflic
 
     Raises:
         Rejected: one of them is of a later version. It is not replaced: the control plane that
-            started it would replace it again.
+            started it would replace it again. Or this process does not have the message key of the
+            cluster: it would fail all jobs.
     """
     policies = []
     versions = {
@@ -487,7 +497,11 @@ async def check_versions(client: Client, cluster: str) -> list[WorkflowIDConflic
         names.autoscaler_workflow(cluster): AUTOSCALER_VERSION,
     }
     for workflow_id, version in versions.items():
-        running = await _running_version(client, workflow_id)
+        memo = await _memo_if_it_runs(client, workflow_id)
+        if memo is not None and workflow_id == names.scheduler_workflow(cluster):
+            mark = str(memo.get(names.MEMO_MARK, ""))
+            check_mark(key_of(client), cluster, str(memo.get(names.MEMO_STORE, "")), mark)
+        running = None if memo is None else int(memo.get(names.MEMO_VERSION, 1))
         if running is not None and running > version:
             raise Rejected(
                 f"workflow {workflow_id} has version {running}, and this control plane has version"
@@ -503,8 +517,8 @@ async def check_versions(client: Client, cluster: str) -> list[WorkflowIDConflic
     return policies
 
 
-async def _running_version(client: Client, workflow_id: str) -> int | None:
-    """Returns the version with which the workflow was started; None if it does not run.
+async def _memo_if_it_runs(client: Client, workflow_id: str) -> Mapping[str, Any] | None:
+    """Returns the memo with which the planner's workflow was started; None if it does not run.
 
     Raises:
         Rejected: another program's workflow has this id.
@@ -522,7 +536,7 @@ async def _running_version(client: Client, workflow_id: str) -> int | None:
             f"workflow {workflow_id} is a {described.workflow_type}, which Iris did not start;"
             " terminate it, or give the cluster another name"
         )
-    return int((await described.memo()).get(names.MEMO_VERSION, 1))
+    return await described.memo()
 
 
 async def _take_over(client: Client, cluster: str) -> None:

@@ -49,6 +49,8 @@ from iris.activities.host.runtimes.shim import shim
 from iris.activities.host.sessions.exec import Execs
 from iris.activities.host.sessions.port_forward import PortForwards
 from iris.activities.host.sessions.profile import Profiles
+from iris.client.access.proof_checks import proof_checks
+from iris.client.access.proofs import key_of
 from iris.client.access.selection import host_tokens, tokens_of
 from iris.client.connect.clusters import read_record
 from iris.client.connect.connection import connect, make_runtime
@@ -284,6 +286,7 @@ class _Incarnation:
         if users is not None:
             self._task_dirs["jobs"] = users.directory
         own = [*_own(options), *filter(None, (store.directory,))]
+        self._key = key_of(client)
         context = HostContext(
             client=client,
             store=store,
@@ -293,9 +296,7 @@ class _Incarnation:
             cache_dir=_cache_dir(options),
             umask=options.umask,
             job_users=users,
-            device_groups=(
-                device_groups() if users is not None and accelerators.device is not None else ()
-            ),
+            device_groups=_groups(users, accelerators),
             image=options.image,
             require_digests=options.tasks.require_digests,
             mounts=options.tasks.mounts,
@@ -308,6 +309,7 @@ class _Incarnation:
             contact_env=contact_env(options.address, options.namespace, options.cluster),
             registry_token=registry_token,
             secrets=_secrets(options, own, store),
+            message_key=self._key,
         )
         self._log = context.logger(logger)
         self._tasks = Tasks(context)
@@ -346,7 +348,7 @@ class _Incarnation:
             self._client,
             task_queue=names.host_queue(self._cluster, self._host.id),
             deployment_config=deployment(),
-            interceptors=[TraceHeader(), OwnSessions(self._cluster)],
+            interceptors=[*proof_checks(self._key), TraceHeader(), OwnSessions(self._cluster)],
             activities=[
                 *(self._tasks.run_task, self._execs.exec_task, self._forwards.forward_ports),
                 *(self._profiles.profile_task, self._ping.ping),
@@ -456,6 +458,11 @@ async def gather_gauges(tasks: Tasks, health: GpuHealth, directories: Mapping[st
     declared.DISK_FREE.show({(name,): disk.free for name, disk in disks.items()})
     declared.DISK_SIZE.show({(name,): disk.total for name, disk in disks.items()})
     declared.GPU_FAULT.show({(): bool(health.fault)} if health.watches else {})
+
+
+def _groups(users: JobUsers | None, accelerators: Accelerators) -> Sequence[int]:
+    """Returns the groups that jobs with users of their own need for the host's devices."""
+    return () if users is None or accelerators.device is None else device_groups()
 
 
 def _own(options: AgentOptions) -> tuple[Path, ...]:

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from iris.activities.host.runtimes.cleanup import trees
+from iris.client.access.message_key import ensure_key
 from iris.client.connect.clusters import (
     CONFIG,
     ClusterRecord,
@@ -127,6 +128,7 @@ async def supervise(options: LocalClusterOptions, umask: int) -> None:
         # of the file.
         if not os.environ.get(names.ENV_SECRET_KEYS):
             os.environ[names.ENV_SECRET_KEYS] = str(ensure_keys(directory))
+        os.environ[names.ENV_MESSAGE_KEY] = str(ensure_key(directory))
         cluster = _LocalCluster(options, directory, stop_event(), umask)
         try:
             await cluster.run()

@@ -3,6 +3,7 @@ host's resources.
 """
 
 import asyncio
+import base64
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ from iris.model.host.gpus import GPU_FAULT, GpuUse, offered
 from iris.model.host.hosts import Host
 from iris.model.host.resources import DeviceKind
 from iris.model.host.store_limits import StoreLimits
+from iris.model.message_keys import MessageKey
+from iris.model.names import ENV_JOB_KEY
 from iris.model.units import GIB
 from iris.storage.object_store import Store
 
@@ -81,6 +84,8 @@ class HostContext:
     #: The variables that tell a client on this machine where the cluster is: the cluster's address,
     #: and the state directory that contains the cluster, if there is one.
     contact_env: Mapping[str, str] = field(default_factory=dict)
+    #: The key that authenticates the cluster's messages; None if nothing authenticates them.
+    message_key: MessageKey | None = None
     #: The accelerators of the real machine. A simulated host may offer others.
     accelerators: Accelerators = field(default_factory=Accelerators)
     #: Returns a token for images in Google's registries, or None if this machine is not in Google
@@ -130,6 +135,13 @@ class HostContext:
         as the user of the agent.
         """
         return None if self.image_of(task) else self.job_users
+
+    def contact(self, task: RunTask) -> Mapping[str, str]:
+        """Returns the variables with which a client in the task's program reaches the cluster."""
+        if self.message_key is None:
+            return self.contact_env
+        key = self.message_key.of_job(task.job).secret
+        return {**self.contact_env, ENV_JOB_KEY: base64.b64encode(key).decode()}
 
     def host_env(self, task: RunTask) -> Mapping[str, str]:
         """Returns the variables of the host that a task's program gets. Outside of a container,

@@ -333,7 +333,7 @@ class _Preparation:
             context.host,
             prepared,
             defaults=context.env_vars,
-            contact=context.contact_env,
+            contact=context.contact(task),
         )
 
     async def set_up(self, env: Mapping[str, str], files: Path, fetched: _Fetched) -> Ready:

@@ -7,11 +7,11 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
-from temporalio.client import Client, Plugin
+from temporalio.client import Client, Interceptor, Plugin
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (
     DataConverter,
@@ -20,10 +20,13 @@ from temporalio.converter import (
     PayloadCodec,
     PayloadConverter,
 )
+from temporalio.converter._payload_converter import _TemporalTransferTypePayloadConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.runtime import PrometheusConfig, Runtime, TelemetryConfig
 
 from iris.autoscaling.liveness import REPORT_INTERVAL
+from iris.client.access.message_key import message_key
+from iris.client.access.proofs import Arguments, Proofs
 from iris.client.access.selection import keep_signed_in, sign_in
 from iris.client.connect.credentials import credentials_for
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys, TolerantCodec, payload_keys
@@ -31,10 +34,8 @@ from iris.client.connect.refusals import refused_at_once
 from iris.messages.compression import BZIP2, ZLIB, compressed
 from iris.model import names
 from iris.model.errors import IrisError, Unreachable
+from iris.model.message_keys import MessageKey
 from iris.model.units import MIB, format_bytes
-
-if TYPE_CHECKING:
-    from temporalio.client import Interceptor
 
 #: Payloads above this size, in bytes, are compressed. Smaller payloads stay readable in the Web UI.
 #: In practice only the scheduler's state is larger.
@@ -125,17 +126,27 @@ def _decompress(encoding: bytes, data: bytes, most: int) -> bytes:
     return plain
 
 
-class SharedConverter(PydanticPayloadConverter):
+# The SDK puts a converter that is not of this class into one of it, which copies the lists. It would
+# convert types that the SDK registers for itself, which no message of Iris has.
+class SharedConverter(PydanticPayloadConverter, _TemporalTransferTypePayloadConverter):
     """A payload converter whose instances share one state.
 
     The SDK creates a converter for every workflow activation, and each would build its type
-    adapters again.
+    adapters again. The lists that a converter returns keep their payloads, which proofs cover.
     """
 
     _shared = PydanticPayloadConverter()
 
     def __init__(self) -> None:
         self.__dict__ = self._shared.__dict__
+
+    def from_payloads(
+        self, payloads: Sequence[Payload], type_hints: list[type] | None = None
+    ) -> list[Any]:
+        """See base class."""
+        arguments = Arguments(super().from_payloads(payloads, type_hints))
+        arguments.payloads = [*payloads]
+        return arguments
 
 
 class FailureConverter(DefaultFailureConverter):
@@ -217,22 +228,27 @@ async def connect(
     quiet: bool = False,
     plugins: Sequence[Plugin] = (),
     runtime: Runtime | None = None,
+    cluster: str = "",
 ) -> Client:
     """Connects to the Temporal service at `host:port`. Temporal's environment variables and profile
     supply TLS settings and an API key, if they are for this address. If this process has an
-    identity for the address, the client sends and renews tokens of it.
+    identity for the address, the client sends and renews tokens of it. If it has the message key of
+    the cluster there, the client authenticates its messages.
 
     Args:
         quiet: whether to switch off the log of the SDK's core. It goes to standard output, which a
             command needs for its own output.
         plugins: the plugins of the workers that use the client. A plugin may replace the converter.
         runtime: the result of `make_runtime`, to share one; None to make one.
+        cluster: the name of the cluster, if it was started from here.
 
     Raises:
         Unreachable: no service answers at the address within the timeout.
-        InvalidValue: the file with the cluster's payload keys, or the identity, cannot be used.
+        InvalidValue: the file with the cluster's payload keys or its message key, or the identity,
+            cannot be used.
         Rejected: the service refuses this client; or a token would be sent without TLS.
     """
+    key = message_key(cluster, address)
     credentials = credentials_for(address)
     settings: dict[str, Any] = {
         **credentials.settings,
@@ -244,7 +260,7 @@ async def connect(
         client = await Client.connect(
             **settings,
             plugins=plugins,
-            interceptors=_interceptors(),
+            interceptors=_interceptors(key),
             data_converter=data_converter(payload_keys()),
             identity=identity,
             runtime=runtime or make_runtime(quiet=quiet),
@@ -263,11 +279,14 @@ async def connect(
     return client
 
 
-def _interceptors() -> "list[Interceptor]":
-    """Returns the interceptor of traces if tracing is on, or if this is a job with a trace."""
+def _interceptors(key: MessageKey | None) -> list[Interceptor]:
+    """Returns the interceptor of proofs if there is a key, and the interceptor of traces if tracing
+    is on, or if this is a job with a trace.
+    """
+    proofs: list[Interceptor] = [] if key is None else [Proofs(SharedConverter(), key)]
     in_traced_job = names.ENV_TRACEPARENT in os.environ and names.ENV_JOB_ID in os.environ
     if names.ENV_TRACING not in os.environ and not in_traced_job:
-        return []
+        return proofs
     from iris.client.connect.tracing import SubmissionTracing  # most processes have no traces
 
-    return [SubmissionTracing()]
+    return [SubmissionTracing(), *proofs]

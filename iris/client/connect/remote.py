@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.client.access.message_key import check_mark
+from iris.client.access.proofs import key_of
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import ClusterRecord, known_clusters, not_running
 from iris.client.connect.connection import connect
@@ -59,7 +61,7 @@ async def open_connection(cluster: ClusterRef) -> tuple[Client, ClusterRecord]:
         )
     if record.remote:
         return await connect_remote(record.name)
-    return await connect(record.address, record.namespace, quiet=True), record
+    return await connect(record.address, record.namespace, quiet=True, cluster=record.name), record
 
 
 async def connect_remote(
@@ -79,7 +81,7 @@ async def connect_remote(
         record = await asyncio.to_thread(open_tunnel, name)
         try:
             return await connect(
-                record.address, record.namespace, timeout=ATTEMPT_TIMEOUT, quiet=True
+                record.address, record.namespace, timeout=ATTEMPT_TIMEOUT, quiet=True, cluster=name
             ), record
         except Unreachable as error:
             output = last_output(name) if record.end is not None else ""
@@ -106,10 +108,11 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
     Raises:
         NotFound: the service has no such cluster; or it has several clusters, and `name` is None.
         Unreachable: the service does not answer.
-        Rejected: the service refuses this client, or the cluster's payloads are encrypted with a
-            key that is not known here.
+        Rejected: the service refuses this client, the cluster's payloads are encrypted with a key
+            that is not known here, or this client does not have the cluster's message key.
     """
     found: dict[str, ClusterRecord] = {}
+    marks: dict[str, str] = {}
     unreadable: dict[str, Rejected] = {}
     try:
         schedulers = (
@@ -133,6 +136,7 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
                 logger.debug("the memo of workflow %s cannot be read: %s", execution.id, error)
                 continue
             if names.MEMO_STORE in memo:
+                marks[cluster] = str(memo.get(names.MEMO_MARK, ""))
                 found[cluster] = ClusterRecord(
                     name=cluster,
                     address=address,
@@ -147,14 +151,28 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
         # INVALID_ARGUMENT: the search attributes are not registered, so no cluster of Iris is here.
         if error.status is not RPCStatusCode.INVALID_ARGUMENT:
             raise Unreachable(f"the service at {address} does not answer: {error}") from None
-    if name is not None and name in found:
-        return found[name]
-    if name is None and len(found) == 1:
-        return next(iter(found.values()))
+    chosen = next(iter(found)) if name is None and len(found) == 1 else name
+    if chosen in found:
+        check_mark(key_of(client), chosen, found[chosen].store, marks[chosen])
+        return found[chosen]
+    raise _not_there(address, name, found, unreadable)
+
+
+def _not_there(
+    address: str,
+    name: str | None,
+    found: Mapping[str, ClusterRecord],
+    unreadable: Mapping[str, Rejected],
+) -> Rejected | NotFound:
+    """Returns the error if the service has no such cluster, or several.
+
+    Args:
+        unreadable: the errors of the clusters whose memos cannot be read.
+    """
     if (name is None and not found and unreadable) or name in unreadable:
-        raise unreadable[name] if name is not None else next(iter(unreadable.values()))
+        return unreadable[name] if name is not None else next(iter(unreadable.values()))
     there_are = ", ".join(sorted(found)) or "none"
     problem = (
         f"no cluster {name!r}" if name else ("several clusters" if found else "no Iris cluster")
     )
-    raise NotFound(f"{problem} at {address} (there are: {there_are}); name one as {address}/NAME")
+    return NotFound(f"{problem} at {address} (there are: {there_are}); name one as {address}/NAME")

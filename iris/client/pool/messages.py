@@ -151,9 +151,10 @@ class Mail:
 
 
 def plain(client: Client) -> Client:
-    """Returns the client without the cluster's payload keys. The messages are encrypted already,
-    and jobs do not get the keys.
+    """Returns the client without the cluster's payload keys and its message key. The messages are
+    encrypted already, and jobs do not get the keys.
     """
     config = client.config()
     config["data_converter"], config["plugins"] = DataConverter.default, []
+    config["interceptors"] = []
     return Client(**config)

@@ -1,0 +1,153 @@
+"""Proves that the sender of a message has the key of the cluster, and binds the message to its
+receiver, to what it asks for and to its arguments.
+
+The algorithms are HMAC-SHA-256, shortened to 16 bytes (RFC 2104), and HKDF-Expand for the keys of
+jobs (RFC 5869). A message stays readable: encryption is another matter.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NamedTuple, Self
+
+#: The length of keys in bytes.
+KEY_BYTES = 32
+#: The length of codes in bytes. RFC 2104 asks for at least half of the hash.
+CODE_BYTES = 16
+_JOB_USE = b"iris job key 1 "
+_STORE = "store"
+#: Stands in a proof for no job.
+_NO_JOB = "-"
+
+
+class Kind(StrEnum):
+    """The kinds of messages that start or change something. Queries need no proof."""
+
+    START = "start"
+    SIGNAL = "signal"
+    UPDATE = "update"
+    ACTIVITY = "activity"
+
+
+class Message(NamedTuple):
+    """A message, as its receiver sees it."""
+
+    kind: Kind
+    #: The type of the workflow or activity, or the name of the signal or update.
+    name: str
+    #: The id of the workflow that gets the message or starts the activity; for an activity without
+    #: a workflow its task queue and its id.
+    receiver: str
+    #: The arguments, as bytes.
+    content: Sequence[bytes] = ()
+
+
+class Proof(NamedTuple):
+    """Proves that the sender of a message has the cluster's key. It is sent with the message."""
+
+    at: datetime
+    #: A text that the sender uses once. A workflow's begins with the id of its run and a slash.
+    nonce: str
+    #: The job whose key was used; empty: that of the cluster.
+    job: str
+    code: bytes
+
+    @property
+    def run(self) -> str:
+        """The run of the workflow that sent the message; empty: a client sent it."""
+        run, slash, _ = self.nonce.rpartition("/")
+        return run if slash else ""
+
+    def encoded(self) -> bytes:
+        return f"{_milliseconds(self.at)} {self.nonce} {self.job or _NO_JOB} {self.code.hex()}".encode()
+
+    @classmethod
+    def decoded(cls, text: bytes) -> Self | None:
+        """Returns the proof that somebody has sent; None if it is malformed."""
+        try:
+            at, nonce, job, code = text.decode().split(" ")
+            when = datetime.fromtimestamp(int(at) / 1000, UTC)
+            return cls(when, nonce, "" if job == _NO_JOB else job, bytes.fromhex(code))
+        except (ValueError, OverflowError, OSError):
+            return None
+
+
+@dataclass(frozen=True)
+class MessageKey:
+    """The key of a cluster, or the narrower one of a job's program."""
+
+    secret: bytes = field(repr=False)
+    #: The job whose program has the key; empty: it is the key of the cluster.
+    job: str = ""
+
+    def of_job(self, job: str) -> "MessageKey":
+        """Returns the key for the program of a job."""
+        # HKDF-Expand with one block. The key is random, so it needs no HKDF-Extract.
+        return MessageKey(
+            hmac.digest(self.secret, _JOB_USE + job.encode() + b"\x01", "sha256"), job
+        )
+
+    def prove(self, message: Message, at: datetime, nonce: str) -> Proof:
+        """Returns the proof of a message."""
+        return Proof(at, nonce, self.job, self._code_of(message, at, nonce))
+
+    def problem(self, message: Message, proof: Proof | None) -> str:
+        """Returns why the cluster, whose key this is, refuses a message with this proof; empty: it
+        does not. The time and the nonce are left to the caller.
+        """
+        if proof is None:
+            return "it is not authenticated with the cluster's key"
+        using = self.of_job(proof.job) if proof.job else self
+        if not hmac.compare_digest(proof.code, using._code_of(message, proof.at, proof.nonce)):
+            return "another key has authenticated it, or it was sent for something else"
+        if not may_send(proof.job, message):
+            return f"the key of job {proof.job} is not for it"
+        return ""
+
+    def mark(self, cluster: str, store: str) -> str:
+        """Returns a text for the cluster's public description: it shows clients that the cluster
+        has this key, and that its store is this one.
+        """
+        return self._code([_STORE, cluster, store]).hex()
+
+    def _code_of(self, message: Message, at: datetime, nonce: str) -> bytes:
+        about = [message.kind, message.name, message.receiver, str(_milliseconds(at)), nonce]
+        return self._code(about, message.content)
+
+    def _code(self, texts: Iterable[str], content: Iterable[bytes] = ()) -> bytes:
+        code = hmac.new(self.secret, digestmod=hashlib.sha256)
+        for part in (*(text.encode() for text in texts), *content):
+            # The length first, so that no other parts give the same bytes.
+            code.update(len(part).to_bytes(8, "big"))
+            code.update(part)
+        return code.digest()[:CODE_BYTES]
+
+
+def _milliseconds(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
+
+
+def may_send(job: str, message: Message) -> bool:
+    """Returns whether the program of a job may send this: it may start jobs below itself, and send
+    signals to them, to their tasks and to itself.
+
+    Args:
+        job: empty for who has the cluster's key, and may send everything.
+    """
+    if not job:
+        return True
+    _, _, rest = message.receiver.partition("/")
+    kind, _, receiver = rest.partition("/")
+    if kind == "task":
+        receiver = receiver.partition(":")[0]
+    below = receiver.startswith(f"{job}/")
+    match message.kind:
+        case Kind.START:
+            return kind == "job" and below
+        case Kind.SIGNAL:
+            return kind in ("job", "task") and (below or receiver == job)
+        case _:
+            return False
