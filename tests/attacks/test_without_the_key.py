@@ -5,14 +5,19 @@ the cluster's key: nothing that this user sends is done.
 import asyncio
 import base64
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from temporalio.api.common.v1 import Payloads, WorkflowExecution
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.history.v1 import (
+    HistoryEvent,
+)
+from temporalio.api.history.v1 import (
+    WorkflowExecutionSignaledEventAttributes as Signaled,
+)
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.update.v1 import Input, Meta, Request, WaitPolicy
 from temporalio.api.workflowservice.v1 import (
@@ -26,19 +31,17 @@ from temporalio.client import (
     ActivityFailureError,
     Client,
     WorkflowFailureError,
-    WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
 )
 
 from iris.client.connect.connection import data_converter
+from iris.messages.autoscaler import CloseDown, PauseScaling
 from iris.messages.exec import ExecRequest
 from iris.messages.job import JobInput
 from iris.messages.port_forward import ForwardRequest
 from iris.messages.scheduler import Batch, Close
 from iris.model import names
 from iris.model.host.hosts import ClosedBy, Closure
-from iris.model.job.attempts import TaskOutcome
-from iris.model.states import TaskState
 from tests.builders import a_spec
 from tests.e2e.cluster import USER, Cluster, a_cluster
 
@@ -82,13 +85,14 @@ async def events(
     return [event for event in history.events if event.event_type == kind]
 
 
-async def send_again(client: Client, workflow_id: str, name: str, recorded: Payloads) -> None:
+async def send_again(client: Client, workflow_id: str, name: str, recorded: Signaled) -> None:
     await client.workflow_service.signal_workflow_execution(
         SignalWorkflowExecutionRequest(
             namespace="default",
             workflow_execution=WorkflowExecution(workflow_id=workflow_id),
             signal_name=name,
-            input=recorded,
+            input=recorded.input,
+            header=recorded.header,
         )
     )
 
@@ -141,20 +145,20 @@ async def test_no_command_runs_beside_a_task(cluster: Cluster, stranger: Client)
             await stranger.execute_activity(
                 name,
                 request,
-                id=f"{queue}/{name}/{request.session}",
+                id=names.session(cluster.name, f"{job}:0", name, request.session),
                 task_queue=queue,
                 start_to_close_timeout=SOON,
                 schedule_to_close_timeout=SOON,
             )
         assert failed.value.cause is not None
-        assert "refused" in repr(failed.value.cause.__cause__), name
+        assert "refused" in str(failed.value.cause), name
     assert cluster.iris("exec", "victim", "--", "echo", "inside").out == "inside\n"
     assert not cluster.file("entered").exists()
     cluster.iris("cancel", "victim")
 
 
 async def test_the_planners_do_nothing_for_a_stranger(cluster: Cluster, stranger: Client) -> None:
-    """Hosts stay open, groups are not paused, and questions have no answer."""
+    """Hosts stay open, and groups are not paused."""
     (host,) = cluster.host_ids()
     scheduler = stranger.get_workflow_handle(names.scheduler_workflow(cluster.name))
     closing = Batch(
@@ -164,12 +168,8 @@ async def test_the_planners_do_nothing_for_a_stranger(cluster: Cluster, stranger
         await scheduler.execute_update("exchange", closing)
     await scheduler.signal("deliver", closing)
     autoscaler = stranger.get_workflow_handle(names.autoscaler_workflow(cluster.name))
-    await autoscaler.signal("pause", [])
-    await autoscaler.signal("delete_all")
-    for workflow, query in ((scheduler, "totals"), (scheduler, "wanted"), (autoscaler, "status")):
-        with pytest.raises(WorkflowQueryFailedError):
-            await workflow.query(query)
-
+    await autoscaler.signal("pause", PauseScaling(reason="planted"))
+    await autoscaler.signal("close_down", CloseDown(reason="planted", deadline=datetime.now(UTC)))
     cluster.iris("submit", "--", "true")
     assert cluster.iris("host", "list", "--json").json[0]["state"] == "READY"
     shown = cluster.query("autoscaler", "status")
@@ -193,8 +193,8 @@ async def test_signals_count_once_and_for_their_receiver(
         for event in await events(stranger, first, signaled)
     }
 
-    await send_again(stranger, first, "hold", recorded["hold"].input)
-    await send_again(stranger, second, "hold", recorded["hold"].input)
+    await send_again(stranger, first, "hold", recorded["hold"])
+    await send_again(stranger, second, "hold", recorded["hold"])
     await stranger.get_workflow_handle(first).signal("hold")
 
     for job in ("first", "second"):
@@ -215,7 +215,8 @@ async def test_updates_count_once(cluster: Cluster, stranger: Client) -> None:
         request.input
         for event in accepted
         for request in [event.workflow_execution_update_accepted_event_attributes.accepted_request]
-        if b"close" in request.input.args.payloads[0].data.lower()
+        if request.input.header.fields
+        and b"close" in request.input.args.payloads[0].data.lower()
     )
     sent = await stranger.workflow_service.update_workflow_execution(
         UpdateWorkflowExecutionRequest(
@@ -245,6 +246,7 @@ async def test_a_recorded_start_starts_no_other_job(cluster: Cluster, stranger: 
             workflow_type=attributes.workflow_type,
             task_queue=attributes.task_queue,
             input=attributes.input,
+            header=attributes.header,
             request_id=uuid4().hex,
         )
     )
@@ -278,6 +280,7 @@ async def test_a_recorded_command_does_not_run_again(cluster: Cluster, stranger:
         activity_type=described.info.activity_type,
         task_queue=TaskQueue(name=described.info.task_queue),
         input=described.input,
+        header=described.info.header,
         start_to_close_timeout=described.info.start_to_close_timeout,
         retry_policy=described.info.retry_policy,
         request_id=uuid4().hex,
@@ -289,20 +292,6 @@ async def test_a_recorded_command_does_not_run_again(cluster: Cluster, stranger:
     assert "sent before" in str(failed.value.cause)
     assert cluster.lines("commands") == ["ran"]
     cluster.iris("cancel", "target")
-
-
-async def test_a_forged_result_is_no_success(cluster: Cluster, stranger: Client) -> None:
-    """Who completes the activity of an attempt makes the job fail, as a cancellation would."""
-    workflow_id = a_running_job(cluster, "forged")
-    description = await stranger.get_workflow_handle(workflow_id).describe()
-    (pending,) = description.raw_description.pending_activities
-    forged = stranger.get_async_activity_handle(
-        workflow_id=workflow_id, run_id=description.run_id, activity_id=pending.activity_id
-    )
-    await forged.complete(TaskOutcome(state=TaskState.SUCCEEDED, reason="forged"))
-    ended = stranger.get_workflow_handle(workflow_id)
-    with pytest.raises(WorkflowFailureError):
-        await asyncio.wait_for(ended.result(), SOON.total_seconds())
 
 
 def test_the_key_is_private_and_programs_get_the_key_of_their_job(cluster: Cluster) -> None:
