@@ -72,6 +72,7 @@ look() {
         echo "keys=$(keys_digest)"
         if [ -f "$home/manager" ]; then echo "manager=$manager"; fi
         if runs; then echo "pid=$pid"; fi
+        if [ -f "$kept/message.key" ]; then echo "message_key=$(base64 < "$kept/message.key" | tr -d '\n')"; fi
         if [ -f "$kept/cluster.json" ]; then echo "record=$(base64 < "$kept/cluster.json" | tr -d '\n')"; fi
     fi
     echo iris:end

@@ -58,6 +58,9 @@ class SeenController(NamedTuple):
     pid: int = 0
     #: The record of the cluster on the machine, as JSON; empty if the cluster never ran.
     record: str = ""
+    #: The content of the file with the key that authenticates the cluster's messages; empty if the
+    #: cluster never ran.
+    message_key: str = ""
     #: A line for each host that the control plane cannot use.
     warnings: str = ""
 
@@ -66,7 +69,7 @@ class SeenController(NamedTuple):
         """Parses the answer of the machine."""
         text = {
             key: base64.b64decode(answer.get(key, "")).decode()
-            for key in ("config", "record", "warnings")
+            for key in ("config", "record", "message_key", "warnings")
         }
         return cls(
             uid=answer.get("uid", ""),

@@ -190,11 +190,12 @@ install() {
     look
 }
 
-# Replaces the files of keys by PAYLOAD_KEYS and SECRET_KEYS, their contents in base64; empty: there is none. The caller sends them on
-# standard input, and `echo` is no program: no command line and no environment has them.
+# Replaces the files of keys by PAYLOAD_KEYS, SECRET_KEYS and MESSAGE_KEY, their contents in base64; empty: there is none. The caller
+# sends them on standard input, and `echo` is no program: no command line and no environment has them.
 write_keys() {
     write_key_file payload.keys "$PAYLOAD_KEYS"
     write_key_file secret.keys "${SECRET_KEYS:-}"
+    write_key_file message.key "${MESSAGE_KEY:-}"
 }
 
 write_key_file() {
@@ -209,12 +210,13 @@ write_key_file() {
 use_keys() {
     if [ -f "$home/payload.keys" ]; then export IRIS_PAYLOAD_KEYS="$home/payload.keys"; fi
     if [ -f "$home/secret.keys" ]; then export IRIS_SECRET_KEYS="$home/secret.keys"; fi
+    if [ -f "$home/message.key" ]; then export IRIS_MESSAGE_KEY="$home/message.key"; fi
 }
 
-# The digest of both files of keys together; nothing for none.
+# The digest of the files of keys together; nothing for none.
 keys_digest() {
-    if [ -f "$home/payload.keys" ] || [ -f "$home/secret.keys" ]; then
-        cat "$home/payload.keys" "$home/secret.keys" 2> /dev/null | sha256sum | cut -d' ' -f1
+    if [ -f "$home/payload.keys" ] || [ -f "$home/secret.keys" ] || [ -f "$home/message.key" ]; then
+        cat "$home/payload.keys" "$home/secret.keys" "$home/message.key" 2> /dev/null | sha256sum | cut -d' ' -f1
     fi
 }
 
@@ -234,8 +236,8 @@ end_agent() {
 }
 
 # Starts the agent, unless it runs: AGENT is its command line after the Python, CONFIG the configuration in base64, PORT the port of
-# the tunnel (empty: there is none), PAYLOAD_KEYS and SECRET_KEYS as in `write_keys`. An agent with another port or with other
-# payload keys is started again, which leaves its programs running. It reads the keys for secrets at each use.
+# the tunnel (empty: there is none), PAYLOAD_KEYS, SECRET_KEYS and MESSAGE_KEY as in `write_keys`. An agent with another port, other
+# payload keys or another message key is started again, which leaves its programs running. It reads the keys for secrets at each use.
 start() {
     lock
     if [ ! -f "$home/lease.json" ] || [ -e "$home/delete" ]; then
@@ -246,7 +248,7 @@ start() {
     before=$(cat "$home/tunnel.port" 2> /dev/null)
     echo "$CONFIG" | base64 -d > "$home/config.yaml" || fail "cannot write $home/config.yaml"
     if agent_runs; then
-        if [ "$before" = "$PORT" ] && has_keys payload.keys "$PAYLOAD_KEYS"; then
+        if [ "$before" = "$PORT" ] && has_keys payload.keys "$PAYLOAD_KEYS" && has_keys message.key "${MESSAGE_KEY:-}"; then
             if [ -f "$home/secret.keys" ] && [ -n "${SECRET_KEYS:-}" ]; then write_key_file secret.keys "$SECRET_KEYS"; fi
             if has_keys secret.keys "${SECRET_KEYS:-}"; then
                 look

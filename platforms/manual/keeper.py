@@ -57,6 +57,8 @@ class HostKeeper:
             payloads; empty: it does not.
         secret_keys: returns the content of the file with the keys that open users' secrets, as it
             is now; empty: there is none.
+        message_key: the content of the file with the key that authenticates the cluster's messages;
+            empty: nothing authenticates them.
         command: returns the command line of the agent, as `agent_command` does.
     """
 
@@ -68,6 +70,7 @@ class HostKeeper:
         payload_keys: str = "",
         *,
         secret_keys: Callable[[], str] = lambda: "",
+        message_key: str = "",
         command: Callable[[ManualSettings, HostAccess, SliceRequest, str], str] = agent_command,
     ) -> None:
         self.settings = settings
@@ -75,6 +78,7 @@ class HostKeeper:
         self._pack = pack
         self._payload_keys = payload_keys
         self._secret_keys = secret_keys
+        self._message_key = message_key
         self._command = command
         self._packed: asyncio.Future[Runtime] | None = None
         #: The lock of an agent's restart with new packages. Only one agent restarts at a time, so
@@ -195,7 +199,7 @@ class HostKeeper:
         """Opens the tunnel and starts the agent, unless they are there."""
         request = self._wanted[host]
         port, secret_keys = await self._tunnel(host, state.port), self._secret_keys()
-        keys = self._payload_keys + secret_keys
+        keys = self._payload_keys + secret_keys + self._message_key
         digest = hashlib.sha256(keys.encode()).hexdigest() if keys else ""
         if not state.running or (port, digest) != (state.port, state.keys):
             if not state.running:
@@ -204,8 +208,9 @@ class HostKeeper:
             given = {
                 "CONFIG": encoded(self.settings.config),
                 "PAYLOAD_KEYS": encoded(self._payload_keys),
+                "SECRET_KEYS": encoded(secret_keys),
+                "MESSAGE_KEY": encoded(self._message_key),
             }
-            given["SECRET_KEYS"] = encoded(secret_keys)
             await self._ask(
                 host,
                 "start",

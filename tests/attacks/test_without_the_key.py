@@ -7,11 +7,12 @@ import base64
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, UpdateWorkflowExecutionLifecycleStage
 from temporalio.api.history.v1 import (
     HistoryEvent,
 )
@@ -48,6 +49,9 @@ from tests.e2e.cluster import USER, Cluster, a_cluster
 pytestmark = pytest.mark.long
 
 SOON = timedelta(seconds=30)
+COMPLETED = (
+    UpdateWorkflowExecutionLifecycleStage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
+)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +105,7 @@ def test_commands_of_another_user_are_refused_with_the_remedy(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """The commands say what is missing, before they send anything."""
-    elsewhere = {"IRIS_STATE_DIR": str(tmp_path), "IRIS_USER": "nobody"}
+    elsewhere: dict[str, Any] = {"IRIS_STATE_DIR": str(tmp_path), "IRIS_USER": "nobody"}
     for command in (("jobs",), ("submit", "-d", "--", "true"), ("host", "list")):
         ran = cluster.iris("--cluster", cluster.address, *command, code=5, **elsewhere)
         assert "IRIS_MESSAGE_KEY" in ran.err
@@ -110,6 +114,7 @@ def test_commands_of_another_user_are_refused_with_the_remedy(
     copy.write_text((cluster.home / "clusters" / "local" / "message.key").read_text())
     given = {**elsewhere, "IRIS_MESSAGE_KEY": str(copy)}
     cluster.iris("--cluster", cluster.address, "submit", "--", "true", **given)
+    assert "the cluster's key" in cluster.iris("cluster", "status").out
 
 
 async def test_a_job_of_a_stranger_does_not_start(cluster: Cluster, stranger: Client) -> None:
@@ -134,7 +139,7 @@ async def test_no_command_runs_beside_a_task(cluster: Cluster, stranger: Client)
     a_running_job(cluster, "victim")
     queue = names.host_queue(cluster.name, cluster.host_ids()[0])
     job = f"{USER}/victim"
-    requests = {
+    requests: dict[str, ExecRequest | ForwardRequest] = {
         "exec_task": ExecRequest(
             session=uuid4().hex, job=job, index=0, argv=("touch", str(cluster.file("entered")))
         ),
@@ -144,7 +149,7 @@ async def test_no_command_runs_beside_a_task(cluster: Cluster, stranger: Client)
         with pytest.raises(ActivityFailureError) as failed:
             await stranger.execute_activity(
                 name,
-                request,
+                args=[request],
                 id=names.session(cluster.name, f"{job}:0", name, request.session),
                 task_queue=queue,
                 start_to_close_timeout=SOON,
@@ -215,8 +220,7 @@ async def test_updates_count_once(cluster: Cluster, stranger: Client) -> None:
         request.input
         for event in accepted
         for request in [event.workflow_execution_update_accepted_event_attributes.accepted_request]
-        if request.input.header.fields
-        and b"close" in request.input.args.payloads[0].data.lower()
+        if request.input.header.fields and b"close" in request.input.args.payloads[0].data.lower()
     )
     sent = await stranger.workflow_service.update_workflow_execution(
         UpdateWorkflowExecutionRequest(
@@ -226,7 +230,7 @@ async def test_updates_count_once(cluster: Cluster, stranger: Client) -> None:
                 meta=Meta(update_id=uuid4().hex),
                 input=Input(name="exchange", header=closing.header, args=closing.args),
             ),
-            wait_policy=WaitPolicy(lifecycle_stage=3),
+            wait_policy=WaitPolicy(lifecycle_stage=COMPLETED),
         )
     )
     assert "sent before" in sent.outcome.failure.message

@@ -7,6 +7,7 @@ import functools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+from iris.client.access.message_key import message_key, text_of
 from iris.client.connect.encryption import payload_keys
 from iris.client.connect.secret_keys import secret_keys
 from iris.platforms.base import Platform
@@ -42,12 +43,14 @@ class SshHosts:
         self._connections = Connections(settings, keep=True, access=access)
         keys = payload_keys()
         text = "" if keys is None else keys.text
+        key = message_key()
         self._keeper = HostKeeper(
             settings,
             self._connections,
             functools.partial(pack, directory),
             text,
             secret_keys=_secret_keys,
+            message_key="" if key is None else text_of(key),
         )
 
     def platform(self, settings: ManualSettings) -> Platform:

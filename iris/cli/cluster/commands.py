@@ -139,6 +139,7 @@ def cluster_state_json(found: ClusterState) -> dict[str, Any]:
         "blocked": blocked_groups(autoscaler),
         "missing_hosts": [each.host_id for each in autoscaler.missing],
         "identities": found.caller.identities,
+        "message_key": found.caller.has_key,
         "paused": scheduler.paused,
         "paused_groups": scheduler.paused_groups,
         "quarantined": scheduler.quarantined,
@@ -176,6 +177,11 @@ def _print_status(found: ClusterState) -> None:
 
 def _users(caller: Caller) -> str:
     """Describes whether the cluster knows who its users are."""
+    if not caller.identities and caller.has_key:
+        return (
+            "the cluster's key: without it, who reaches Temporal may read, cancel and terminate, and"
+            " starts and changes nothing; who has it may act as any user"
+        )
     if not caller.identities:
         return "no identities: everyone who reaches Temporal may act as any user"
     return f"identities; you are {caller.name} ({caller.role})"

@@ -20,6 +20,7 @@ from iris.cli.parameters import (
     metrics_options,
 )
 from iris.cli.run import selected
+from iris.client.access.message_key import keep_key
 from iris.client.access.selection import host_tokens, tokens_of
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord, cluster_dir
@@ -192,6 +193,7 @@ def agent(
         with tokens_of(host_tokens(own_id, slice_key, delegation)):
             cluster = (await AsyncIrisClient.connect(selected(ctx))).record
         _use_keys_of(cluster)
+        keep_key("", cluster.address)
         options = AgentOptions(
             address=cluster.address,
             namespace=cluster.namespace,

@@ -11,23 +11,47 @@ import binascii
 import os
 from pathlib import Path
 
-from iris.client.connect.clusters import cluster_dir, known_clusters
+from iris.client.connect.clusters import MESSAGE_KEY, cluster_dir, known_clusters, make_cluster_dir
 from iris.client.connect.key_files import read_key_file, write_key_file
 from iris.model import names
 from iris.model.errors import InvalidValue, Rejected
 from iris.model.message_keys import KEY_BYTES, MessageKey
 
-#: The name of the file with the key, in the directory of a cluster.
-FILE = "message.key"
-_REMEDY = f"name a copy of the cluster's file {FILE}"
+_REMEDY = f"name a copy of the cluster's file {MESSAGE_KEY}"
 
 
 def ensure_key(directory: Path) -> Path:
     """Returns the file of the key in a cluster's directory. Makes the file if it is missing."""
-    path = directory / FILE
+    path = directory / MESSAGE_KEY
     if not path.exists():
-        write_key_file(path, base64.b64encode(os.urandom(KEY_BYTES)).decode() + "\n")
+        write_key_file(path, text_of(MessageKey(os.urandom(KEY_BYTES))))
     return path
+
+
+def text_of(key: MessageKey) -> str:
+    """Returns the content of a file with this key."""
+    return base64.b64encode(key.secret).decode() + "\n"
+
+
+def write_copy(cluster: str, text: str) -> None:
+    """Keeps the key of a cluster elsewhere that was started from here. Removes it if the text of
+    its file is empty: the cluster has none.
+    """
+    path = make_cluster_dir(cluster) / MESSAGE_KEY
+    if text:
+        write_key_file(path, text)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def keep_key(cluster: str, address: str) -> None:
+    """Makes this process use the same key from now on, also while the cluster does not run.
+
+    Args:
+        cluster, address: as in `message_key`.
+    """
+    if (own := _own_file(cluster, address)) is not None:
+        os.environ[names.ENV_MESSAGE_KEY] = str(own)
 
 
 def message_key(cluster: str = "", address: str = "") -> MessageKey | None:
@@ -43,10 +67,7 @@ def message_key(cluster: str = "", address: str = "") -> MessageKey | None:
     Raises:
         InvalidValue: a file of a key cannot be used, or `IRIS_JOB_KEY` is not a key.
     """
-    if not cluster and address:
-        cluster = next((each.name for each in known_clusters() if each.address == address), "")
-    # The program of a job with a user of its own cannot read the directory.
-    if cluster and os.access(own := cluster_dir(cluster) / FILE, os.R_OK):
+    if (own := _own_file(cluster, address)) is not None:
         return read_key(own)
     if named := os.environ.get(names.ENV_MESSAGE_KEY, ""):
         return read_key(Path(named).expanduser())
@@ -54,6 +75,14 @@ def message_key(cluster: str = "", address: str = "") -> MessageKey | None:
         error = InvalidValue(names.ENV_JOB_KEY, "", "is not a key", "leave it as the job has it")
         return MessageKey(_decoded(text, error), os.environ.get(names.ENV_JOB_ID, ""))
     return None
+
+
+def _own_file(cluster: str, address: str) -> Path | None:
+    if not cluster and address:
+        cluster = next((each.name for each in known_clusters() if each.address == address), "")
+    own = cluster_dir(cluster) / MESSAGE_KEY
+    # The program of a job with a user of its own cannot read the directory.
+    return own if cluster and os.access(own, os.R_OK) else None
 
 
 def read_key(path: Path) -> MessageKey:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.service import RPCError
 
+from iris.client.access.proofs import key_of
 from iris.client.access.selection import token_source
 from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.refusals import is_refusal
@@ -26,6 +27,9 @@ class Caller(NamedTuple):
     identities: bool
     #: Why the service refuses this process; empty if it accepts it.
     refusal: str = ""
+    #: Whether the cluster takes only messages that are authenticated with its message key, which
+    #: this process has then.
+    has_key: bool = False
 
 
 async def ask_who(connection: Connection) -> Caller:
@@ -34,7 +38,7 @@ async def ask_who(connection: Connection) -> Caller:
     Raises:
         Unreachable: the service does not answer.
     """
-    client = connection.client
+    client, has_key = connection.client, key_of(connection.client) is not None
     request = DescribeNamespaceRequest(namespace=client.namespace)
     with connection.rpc_errors():
         try:
@@ -43,6 +47,7 @@ async def ask_who(connection: Connection) -> Caller:
             if not is_refusal(error):
                 raise
             source = token_source(connection.record.address)
-            return Caller(source.name if source is not None else "", "", True, error.message)
+            name = source.name if source is not None else ""
+            return Caller(name, "", True, error.message, has_key)
     about = answer.namespace_info.data
-    return Caller(about.get(NAME, ""), about.get(ROLE, ""), ROLE in about)
+    return Caller(about.get(NAME, ""), about.get(ROLE, ""), ROLE in about, has_key=has_key)

@@ -22,6 +22,8 @@ from iris.storage.files import make_private, make_private_tree, private_file, wr
 
 #: The name of the configuration file in a cluster's directory.
 CONFIG = "config.yaml"
+#: The name of the file with the key that authenticates the cluster's messages, in its directory.
+MESSAGE_KEY = "message.key"
 #: The part of a message that tells users without a cluster how to start one.
 START_HINT = "start one with: iris cluster start --local -d"
 
@@ -295,7 +297,7 @@ def forget(name: str) -> None:
     cluster with the same name.
     """
     directory = cluster_dir(name)
-    for path in ("cluster.json", CONFIG, "logs/tunnel.log", "tunnel/lock"):
+    for path in ("cluster.json", CONFIG, MESSAGE_KEY, "logs/tunnel.log", "tunnel/lock"):
         (directory / path).unlink(missing_ok=True)
     for path in ("logs", "tunnel", ""):
         with contextlib.suppress(OSError):  # the directory is not empty

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from iris.client.access.message_key import write_copy
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import (
     ClusterRecord,
@@ -385,6 +386,7 @@ class ManualController:
         if not seen.record:
             return
         self._check_name()
+        write_copy(self.name, seen.message_key)
         there, before = ClusterRecord.model_validate_json(seen.record), read_record(self.name)
         ssh = self.config.defaults.ssh
         dashboard = dashboard_of(self.config, port=urlsplit(there.dashboard).port or 0)
