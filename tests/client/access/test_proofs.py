@@ -199,6 +199,7 @@ async def test_a_message_without_the_key_changes_nothing(
         planted = await stranger.start_workflow(Parent.run, 0, id="c/planted", task_queue=QUEUE)
         with pytest.raises(WorkflowFailureError):
             await planted.result()
+        assert await planted.query(Parent.words) == []
         with pytest.raises(ActivityFailureError):
             await stranger.execute_activity(
                 act, "planted", id="c/act", task_queue=QUEUE, schedule_to_close_timeout=SOON

@@ -20,11 +20,14 @@ JOBS = 100
 KILLS = (25, 60)
 
 
-def test_no_job_of_a_full_cluster_is_lost_or_run_twice_by_the_death_of_its_control_plane() -> None:
+def test_no_job_of_a_full_cluster_is_lost_or_run_twice_by_the_death_of_its_control_plane(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It dies with placements that it has to signal, with answers that it keeps, and with
     messages that it gathers.
     """
     with a_cluster("--hosts", "1", "--cpu", str(CORES), "--ephemeral") as cluster:
+        monkeypatch.setenv("IRIS_STATE_DIR", str(cluster.home))
         states = asyncio.run(_run_jobs(cluster))
 
         assert states == [JobState.SUCCEEDED] * JOBS
