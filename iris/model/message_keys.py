@@ -62,7 +62,8 @@ class Proof(NamedTuple):
         return run if slash else ""
 
     def encoded(self) -> bytes:
-        return f"{_milliseconds(self.at)} {self.nonce} {self.job or _NO_JOB} {self.code.hex()}".encode()
+        when = _milliseconds(self.at)
+        return f"{when} {self.nonce} {self.job or _NO_JOB} {self.code.hex()}".encode()
 
     @classmethod
     def decoded(cls, text: bytes) -> Self | None:

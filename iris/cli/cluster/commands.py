@@ -179,8 +179,8 @@ def _users(caller: Caller) -> str:
     """Describes whether the cluster knows who its users are."""
     if not caller.identities and caller.has_key:
         return (
-            "the cluster's key: without it, who reaches Temporal may read, cancel and terminate, and"
-            " starts and changes nothing; who has it may act as any user"
+            "the cluster's key: without it, who reaches Temporal may read, cancel and terminate,"
+            " and starts and changes nothing; who has it may act as any user"
         )
     if not caller.identities:
         return "no identities: everyone who reaches Temporal may act as any user"

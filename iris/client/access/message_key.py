@@ -1,5 +1,5 @@
-"""Finds the key that authenticates a cluster's messages. A cluster with a Temporal dev server of its
-own makes it at its first start.
+"""Finds the key that authenticates a cluster's messages. A cluster with a Temporal dev server of
+its own makes it at its first start.
 
 Commands and clients on the machine read the file in the cluster's directory. Control planes and
 agents read the file that `IRIS_MESSAGE_KEY` names, and so do clients elsewhere. The program of a

@@ -1,5 +1,5 @@
-"""Refuses messages that do not prove that their sender has the cluster's key, and messages that were
-sent before. Clients do not import this module, because `temporalio.worker` takes a tenth of a
+"""Refuses messages that do not prove that their sender has the cluster's key, and messages that
+were sent before. Clients do not import this module, because `temporalio.worker` takes a tenth of a
 second to import.
 
 The checks of a workflow depend on its history and on the key alone, so a replay has their results

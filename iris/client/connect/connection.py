@@ -126,8 +126,8 @@ def _decompress(encoding: bytes, data: bytes, most: int) -> bytes:
     return plain
 
 
-# The SDK puts a converter that is not of this class into one of it, which copies the lists. It would
-# convert types that the SDK registers for itself, which no message of Iris has.
+# The SDK puts a converter that is not of the private class into one of it, which copies the lists.
+# It would convert types that the SDK registers for itself, which no message of Iris has.
 class SharedConverter(PydanticPayloadConverter, _TemporalTransferTypePayloadConverter):
     """A payload converter whose instances share one state.
 

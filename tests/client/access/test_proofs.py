@@ -137,8 +137,8 @@ async def until_continued(handle: WorkflowHandle[Any, Any]) -> None:
 async def test_workflows_of_a_cluster_with_a_key_replay_with_and_without_it(
     address: str, keys: PayloadKeys | None
 ) -> None:
-    """Their messages arrive, with arguments and without, also across continue-as-new and compressed:
-    a proof covers what comes before compression and encryption.
+    """Their messages arrive, with arguments and without, compressed, and across continue-as-new: a
+    proof covers what comes before compression and encryption.
     """
     client, long = await a_client(address, KEY, keys), "x" * 2 * COMPRESS_ABOVE
     async with a_worker(client):
