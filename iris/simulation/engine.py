@@ -22,6 +22,7 @@ from iris.simulation.scheduler import SimulatedScheduler
 from iris.simulation.slices import SimulatedSlice
 from iris.simulation.trace import GangTrace, Trace
 from iris.simulation.world import World
+from iris.usage.records import SliceUse
 
 #: The number of samples of the recorded time, and the shortest time between two.
 SAMPLES = 1_000
@@ -130,10 +131,11 @@ class _Simulation:
         history = self._history
         self._scheduler.take_records()
         history.stopped = self._events.now
-        history.uses = [
-            *self._scheduler.uses,
-            *(each.use(open=True) for each in self._autoscaler.slices.values()),
-        ]
+        uses = self._scheduler.uses
+        # The autoscaler learns of the end of a slice later than the scheduler.
+        ended = {use.id for use in uses if isinstance(use, SliceUse)}
+        there = (each for each in self._autoscaler.slices.values() if each.id not in ended)
+        history.uses = [*uses, *(each.use(open=True) for each in there)]
         history.faults = self._autoscaler.faults
         history.passes = self._scheduler.passes
         history.evaluations = self._autoscaler.evaluations
