@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import venv
 import zipfile
 from collections.abc import Iterator
@@ -799,16 +800,23 @@ async def test_a_step_that_has_failed_slowly_is_left_to_the_next_attempt(
     assert "trying again" not in host.told
 
 
-async def test_a_set_up_that_hangs_ends_with_its_time_and_names_the_step(host: Host) -> None:
+async def test_a_set_up_that_hangs_ends_with_its_time_and_names_the_step(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It held its host for ever. Nothing of it stays behind, and the next attempt may do better."""
+    command = "echo $$ > new; mv new pid; sleep 1000"
+    setting_up = asyncio.create_task(host.ready(setup=(command,), setup_timeout=timedelta(hours=1)))
+    pid = host.workdir / "pid"
+    while not pid.exists() and not setting_up.done():
+        await asyncio.sleep(0.02)
+    loop, an_hour = asyncio.get_running_loop(), 3600
+    monkeypatch.setattr(loop, "time", lambda: time.monotonic() + an_hour)
     with pytest.raises(HostFault) as caught:
-        await host.ready(setup=("echo $$ > pid; sleep 1000",), setup_timeout=timedelta(seconds=2))
+        await setting_up
 
-    reason = (
-        "set-up failed: it took longer than 2s (--setup-timeout), in `echo $$ > pid; sleep 1000`"
-    )
+    reason = f"set-up failed: it took longer than 1h (--setup-timeout), in `{command}`"
     assert (str(caught.value), caught.value.fault) == (reason, "setup-timeout")
-    assert not psutil.pid_exists(int((host.workdir / "pid").read_text()))
+    assert not psutil.pid_exists(int(pid.read_text()))
 
 
 @pytest.mark.parametrize(
