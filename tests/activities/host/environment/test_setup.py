@@ -527,21 +527,15 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     return Machine(tmp_path_factory.mktemp("machine"))
 
 
-#: The first one stands for all in the default tests.
 COMMANDS = [
     "pip install tiny",
-    *(
-        pytest.param(command, marks=pytest.mark.long)
-        for command in (
-            "pip3 install tiny",
-            "pip install --user tiny",
-            "python -m pip install tiny",
-            "python3 -m pip install --user tiny",
-            "uv pip install tiny",
-            "uv pip install --system tiny",
-            "uv sync --project project",
-        )
-    ),
+    "pip3 install tiny",
+    "pip install --user tiny",
+    "python -m pip install tiny",
+    "python3 -m pip install --user tiny",
+    "uv pip install tiny",
+    "uv pip install --system tiny",
+    "uv sync --project project",
 ]
 
 
@@ -568,6 +562,7 @@ async def test_what_commands_install_without_a_project_goes_into_no_python_of_th
     assert host.environments == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS)
 async def test_no_setting_of_the_agent_sends_what_commands_install_elsewhere(
     host: Host, machine: Machine, command: str

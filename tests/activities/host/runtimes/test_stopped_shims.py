@@ -150,6 +150,7 @@ async def test_a_job_that_stops_its_shim_and_ends_is_reported(bench: Bench) -> N
     assert (outcome.state, outcome.exit_code) == (TaskState.FAILED, 3)
 
 
+@pytest.mark.long
 async def test_a_job_that_stops_its_shim_does_not_outlive_its_lease(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
