@@ -65,7 +65,7 @@ class HostsAfter(NamedTuple):
     ran: bool = False
     #: When the attempt was placed; None if no host is at fault.
     placed_at: datetime | None = None
-    #: The (host, incarnation) of each incarnation that has ended.
+    #: The incarnations of the attempt's hosts that have ended, as (host, incarnation).
     over: tuple[tuple[str, str], ...] = ()
 
 
@@ -90,7 +90,8 @@ MAX_AVOIDED = 4
 #: is used.
 _WEIGHT = (Account.PREEMPTIONS, Account.UNDELIVERED, Account.SETUPS, Account.FAILURES)
 
-#: What the time of an unsuccessful attempt was good for, by the account that pays for it.
+#: The end in the record of use of an unsuccessful attempt, by the account that the attempt counts
+#: against.
 _USE_ENDS = {
     Account.FAILURES: UseEnd.FAILED,
     Account.PREEMPTIONS: UseEnd.PREEMPTED,

@@ -14,7 +14,7 @@ class Borrowed(NamedTuple):
 
     placement: Placement
     cohort: str
-    #: The quota that has borrowed for it.
+    #: The name of the quota that has borrowed for the gang.
     quota: str
     #: The resources that are borrowed.
     resources: frozenset[str]
