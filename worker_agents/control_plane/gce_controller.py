@@ -55,7 +55,8 @@ class HostedOptions(Frozen):
     #: `host:port` at which hosts reach the Temporal server; None for the address that the metadata
     #: server gives.
     advertise: str | None = None
-    #: The options of the control plane for its metrics; None: the configuration decides.
+    #: The port and the address at which the control plane serves its metrics. For each of them that
+    #: is None, the configuration decides.
     metrics_port: int | None = None
     metrics_address: str | None = None
 

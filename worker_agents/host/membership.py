@@ -227,7 +227,7 @@ class Membership:
         if known is None:
             return "its slice was started again without this host"
         raise Rejected(
-            f"another agent has taken over host {self._host.id} (incarnation {known}); this one"
+            f"another agent has taken over host {self._host.id} (incarnation {known}); this agent"
             " stops"
         )
 
