@@ -23,7 +23,7 @@ class Logins:
     """The logins that are in progress, and the recent failures to log in.
 
     Args:
-        connect: logs in to a machine within a limit of its own, or raises `Unavailable`.
+        connect: logs in to a machine, or raises `Unavailable`. It limits its own time.
     """
 
     def __init__(
