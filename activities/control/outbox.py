@@ -61,8 +61,8 @@ MAX_BATCH = 500
 BUSY = 0.5
 #: The longest pause between two batches of a busy outbox, in seconds.
 MAX_PAUSE = 0.1
-#: The longest time that a busy outbox keeps messages which change nothing for anybody who waits, in
-#: seconds: requests while nothing is free, and releases while nobody waits for hosts.
+#: The longest time that a busy outbox keeps messages that cannot give hosts to a waiting gang, in
+#: seconds: requests while no host is free, and releases while no gang waits.
 UNHURRIED = 0.2
 #: The longest time from a request to its answer, in seconds, if the answer is kept because hosts
 #: are likely to become free. The gang's workflow answers no queries meanwhile.
@@ -70,8 +70,8 @@ KEEP = 2.5
 #: The most answers that are kept at the same time. Each occupies a slot for workflow tasks, of
 #: which a worker has a hundred.
 MOST_KEPT = 32
-#: The time in which placements are counted to estimate how long a gang will wait, in seconds, and
-#: the least number of them for an estimate.
+#: The period over which placements are counted to estimate how long a gang will wait, in seconds,
+#: and the least number of placements in this period for an estimate.
 RATE_OVER = 2.0
 LEAST_PLACED = 4
 #: The time after which signals are confirmed by a batch without messages, in seconds.
@@ -100,7 +100,7 @@ class _Kept(NamedTuple):
     """A request without hosts whose answer is kept."""
 
     entry: _Entry
-    #: The answer that it gets when it is kept no longer.
+    #: The answer that the request gets when the outbox stops keeping it.
     answer: Answer
     timer: asyncio.TimerHandle
 
@@ -110,7 +110,8 @@ class Outbox:
 
     Args:
         notifier: signals placements to their owners.
-        hold_of: returns the hold of a new job that must not have hosts yet; None if it may.
+        hold_of: returns the hold for the request of a new job that must not get hosts yet, for
+            instance because of a budget; None if the job may get hosts.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 from temporalio.client import WorkflowExecutionDescription
 from temporalio.service import RPCStatusCode
 
-#: The most calls that run at the same time. So many calls hide the round-trip time, and are far
+#: The most calls that run at the same time. It is large enough to hide the round-trip time, and far
 #: below the service's limits.
 AT_ONCE = 32
 #: The server's status codes for any request while it is away or busy. All other codes are about the

@@ -458,7 +458,7 @@ class _Result(Enum):
 
 
 class _Look(NamedTuple):
-    """The files to save, as one read of the directory decides."""
+    """The result of one read of the checkpoint directory: the files in it, and those to save."""
 
     plan: Plan
     found: dict[str, Found]

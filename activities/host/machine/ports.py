@@ -139,7 +139,7 @@ class _Locks:
             try:
                 self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
                 if self._dir.stat().st_uid != os.getuid():
-                    raise PermissionError("it belongs to another user")
+                    raise PermissionError("the directory belongs to another user")
                 for name in names:
                     if len(taken) == count:
                         break
