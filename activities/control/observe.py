@@ -66,9 +66,9 @@ class FleetObserver:
     """Activities that observe the machines and hosts of a cluster. They change nothing.
 
     The time in an agent's report is that of the host's clock, which may be wrong by any amount. So
-    a report counts as new if it differs from the last one, and its age is measured here. The host's
-    clock is used only to find when the report arrived between two observations
-    (`liveness.age_of_new_report`). A restarted control plane has no earlier reports.
+    a report counts as new if it differs from the last one, and its age is measured by the clock of
+    this process. The host's clock is used only to find when the report arrived between two
+    observations (`liveness.age_of_new_report`). A restarted control plane has no earlier reports.
     """
 
     def __init__(self, client: Client, platform: SliceOps | None = None) -> None:
@@ -76,7 +76,7 @@ class FleetObserver:
         self._platform = platform
         #: The last reported observation of each slice's machines, by slice id.
         self._reported: dict[str, SliceObservation] = {}
-        #: The number of the last report.
+        #: The number of the last fleet report that an observation returned.
         self._number = 0
         #: The last report of each agent's process, by the process's key.
         self._seen: dict[str, _Report] = {}

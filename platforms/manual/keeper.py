@@ -54,9 +54,9 @@ class HostKeeper:
     Args:
         pack: makes the packages that machines get. It blocks.
         payload_keys: the content of the file with the keys with which the cluster encrypts
-            payloads; empty: it does not.
-        secret_keys: returns the content of the file with the keys that open users' secrets, as it
-            is now; empty: there is none.
+            payloads; empty if the cluster does not encrypt them.
+        secret_keys: returns the present content of the file with the keys that open users' secrets;
+            empty if there is no such file.
         command: returns the command line of the agent, as `agent_command` does.
     """
 

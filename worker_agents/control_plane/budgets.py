@@ -41,7 +41,8 @@ from iris.usage.sums import Question
 
 logger = logging.getLogger(__name__)
 
-#: The interval between two computations, unless the configuration changes.
+#: The interval between two computations of how much of the budgets is used. A change of the
+#: configuration causes an earlier one.
 INTERVAL = timedelta(minutes=5)
 #: The interval between two checks whether the configuration has changed, and between two tries to
 #: reach the store.

@@ -33,8 +33,9 @@ START_TIMEOUT = timedelta(minutes=2)
 #: The time in which the control plane must stop. It is less than the 10 s that Docker gives a
 #: container.
 STOP = timedelta(seconds=4)
-#: The number of failed first starts of the control plane after which the container ends. It shows
-#: the control plane's last output to the user who waits for the machine.
+#: The number of failed starts after which the container of a control plane ends, if the control
+#: plane has never run for longer. The container then shows the control plane's last output to the
+#: user who waits for the machine.
 START_ATTEMPTS = 3
 #: The interval between two requests for a new configuration while the metadata server does not
 #: answer.

@@ -40,8 +40,8 @@ class Membership:
         slice_key: the private key of the slice, on a machine that was created for it; None: a user
             brought the machine.
         slice_size: the number of the slice's hosts.
-        directory: that of the agent, with the key of a machine that a user brought; None: it has no
-            key.
+        directory: the agent's directory, with the key of a machine that a user brought; None if
+            the machine has no key of its own.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ MAX_PINGED = 500
 
 
 class Ping:
-    """The activity `ping`: the answer of one incarnation of a host."""
+    """The activity `ping`, with which one incarnation of a host shows that it is alive."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
