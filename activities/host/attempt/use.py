@@ -30,9 +30,9 @@ from iris.usage.series import Series, sample
 
 logger = logging.getLogger(__name__)
 
-#: The interval between two writes of the series.
+#: The interval between two writes of the attempt's resource usage into the store.
 STORE_INTERVAL = timedelta(minutes=1)
-#: How long the end of an attempt, after its report, waits until the series is stored.
+#: How long the end of an attempt, after its report, waits until the resource usage is stored.
 LAST_STORE_TIMEOUT = timedelta(seconds=10)
 #: The size limit of the file with an earlier agent's series, in bytes. A larger file is not read.
 _MOST = MIB

@@ -16,7 +16,7 @@ class Borrowed(NamedTuple):
     cohort: str
     #: The name of the quota that has borrowed for the gang.
     quota: str
-    #: The resources that are borrowed.
+    #: The resources of which the gang holds borrowed amounts.
     resources: frozenset[str]
 
 
