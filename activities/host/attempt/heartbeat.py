@@ -90,7 +90,7 @@ class Heartbeat:
         #: The time at which the last successful heartbeat was sent; before the first heartbeat, the
         #: time at which the server gave the attempt to this host. The server may start the attempt
         #: elsewhere only after the heartbeat timeout, which is longer than the lease
-        #: (`policies.heartbeat_timeout`).
+        #: (`Contact.heartbeat_timeout`).
         self._last_contact = last_contact
 
     @property
