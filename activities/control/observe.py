@@ -90,11 +90,11 @@ class FleetObserver:
         #: When each host last answered a ping or began a poll, on this process's monotonic clock,
         #: by (host, incarnation).
         self._answered: dict[tuple[str, str], float] = {}
-        #: The number of silent hosts that do not count as lost, because no other host answers
-        #: either.
+        #: The number of silent hosts that do not count as lost, because the witnesses (other hosts
+        #: that were pinged) did not answer either.
         self._held = 0
-        #: The last time at which some hosts were silent and no other host answered; None if other
-        #: hosts answer.
+        #: The last time at which some hosts were silent and the witnesses did not answer either;
+        #: None if witnesses answer.
         self._held_at: float | None = None
         #: When an agent that should report was first missing in the server's list, by (host,
         #: incarnation). A new agent is missing for ten seconds, and so is every agent after a

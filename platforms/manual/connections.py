@@ -514,7 +514,7 @@ def _untrusted(
 
 class SecretFiles:
     """Reads the files for SSH that a configuration names by references to a secret manager. Each
-    value is read once for all machines.
+    value is read once for all machines, and again when it is older than `SECRET_VALID`.
 
     The control plane of a cluster with a cloud runs on a machine of that cloud, which has no files
     of its users.

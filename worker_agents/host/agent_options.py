@@ -72,7 +72,7 @@ class AgentOptions(Frozen):
     #: The container image of tasks that do not name an image. If it is None, such tasks run as
     #: processes.
     image: str | None = None
-    #: Where the agent serves its metrics.
+    #: The port and the address at which the agent serves its metrics.
     metrics: Listen = Listen()
     #: The interval between two checks of the GPUs.
     gpu_check: timedelta = CHECK_INTERVAL

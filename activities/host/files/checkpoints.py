@@ -70,8 +70,8 @@ _HELD = 64
 class End(NamedTuple):
     """The end of a program, and whether its files are complete."""
 
-    #: True if all files are complete, because the program ended by itself with an exit code that
-    #: says so.
+    #: True if all files are complete, because the program ended by itself with an exit code after
+    #: which its files count as complete.
     by_itself: bool
     #: The time of the end, in nanoseconds since 1970; 0 if it is not known.
     at: int

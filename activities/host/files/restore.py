@@ -30,7 +30,7 @@ class _Gone(Exception):
 
 
 class _Found(NamedTuple):
-    """The save from which the directory is restored."""
+    """The save from which the checkpoint directory is restored."""
 
     save: Save
     #: The attempt or the task from which the save comes, as messages name it.

@@ -71,7 +71,8 @@ class Ledger:
         #: of lent amounts waited.
         self._closed_pools: frozenset[tuple[str, str]] = frozenset()
         self.waiting = Queue.unpack(tables["waiting"]) if tables else Queue()
-        #: The requests on hold. Their users have asked for the hold.
+        #: The requests on hold: a user holds their jobs, or the control plane does because of a
+        #: budget.
         self.held = Queue.unpack(tables["held"]) if tables else Queue()
         self.closed = dict(state.closed)
         self.paused = state.paused
