@@ -195,7 +195,7 @@ class _Newest:
 
 
 class News(NamedTuple):
-    """The lines of a log that were written since the last look."""
+    """The lines of a log that were written since the last check."""
 
     entries: Sequence[LogEntry]
     #: The lines whose end has not been written yet.

@@ -12,7 +12,7 @@ from iris.model.errors import InvalidValue
 #: The longest name in characters. Temporal's SQL stores keep ids in 255 characters.
 #: `<cluster>/task/<user>/<name>:<index>` with three names of this length stays below 200.
 MAX_NAME = 60
-#: The longest id, in characters, of a job that belongs to other jobs:
+#: The limit on characters of a job's id, which contains the names of all its parent jobs:
 #: `<cluster>/task/<user>/<name>/<child>:<index>` stays below 240.
 MAX_JOB_ID = 160
 _NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._-]{{0,{MAX_NAME - 1}}}")

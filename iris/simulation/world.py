@@ -67,7 +67,8 @@ class Machines(Section):
     delete: Times = (30.0,)
     #: The number of preemptions of a preemptible slice for each hour in which the slice is ready.
     preemptions_per_hour: float = Field(default=0.0, ge=0, le=MOST_PER_HOUR)
-    #: The number of losses of a slice for other reasons, for each hour in which the slice is ready.
+    #: The number of losses of a slice for reasons other than a preemption, for each hour in which
+    #: the slice is ready.
     failures_per_hour: float = Field(default=0.0, ge=0, le=MOST_PER_HOUR)
     #: The share of the time in which the zone has no such machines: one number, or one for each
     #: hour of the day (UTC).

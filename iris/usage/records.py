@@ -152,7 +152,7 @@ class DroppedUses(Frozen):
     id: str
     #: The number of lost records.
     count: int
-    #: The end of the first and of the last lost use.
+    #: The time at which the first of the lost uses ended, and the time at which the last one ended.
     since: datetime
     until: datetime
 

@@ -36,8 +36,8 @@ class Shape(NamedTuple):
     #: The kind of accelerator: "gpu", "tpu" or None.
     device: str | None
     variants: str
-    #: The amounts that each task needs, in the order of `Resources.vector`: devices, millicores,
-    #: bytes of memory, bytes of disk.
+    #: The amounts that the gang needs on each host, in the order of `Resources.vector`: devices,
+    #: millicores, bytes of memory, bytes of disk.
     amounts: tuple[int, int, int, int]
     #: The constraints as texts. The text of a preferred constraint begins with a question mark.
     constraints: tuple[str, ...]
