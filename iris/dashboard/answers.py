@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 #: The longest time for which an error is cached, in seconds.
 ERROR_SHARED_FOR = 1.5
-#: The limit on cached answers. The oldest answer is dropped first.
+#: The limit on cached results. The oldest result is dropped first.
 MOST_KEPT = 500
 T = TypeVar("T")
 
 
 class Answers:
-    """Caches the answers to questions, and lets simultaneous viewers wait for one answer.
+    """Caches the results of queries, each under a key (the question). Viewers who ask the same
+    question at the same time wait for one result.
 
     Args:
         clock: returns the time in seconds.
@@ -24,7 +25,7 @@ class Answers:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        #: By question: the time until which the answer is cached, and the answer, which may still
+        #: By question: the time until which the result is cached, and the result, which may still
         #: be awaited.
         self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
 

@@ -72,7 +72,7 @@ class Dashboard:
     """The web application of the dashboard.
 
     Args:
-        names: the host names with which browsers may ask, besides those of this machine.
+        names: the host names that browsers may use, in addition to localhost and IP addresses.
         allow_actions: whether the pages can change something.
     """
 

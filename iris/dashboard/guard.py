@@ -41,7 +41,7 @@ class Guard:
     response.
 
     Args:
-        names: the host names with which browsers may ask, besides those of this machine.
+        names: the host names that browsers may use, in addition to localhost and IP addresses.
     """
 
     def __init__(self, app: ASGIApp, names: Sequence[str] = ()) -> None:

@@ -302,7 +302,8 @@ MEMO_STORE = "iris_store"
 #: The memo key of the scheduler's workflow for the URL of the Web UI. Clients read it if they know
 #: only the cluster's address.
 MEMO_UI = "iris_ui"
-#: The memo key of the scheduler's workflow for the URL of the dashboard, as for `MEMO_UI`.
+#: The memo key of the scheduler's workflow for the URL of the dashboard. Clients read it if they
+#: know only the cluster's address.
 MEMO_DASHBOARD = "iris_dashboard"
 #: The memo key of the scheduler's and the autoscaler's workflows for the version of their state. A
 #: control plane with a later version replaces the workflow.

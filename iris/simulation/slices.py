@@ -71,7 +71,7 @@ class SimulatedSlice:
 
     Args:
         report: sends the slice's facts to the autoscaler.
-        died: called when the machines stop working, before anybody knows it.
+        died: called when the machines stop working, before another component notices it.
     """
 
     def __init__(

@@ -70,8 +70,8 @@ class Machines(Section):
     #: The number of losses of a slice for reasons other than a preemption, for each hour in which
     #: the slice is ready.
     failures_per_hour: float = Field(default=0.0, ge=0, le=MOST_PER_HOUR)
-    #: The share of the time in which the zone has no such machines: one number, or one for each
-    #: hour of the day (UTC).
+    #: The share of the time in which the zone has no machines for the group: one number, or one
+    #: for each hour of the day (UTC).
     stock_out: Shares = (0.0,)
 
     @property

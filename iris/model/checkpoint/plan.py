@@ -74,7 +74,8 @@ class Changes:
     directory repeatedly.
 
     Args:
-        since: the time at which the directory was as in the last save; 0 if it is not known.
+        since: the time at which the directory was still the same as in the last save; 0 if it is
+            not known.
     """
 
     def __init__(self, since: int) -> None:

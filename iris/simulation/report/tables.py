@@ -128,7 +128,7 @@ class Shown:
     Args:
         before: the configuration to compare with; None if there is none.
         by_chance: whether other seeds could have other results.
-        limit: the most rows of a table of users, teams or shapes.
+        limit: the limit on rows of a table of users, teams or shapes.
     """
 
     def __init__(
