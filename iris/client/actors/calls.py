@@ -157,7 +157,7 @@ class Actors:
         except (OSError, EOFError) as error:
             if limit.expired():
                 raise TimeoutError(
-                    f"{what} takes longer than {self._call_timeout:g} s; it continues"
+                    f"{what} takes longer than {self._call_timeout:g} s; the call continues"
                 ) from None
             # The operating system also raises a TimeoutError: the actor's host has vanished.
             problem = (

@@ -90,7 +90,7 @@ def _entrypoint(work: Work, args: Sequence[Any], kwargs: Mapping[str, Any]) -> E
             "arguments",
             ", ".join([*map(repr, args), *kwargs]),
             "are given beside an entry point, which has its own",
-            "put them into it",
+            "put them into the entry point",
         )
     return work
 

@@ -109,7 +109,7 @@ class PortForward:
             raise InvalidValue(
                 "port",
                 f"{local}:{port}",
-                "is the task's own: it runs on this machine",
+                "is the task's own port: the task runs on this machine",
                 f"write 0:{port}",
             )
         try:
