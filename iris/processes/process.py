@@ -16,7 +16,8 @@ from typing import Any
 from iris.model.errors import Rejected
 from iris.storage.files import make_private, private_file
 
-#: The beginning of each command line of Iris, with the Python of this process.
+#: The words with which each command line of Iris begins: they run `iris` with the Python of this
+#: process.
 IRIS = (sys.executable, "-m", "iris.cli.main")
 
 

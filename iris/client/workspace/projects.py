@@ -178,8 +178,8 @@ def version_variables(files: ProjectFiles, given: Mapping[str, str]) -> dict[str
             found[variable] = version
         elif not _has_fallback(place, document):
             raise Rejected(
-                f"project: {tool} takes the version of {place} from git, but git has no commit there;"
-                f" commit the project, or set the version with --env {variable}=VERSION"
+                f"project: {tool} takes the version of {place} from git, but git has no commit"
+                f" there; commit the project, or set the version with --env {variable}=VERSION"
             )
     return found
 
