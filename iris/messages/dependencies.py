@@ -15,7 +15,7 @@ class JobEnd(Frozen):
 
 
 class JobEnds(Frozen):
-    """The answer to a `Lookup`: the ends of all jobs in the question that have ended."""
+    """The answer to a `Lookup`: the ends of those of its jobs that have ended."""
 
     ends: tuple[JobEnd, ...]
 

@@ -54,7 +54,7 @@ class ExecEnd(Frozen):
     #: The command's own exit code, 128 plus the number of the signal that killed it, or
     #: `TIMED_OUT`.
     exit_code: int
-    #: Why the command could not be started or was ended; empty if it ended by itself.
+    #: The reason why the command could not be started or was stopped; empty if it ended by itself.
     reason: str = ""
     #: The number of chunks sent to the client.
     chunks: int = 0
@@ -76,7 +76,7 @@ class ProfileRequest(Frozen):
     job: str
     index: int
     format: ProfileFormat = ProfileFormat.DUMP
-    #: How long to take samples. A dump takes one sample only.
+    #: How long samples are taken. A dump takes only one sample, so it ignores the duration.
     duration: timedelta = timedelta(seconds=10)
     #: The number of samples in a second.
     rate: int = Field(default=100, ge=1, le=10_000)

@@ -35,7 +35,7 @@ class TaskInput(Gang):
 
 
 class OwnStatus(Frozen):
-    """The status of a task, as the task's own workflow has it."""
+    """The status of a task, as the task's own workflow reports it."""
 
     #: The first run of the job's workflow.
     run_id: str
@@ -51,7 +51,7 @@ class TaskRefs(Frozen):
 
 
 class TaskOverrides(TaskRefs):
-    """The user's changes to a job, and the tasks that are to get the changes."""
+    """A user's changes to a job, and the tasks to which the changes are sent."""
 
     overrides: Overrides
 
@@ -71,11 +71,13 @@ class TaskProgress(Frozen):
     key: str
     state: TaskState
     at: datetime
-    #: The current step of the host, if the step may take long.
+    #: The current step of the attempt's preparation or end on the host, if the step may take long;
+    #: otherwise empty.
     reason: str = ""
     #: Whether the program is prepared, and waits for the programs of the other tasks of its gang.
     prepared: bool = False
-    #: Set while the task's GPUs are idle for as long as `JobSpec.stop_idle` says.
+    #: Set while the task's GPUs have been idle for at least the time in `JobSpec.stop_idle`;
+    #: otherwise None.
     idle: IdleReport | None = None
 
 
@@ -91,7 +93,7 @@ class GangStart(Frozen):
 class Rank(Frozen):
     """The position of a task in its gang. All tasks of a gang get the same coordinator."""
 
-    #: `address:port` on the host of task 0.
+    #: The address of the gang's coordinator: `ADDRESS:PORT` on the host of task 0.
     coordinator: str
     #: The number of slices (or other groups of hosts) of the gang.
     num_slices: int = 1
@@ -113,8 +115,8 @@ class RunTask(Frozen):
     index: int
     attempt: int
     num_tasks: int
-    #: Only this incarnation of the host may run the attempt. Another one does not have the
-    #: resources reserved for it.
+    #: The incarnation of the host that may run the attempt. Other incarnations refuse it, because
+    #: the resources are not reserved on them.
     incarnation: str
     command: tuple[str, ...]
     #: The array, reduced to this task; None if the job is no array.
@@ -123,14 +125,15 @@ class RunTask(Frozen):
     workdir: str | None
     timeout: timedelta | None
     grace: timedelta
-    #: When the host reports that the task's GPUs are idle; None for never.
+    #: The conditions under which the host reports that the task's GPUs are idle; None if it never
+    #: reports this.
     stop_idle: StopIdle | None = None
     #: The folder of the attempt's logs in the object store.
     logs: str
     #: The position of the task in its gang; None if the task is not in a gang.
     rank: Rank | None = None
-    #: The resources reserved for the task. The task cannot use more, where the host can enforce
-    #: that.
+    #: The resources that are reserved for the task. If the host can enforce the limits, the task
+    #: cannot use more.
     resources: Resources = Resources(cpu_millis=0)
     bundle: Bundle | None = None
     environment: EnvironmentSpec = EnvironmentSpec()
