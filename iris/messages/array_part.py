@@ -14,7 +14,7 @@ class PartInput(Gang):
 
     #: The id of the job's workflow.
     parent: str
-    #: The first run of the job's workflow.
+    #: The id of the first run of the job's workflow.
     parent_run: str
     #: The maximum number of tasks of the part that may have a workflow at the same time.
     places: int

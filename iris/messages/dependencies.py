@@ -8,7 +8,7 @@ from iris.model.states import JobState
 class JobEnd(Frozen):
     """The end of a job."""
 
-    #: The first run of the job's workflow.
+    #: The id of the first run of the job's workflow.
     run_id: str
     #: The state in which the job ended; None if the Temporal service has deleted its workflow.
     state: JobState | None

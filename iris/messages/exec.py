@@ -28,8 +28,7 @@ TIMED_OUT = 124
 class ExecRequest(Frozen):
     """A command to run beside a task, with the task's environment, directory and limits."""
 
-    #: The id of the session, which is unique. The store has the chunks of the session below this
-    #: id.
+    #: The unique id of the session. The path of the session's chunks in the store contains this id.
     session: str
     job: str
     index: int

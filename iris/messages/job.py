@@ -9,7 +9,7 @@ from iris.model.job.gangs import Gang
 
 
 class ChildRef(Frozen):
-    """A child job, with the first run of its workflow."""
+    """A child job, with the id of the first run of its workflow."""
 
     job: str
     run_id: str

@@ -211,7 +211,8 @@ class Batch(Frozen):
     """
 
     messages: tuple[Message, ...]
-    #: Identifies the control plane that sends the batch; empty for other senders.
+    #: Identifies the control plane that sends the batch; empty if the sender is not a control
+    #: plane.
     sender: str = ""
     #: Whether the sender signals the placements in `Answers.placed` to their owners.
     signals: bool = False

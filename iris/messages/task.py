@@ -26,9 +26,9 @@ class TaskInput(Gang):
     #: The id of the workflow that the task reports to: the job's workflow, or the workflow of a
     #: part of a large array.
     parent: str
-    #: The first run of the workflow `parent`.
+    #: The id of the first run of the workflow `parent`.
     parent_run: str
-    #: The first run of the job's workflow.
+    #: The id of the first run of the job's workflow.
     run_id: str
     submitted_at: datetime
     tasks: tuple[TaskStatus]
@@ -37,7 +37,7 @@ class TaskInput(Gang):
 class OwnStatus(Frozen):
     """The status of a task, as the task's own workflow reports it."""
 
-    #: The first run of the job's workflow.
+    #: The id of the first run of the job's workflow.
     run_id: str
     task: TaskStatus
 
@@ -140,18 +140,21 @@ class RunTask(Frozen):
     image: str | None = None
     ports: tuple[str, ...] = ()
     contact: Contact = Contact()
-    #: The secret variables of the environment: the sources of their values, which the host reads,
-    #: by name.
+    #: The sources of the values of secret environment variables, by the variable's name. The host
+    #: reads the values.
     secrets: dict[str, str] = Field(default_factory=dict)
-    #: The function that the task runs, with its name in `command`; None if it runs a command.
+    #: The bundle of the function that the task runs; `command` then contains the function's name.
+    #: None if the task runs a command.
     call: Bundle | None = None
-    #: The folder of the object store to which the output directory is uploaded; empty for none.
+    #: The folder of the object store to which the task's output directory is uploaded; empty if it
+    #: is not uploaded.
     outputs: str = ""
-    #: The folder of the object store with the saves of the checkpoint directory, for all attempts
-    #: of the task; empty for none.
+    #: The folder of the object store with the saves of the task's checkpoint directory. All
+    #: attempts of the task share it. Empty if the directory is not saved.
     checkpoints: str = ""
-    #: The folder with the saves of another job's task. The task starts from them while it has no
-    #: saves of its own; empty for none.
+    #: The folder of the object store with the saves of another job's task. The task starts from
+    #: these saves while it has no saves of its own. Empty if the task does not start from another
+    #: job.
     from_checkpoint: str = ""
 
     @property

@@ -28,7 +28,8 @@ class Restarts(Frozen):
 
     delay: timedelta = timedelta(seconds=1)
     max_delay: timedelta = timedelta(seconds=30)
-    #: A child process that ends sooner than this after its start had an early death.
+    #: The minimum time that a child process must run. If the process ends earlier, its death counts
+    #: as early.
     soon: timedelta = timedelta(seconds=10)
 
     def after(self, lived: timedelta, before: timedelta) -> timedelta:

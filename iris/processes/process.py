@@ -80,8 +80,8 @@ def locked(directory: Path, refusal: str) -> Iterator[None]:
 
 
 #: The ports among which `free_ports` chooses. They are below the ports that Linux (from 32768) and
-#: macOS (from 49152) give to outgoing connections. So a server that starts again finds its port
-#: free.
+#: macOS (from 49152) give to outgoing connections. So no outgoing connection takes the port of a
+#: server that restarts.
 SERVER_PORTS = range(20_000, 32_000)
 
 

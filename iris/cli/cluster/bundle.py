@@ -147,7 +147,7 @@ class _Report:
     """Collects the content of a bundle.
 
     Args:
-        job: the job as the user named it; None for none.
+        job: the job as the user named it; None if the user named no job.
         tail: the number of lines of each log.
     """
 

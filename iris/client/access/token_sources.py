@@ -24,8 +24,8 @@ from iris.client.connect.credentials import ADDRESS
 from iris.model import names
 from iris.model.errors import InvalidValue, Unreachable, first_line
 
-#: The part of a token's life after which it is replaced. The rest is for attempts that fail and
-#: for clocks that differ.
+#: The fraction of a token's lifetime after which the token is replaced. The rest of the lifetime is
+#: a reserve for failed attempts and for clocks that differ.
 RENEW_AFTER = 0.5
 #: How long `IRIS_TOKEN_COMMAND` may run, in seconds.
 COMMAND_TIMEOUT = 60

@@ -203,7 +203,7 @@ class Calling:
         except ssl.SSLCertVerificationError:  # an actor of another job has the address now
             raise ConnectionAbortedError(unproved) from None
         except ssl.SSLError as error:
-            raise Rejected(f"{unproved} ({error.reason}); nothing is unpickled") from None
+            raise Rejected(f"{unproved} ({error.reason}); no data from it is unpickled") from None
         except (ConnectionResetError, EOFError):
             raise ConnectionResetError(f"{address} closed the connection") from None
         return connection

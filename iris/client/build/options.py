@@ -69,12 +69,12 @@ class Resources:
     """The resources of each task of a job.
 
     Attributes:
-        cpu: cores: `0.5`, or `"500m"`.
-        memory: a number of bytes, or a text such as `"8g"`.
-        disk: as `memory`.
+        cpu: the number of cores, such as `0.5` or `"500m"`.
+        memory: the memory, as a number of bytes or a text such as `"8g"`.
+        disk: the disk space, in the same form as `memory`.
         tpu: the type of the TPU slice, such as `"v5litepod-16"`. The job has a task for each host
             of the slice.
-        slices: the number of such slices.
+        slices: the number of TPU slices.
         gpu: the GPUs of each task, such as `"H100x8"`. A number stands for GPUs of any kind.
     """
 

@@ -70,7 +70,9 @@ def time_of(
         begin = end - length if isinstance(length, timedelta) else _in_utc(length)
     except OverflowError:
         remedy = "ask for a shorter time"
-        raise InvalidValue("since", length, "is longer than the calendar", remedy) from None
+        raise InvalidValue(
+            "since", length, "begins before the first year of the calendar", remedy
+        ) from None
     if begin >= end:
         remedy = "ask for a time that begins before it ends"
         raise InvalidValue("since", begin.isoformat(), f"is not before {end.isoformat()}", remedy)
