@@ -162,7 +162,7 @@ class Policy(Section):
         owner = next((each for each in self.principals if key in each.keys), None)
         if owner is not None and owner.name != name:
             raise InvalidValue(
-                "key", key, f"is the key of {owner.name}", "each person and machine makes its own"
+                "key", key, f"is the key of {owner.name}", "make another key: iris user key"
             )
         if key.id in self.revoked:
             raise InvalidValue("key", key, "was revoked", "make another one: iris user key --new")

@@ -114,7 +114,7 @@ class Patience(Repetition):
     `unreachable` are known to the autoscaler already, so the same values are no news.
     """
 
-    #: The number of observations before the first one of the activity.
+    #: The number of observations that were made before this activity started.
     before: int
     #: The number of observations from one census (a list of all slices that have a workflow) to the
     #: next; 0 for no census.
@@ -124,9 +124,10 @@ class Patience(Repetition):
     ledger_every: int
     #: The hash (`digest_of`) of the ids of all slices that should have a workflow.
     owned: str
-    #: The `FleetReport.held` of the last report.
+    #: The number of silent hosts in the last report (`FleetReport.held`).
     held: int
-    #: The `FleetReport.unreachable` of the last report.
+    #: The zones that could not be listed, and the reasons, in the last report
+    #: (`FleetReport.unreachable`).
     unreachable: dict[str, str]
 
     def extras(self, number: int) -> dict[str, bool]:

@@ -17,7 +17,7 @@ from iris.model.frozen import Frozen
 
 #: The names of activities that every host serves on its own queue.
 EXEC_TASK, PROFILE_TASK = "exec_task", "profile_task"
-#: The type of the error that a host returns when the task does not run there.
+#: The type of the error that a host returns if the task does not run on this host.
 NOT_RUNNING = "NotRunning"
 #: The type of the error that a host returns for a request that it cannot carry out.
 CANNOT = "Cannot"

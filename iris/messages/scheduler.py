@@ -155,14 +155,15 @@ class Retire(Frozen):
     incarnations: tuple[tuple[str, str], ...]
     #: If it is set, the hosts are removed only if no task has run on them since this time.
     idle_since: datetime | None = None
-    #: Why hosts with running tasks are closed to new work; None if they are not closed.
+    #: If set, hosts with running tasks are closed to new work, with this closure. None leaves these
+    #: hosts open.
     closure: Closure | None = None
     #: Whether to evict the running tasks, too.
     evict: bool = False
 
 
 class SliceEnded(Frozen):
-    """A slice's report of its life, for the records of use."""
+    """A report about a slice that has ended, for the records of use."""
 
     kind: Literal["slice_ended"] = "slice_ended"
     use: SliceUse
@@ -261,7 +262,7 @@ class SchedulerStart(Frozen):
     #: The keys of placements in the ledger that their owners have not received yet.
     noticed: tuple[str, ...] = ()
     #: The placements that their owners have not received yet, and that are not in the ledger, or
-    #: are there in another version.
+    #: are in the ledger in another version.
     notices: tuple[Placement, ...] = ()
     #: The keys of placements in the ledger whose owners have not received their eviction yet, by
     #: the reason of the eviction.
@@ -337,9 +338,10 @@ class Snapshot(Frozen):
     held: int = 0
     #: The reason why the whole cluster is paused; None if it is not paused.
     paused: str | None = None
-    #: The paused scale groups: the reasons by group.
+    #: The reason of each pause of a scale group, by the name of the group.
     paused_groups: dict[str, str] = Field(default_factory=dict)
-    #: The quarantined hosts, at most a hundred: the reasons by host id.
+    #: The reason why each quarantined host is in quarantine, by host id. At most a hundred hosts
+    #: are listed.
     quarantined: dict[str, str] = Field(default_factory=dict)
     rules: Rules = Rules()
 

@@ -64,8 +64,8 @@ class TaskCancellation(Frozen):
 
 
 class TaskProgress(Frozen):
-    """A change of a running attempt. Its host sends it only for attempts that run for more than a
-    second.
+    """A change of a running attempt. The attempt's host sends this signal only for attempts that
+    run for more than a second.
     """
 
     key: str

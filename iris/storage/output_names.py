@@ -29,7 +29,10 @@ def path_of(name: str) -> PurePosixPath:
     parts = [os.fsdecode(unquote_to_bytes(part)) for part in name.split("/")]
     if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in parts):
         raise InvalidValue(
-            "output", name, "is not the path of a file below a directory", "check what wrote it"
+            "output",
+            name,
+            "is not the path of a file below a directory",
+            "check which program wrote it",
         )
     return PurePosixPath(*parts)
 

@@ -123,7 +123,7 @@ def _workload(ctx: click.Context, asked: Asked) -> tuple[Trace, Sequence[str]]:
     if sum(each is not None for each in given) != 1:
         raise click.UsageError("give one workload: --last, --workload or --synthetic")
     if asked.gpu and asked.workload is None:
-        raise click.UsageError("--gpu is about the file of --workload")
+        raise click.UsageError("--gpu needs --workload")
     if asked.last is not None:
         since = asked.last
         made = with_client(ctx, lambda client: client.cluster.usage_trace(since=since, names=True))

@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 DEFAULT_TIME = timedelta(days=1)
 #: The interval between two checks of a server's files for new entries.
 SHIP_INTERVAL = timedelta(seconds=10)
-#: How long a server's file, which contains the entries of one hour, is kept on the server's machine
-#: after this hour.
+#: How long a server keeps an audit file on its own machine. The time begins after the hour whose
+#: entries the file contains.
 KEPT_FOR = timedelta(days=7)
 #: The maximum size of an object that Iris writes to the store, in bytes.
 MOST_CHUNK = 4 * 1024 * 1024

@@ -17,8 +17,8 @@ from iris.model.errors import NotFound, first_line
 from iris.model.units import MIB
 from iris.storage.object_store import Store
 
-#: The maximum number of agents whose logs a bundle contains, and of log files of a local cluster's
-#: processes.
+#: The maximum number of agents' logs in a bundle, and the maximum number of log files of a local
+#: cluster's processes.
 MAX_LOGS = 40
 #: The number of logs that are read from the store at the same time.
 _AT_ONCE = 8
