@@ -53,7 +53,7 @@ async def check_alone(connection: Connection, store: Store) -> None:
             " namespace"
         )
         raise Rejected(
-            f"{text}: {', '.join(foreign)}; {_REMEDY}, or delete this mark if that cluster no longer exists"
+            f"{text}: {', '.join(foreign)}; {_REMEDY}, or delete this mark if that cluster is gone"
         )
     if own not in marks:
         text = (
