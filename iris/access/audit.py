@@ -35,8 +35,8 @@ class AuditEntry(Frozen):
     origin: str = Field(default="", alias="from")
     #: The name of the called method of Temporal's API.
     method: str = ""
-    #: The id of the workflow, schedule or activity on which the caller acted, without the name of
-    #: the cluster: `job/ada/train`.
+    #: The id of the object on which the caller acted, such as a workflow or a schedule, without the
+    #: name of the cluster: `job/ada/train`.
     what: str = ""
     #: The kind of the action and its name, such as `signal hold`.
     detail: str = ""
