@@ -8,7 +8,7 @@ from iris.dashboard.hosts import job_of
 from iris.dashboard.problems import of_autoscaler
 from iris.dashboard.reader import Reader, part
 
-#: The most actions and outlooks that the page shows.
+#: The limit on actions, and the limit on outlooks, that the page shows.
 MOST_ACTIONS = 50
 MOST_OUTLOOKS = 50
 

@@ -5,7 +5,8 @@ from iris.model.job.spec import Band
 from iris.scheduling.placement.queue import Queue
 from iris.scheduling.quotas.use import QuotaUse
 
-#: For each shape a number of gangs, and the first of them.
+#: For each shape: the number of waiting gangs that quotas allow to start, and the first of these
+#: gangs.
 Allowed = dict[Shape, tuple[int, Request]]
 
 
