@@ -34,6 +34,7 @@ from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.model.host.resources import Resources
 from iris.model.job.environments import EnvironmentSpec
 from tests.e2e.cluster import eventually
+from tests.platforms.worlds import until
 from tests.pythons import a_real_other_python
 from tests.small_disk import small_disk
 
@@ -802,8 +803,7 @@ async def test_a_set_up_that_hangs_ends_with_its_time_and_names_the_step(
     command = "echo $$ > new; mv new pid; sleep 1000"
     setting_up = asyncio.create_task(host.ready(setup=(command,), setup_timeout=timedelta(hours=1)))
     pid = host.workdir / "pid"
-    while not pid.exists() and not setting_up.done():
-        await asyncio.sleep(0.02)
+    await until(lambda: pid.exists() or setting_up.done())
     loop, an_hour = asyncio.get_running_loop(), 3600
     monkeypatch.setattr(loop, "time", lambda: time.monotonic() + an_hour)
     with pytest.raises(HostFault) as caught:
