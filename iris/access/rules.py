@@ -17,7 +17,7 @@ _ANY = (ALL,)
 #: Kinds of ids that are not ids of workflows: sessions beside a task, worker pools and hosts.
 _SESSION, _POOL, _HOST = "session", "pool", "host"
 _CONTROL, _PLANNER, _PATIENT = "control", "planner", "patient"
-#: The kind under which the rules put actions on the whole cluster, which have no id.
+#: The kind of actions on the whole cluster, such as listing its jobs. Such an action has no id.
 _CLUSTER = "cluster"
 _JOB, _TASK, _SLICE, _SCHEDULE = (
     names.KIND_JOB,
