@@ -17,7 +17,8 @@ from iris.usage.report import LEAST_HOURS, OF_SLICES, TAG, UsageReport, Waste
 if TYPE_CHECKING:
     from iris.simulation.trace import Trace
 
-#: The text that the table shows for an empty value of a grouping key, such as a job without a team.
+#: The text that the table shows for an empty value of a grouping key, such as the team of a user
+#: without a team.
 _NO_VALUE = "-"
 #: The columns of the table that contain hours: the heading, and the function that returns the hours
 #: of a row. A column without any hours is left out.

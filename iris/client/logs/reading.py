@@ -349,8 +349,8 @@ def _last_lines(lines: list[TaskLine], count: int) -> list[TaskLine]:
     other logs are between them.
     """
     wanted: list[TaskLine] = []
-    #: True for a stream if its current line is one of the last `count` lines. The pieces of a line
-    #: are visited from the end to the start.
+    #: For each stream: whether the line whose pieces the loop now visits is one of the last `count`
+    #: lines. The loop visits the pieces from the end to the start.
     within: dict[tuple[int, int, Stream], bool] = {}
     for entry in reversed(lines):
         key = (entry.task, entry.attempt, entry.line.stream)
