@@ -61,7 +61,8 @@ class Principal(Section):
     name: str
     role: Role
     keys: tuple[PublicKey, ...] = ()
-    #: The slice of a host that joined by itself. Empty if the slice has the same id as the host.
+    #: The slice of a host that joined the cluster by itself, not as a machine that Iris created.
+    #: Empty if the slice has the same id as the host.
     slice: str = ""
 
     @field_validator("slice")
