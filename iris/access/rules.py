@@ -30,7 +30,8 @@ _SCHEDULER, _AUTOSCALER = names.KIND_SCHEDULER, names.KIND_AUTOSCALER
 _USERS = (_JOB, _TASK, KIND_PART, _SCHEDULE)
 #: All kinds of workflows and schedules of a cluster.
 _WORKFLOWS = (*_USERS, _SLICE, _SCHEDULER, _AUTOSCALER)
-#: The activities beside a task: commands, profiles, and connections to its ports.
+#: The activities on a task's host beside the task: commands, profiles, and connections to the
+#: task's ports.
 _SESSIONS = ("exec_task", "profile_task", "forward_ports")
 #: The activities of a pool's workers.
 _POOL_CALLS = ("run_calls", "retire")

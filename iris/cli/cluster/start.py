@@ -193,7 +193,8 @@ def _start_elsewhere(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord |
     controller = create_controller(config, text=text, progress=steps)
     if dry_run and config.platform.gcp is None:
         raise click.UsageError(
-            "--dry-run shows the requests to a cloud, and this cluster sends none; leave out --dry-run"
+            "--dry-run shows the requests to a cloud, and this cluster sends none; leave out"
+            " --dry-run"
         )
     if dry_run:
         print_json(controller.requests())
