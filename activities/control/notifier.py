@@ -48,7 +48,8 @@ BATCH_PATIENCE = timedelta(seconds=15)
 MOST_GONE = 5_000
 #: How long the scheduler keeps the placements of a terminated job, so that each host can report
 #: that no program of the job runs any more. After this time, the lease of a host that has not
-#: reported has run out. For a lease that is longer than the default, the difference is added.
+#: reported has run out. If the cluster's lease is longer than the default lease, this time is
+#: longer by the difference.
 LEFT_TO_HOSTS = timedelta(seconds=60)
 
 #: If the service answers with a status in `AWAY`, this many first attempts of an activity fail as a

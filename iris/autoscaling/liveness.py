@@ -50,8 +50,8 @@ POLL_LIMIT = timedelta(seconds=75)
 #: If at most this many slices are silent at once, no witnesses are needed. Witnesses are other
 #: hosts that must answer a ping before silent hosts count as lost.
 FEW_SLICES = 2
-#: If at most this share of a larger fleet's slices is silent at once, no witnesses are needed.
-#: Slices are counted, not hosts, because the hosts of one slice are lost together.
+#: If at most this share of all slices of the fleet is silent at once, no witnesses are needed
+#: either. Slices are counted, not hosts, because the hosts of one slice are lost together.
 SHARE = 0.5
 #: The number of hosts that are pinged as witnesses. They are hosts that are not silent. Most of
 #: them have to answer before silent hosts count as lost.
