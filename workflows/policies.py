@@ -155,7 +155,8 @@ DELETE_SECRETS = timedelta(seconds=10)
 NOTIFY = timedelta(seconds=30)
 #: The time in which a webhook has to accept the message about a job's end.
 NOTIFY_WITHIN = timedelta(days=1)
-#: The pauses between two calls of a webhook: some 150 calls a day.
+#: The pauses between repeated calls of a webhook that has not accepted a message: some 150 calls
+#: within `NOTIFY_WITHIN`.
 NOTIFY_AGAIN = RetryPolicy(
     initial_interval=timedelta(seconds=2), maximum_interval=timedelta(minutes=10)
 )

@@ -86,7 +86,8 @@ class FleetObserver:
         #: True if a recent report of the control plane's own worker has arrived. The service then
         #: delivers the reports of agents, too, so that an agent without a report counts as silent.
         self._reports_arrive = False
-        #: True if the service can ping hosts.
+        #: True if the service can ping hosts. If it cannot, the observer reads when each silent
+        #: host last polled instead.
         self._can_ping = True
         #: When each host last answered a ping or began a poll, on this process's monotonic clock,
         #: by (host, incarnation).

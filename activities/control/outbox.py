@@ -133,9 +133,10 @@ class Outbox:
         #: The keys of placements that were signalled to their owners. The next batch confirms them
         #: to the scheduler.
         self._signalled: list[str] = []
-        #: Whether the answer to the last batch may have been lost.
+        #: Whether the answer to the last batch may have been lost. The next batch says so, and the
+        #: scheduler itself then signals the placements that no control plane has confirmed.
         self._again = False
-        #: Whether to send a batch even without messages, to confirm signals.
+        #: Whether to send a batch even if no message waits, to confirm signals to the scheduler.
         self._must_confirm = False
         self._signals: set[asyncio.Task[None]] = set()
         #: The requests that got no hosts, and whose answers are delayed, by key.

@@ -68,8 +68,8 @@ class GroupAvailability(NamedTuple):
     why: str = ""
     #: When the limit ends; None if that is unknown.
     until: datetime | None = None
-    #: True if too many short-lived slices are the reason of the limit. `min_slices` is restored
-    #: nevertheless, but slowly.
+    #: True if the reason for the limit is that too many slices were short-lived. `min_slices` is
+    #: restored nevertheless, but slowly.
     churned: bool = False
 
     @property

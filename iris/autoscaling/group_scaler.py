@@ -87,7 +87,8 @@ class GroupScaler:
         )
         self.creates: list[Create] = []
         self.shrinking = Shrinking()
-        #: The number of new slices that are needed but not requested now.
+        #: The number of new slices that are needed but that the current evaluation of the
+        #: autoscaler does not request.
         self.lacking = 0
         #: When the limit on new slices per minute allows the next slice; None if the limit causes
         #: no delay.

@@ -32,8 +32,8 @@ from iris.model.frozen import Frozen
 
 #: How often an agent reports.
 REPORT_INTERVAL = timedelta(seconds=10)
-#: A host without a report for this time is silent, and the next observation of the fleet is soon.
-#: The time is `REPORT_INTERVAL` with a margin, so that one missing report is noticed.
+#: A host without a report for this time is silent, and the fleet is observed again soon. The time
+#: is `REPORT_INTERVAL` with a margin, so that one missing report is noticed.
 SILENCE = timedelta(seconds=14)
 #: An agent can be away for less than this time without the loss of a task. It is the lease of the
 #: programs minus the time to renew the lease.

@@ -128,7 +128,7 @@ class Saver:
         self._changes = Changes(0 if taken_over else time.time_ns() - TICK_NS)
         #: The last save; None before this agent has read the file `RECORD`.
         self._last: Save | None = None
-        #: The save before the last one; None if it is not of this attempt.
+        #: The save before the last one; None if there is none, or if another attempt made it.
         self._before: Save | None = None
         #: The inode and the open file of each version that the program has just written, by path.
         self._held: dict[str, tuple[int, BinaryIO]] = {}

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 ANSWER, START = 5.0, 60.0
 #: The time between two checks whether the container's processes have ended, in seconds.
 LOOK = 1.0
-#: The time between two calls of `over` while processes are left whose end the engine does not
-#: report, in seconds.
+#: The time between two checks whether the program has ended (`over`), while processes are left
+#: whose end the engine does not report, in seconds.
 LOOK_OFTEN = 0.1
 #: The time limit within which an unreachable engine must report the end of a program that was
 #: killed, in seconds.
