@@ -33,7 +33,8 @@ class VictimSearch:
         self._evicting = evicting
         #: The shapes for which `evictions` has found no victims since its last complete search.
         self._fruitless: set[Shape] = set()
-        #: The lines for which `reclaims` has found no victims since its last complete search.
+        #: The lines of requests (`Line`) for which `reclaims` has found no victims since its last
+        #: complete search.
         self._fruitless_lines: set[Line] = set()
         #: The time of the last call of `reclaims`; None before the first call.
         self._reclaimed_at: datetime | None = None

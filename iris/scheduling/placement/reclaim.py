@@ -50,8 +50,8 @@ class _Source(NamedTuple):
     #: The band of the request, if its quotas are used up; None if the request is within its nominal
     #: amounts.
     band: Band | None
-    #: The pools of the request's quotas, as (cohort, resource), if `band` is None. Otherwise the
-    #: used-up accounts, as (number of the account, empty text).
+    #: If `band` is None: the pools of the request's quotas, as (cohort, resource). Otherwise: the
+    #: accounts that are used up, as (number of the account, empty text).
     of: frozenset[tuple[str | int, str]]
 
 

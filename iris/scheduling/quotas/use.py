@@ -41,7 +41,8 @@ class QuotaUse:
 
     def __init__(self, table: QuotaTable, live: Iterable[Placement] = ()) -> None:
         self.table = table
-        #: The number of gangs that began or ended so far.
+        #: The number of gangs that began or ended so far. A cache compares it to notice that the
+        #: use has changed.
         self.changes = 0
         self.used: dict[Bounded, int] = {}
         #: The amount that is used of each pool of a cohort.
