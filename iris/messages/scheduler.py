@@ -381,19 +381,19 @@ class Totals(Frozen):
     held: dict[Band, int] = Field(default_factory=dict)
     hosts: tuple[HostCount, ...] = ()
     paused: bool = False
-    #: The scheduling work in the current run of the workflow, which a replay repeats, and the
-    #: amount of work at which the run continues as new (`most_looks`). The unit is a look: the work
-    #: to examine one host.
+    #: The scheduling work in the current run of the workflow, which a replay repeats. The unit is a
+    #: look: the work to examine one host.
     looks: int = 0
+    #: The amount of work, in looks, at which the run continues as new.
     most_looks: int = 0
-    #: An upper bound of the ledger's size in bytes, and the size of a full ledger in bytes
-    #: (`full_ledger_bytes`).
+    #: An upper bound of the ledger's size in bytes.
     ledger_bytes: int = 0
+    #: The size of a full ledger in bytes.
     full_ledger_bytes: int = 0
-    #: The number of records of use that are not stored yet, and of those that were dropped because
-    #: the store does not answer (`dropped_uses`). When the store answers again, a `DroppedUses`
-    #: record reports the dropped ones.
+    #: The number of records of use that are not stored yet.
     unstored_uses: int = 0
+    #: The number of records of use that were dropped because the store does not answer. When the
+    #: store answers again, a `DroppedUses` record reports them.
     dropped_uses: int = 0
     #: The number of slices among the records that are not stored yet.
     unstored_slices: int = 0

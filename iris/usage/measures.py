@@ -10,8 +10,9 @@ from iris.model.units import format_bytes
 class Measure(NamedTuple):
     """The name and the format of one measure of resource use."""
 
-    #: The name of the measure in a table of the command line, and its name in a heading.
+    #: The name of the measure in a table of the command line.
     name: str
+    #: The name of the measure in a heading.
     title: str
     #: The name of the measure's field in `Measures`.
     field: str

@@ -145,15 +145,16 @@ class SliceUse(Frozen):
 
 class DroppedUses(Frozen):
     """Counts records of use that were lost because the store did not answer for too long. Sums over
-    their time are too small.
+    the time from `since` to `until` are too small.
     """
 
     kind: Literal["dropped"] = "dropped"
     id: str
     #: The number of lost records.
     count: int
-    #: The time at which the first of the lost uses ended, and the time at which the last one ended.
+    #: The time at which the first of the placements or slices with lost records ended.
     since: datetime
+    #: The time at which the last of the placements or slices with lost records ended.
     until: datetime
 
 

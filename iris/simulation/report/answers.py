@@ -85,13 +85,13 @@ class Slices(Frozen):
 
     #: The number of slices that became ready.
     made: int = 0
-    #: The number of requests for slices that failed, and the number of ready slices that were lost,
-    #: each by the name of the `SliceFault`.
+    #: The number of requests for slices that failed, by the name of the `SliceFault`.
     refused: dict[str, int] = Field(default_factory=dict)
+    #: The number of ready slices that were lost, by the name of the `SliceFault`.
     lost: dict[str, int] = Field(default_factory=dict)
-    #: The host-hours of ready slices; the share of them that gangs held, from 0 to 1; and the
-    #: host-hours that no gang held.
+    #: The host-hours of ready slices.
     ready_host_hours: float = 0.0
+    #: The share of `ready_host_hours` that gangs held, from 0 to 1.
     held: float = 0.0
     idle_host_hours: float = 0.0
     #: The host-hours of slices before they were ready, including slices that never became ready.
@@ -134,8 +134,9 @@ class Answers(Frozen):
     """The results of one simulation. Durations are in seconds."""
 
     begins: datetime
-    #: The end of the recorded time, and the end of the simulation.
+    #: The end of the recorded time.
     ends: datetime
+    #: The time at which the simulation ended.
     stopped: datetime
     #: The time from the beginning of the workload until its last gang had ended, or until the end
     #: of the simulation if some gangs never ended.

@@ -48,8 +48,9 @@ class Headline(NamedTuple):
     and a number differs, its text has both values.
     """
 
-    #: The median wait, and the wait that 90 % of the gangs did not exceed.
+    #: The median wait of the gangs.
     median: str
+    #: The wait that 90 % of the gangs did not exceed.
     ninety: str
     #: The cost of all slices, with the currency; empty without prices.
     cost: str = ""
