@@ -39,8 +39,8 @@ EXPLAIN_EVERY = timedelta(minutes=10)
 #: arrived and none waits with a scheduling timeout: the remaining gangs would wait for ever.
 NOTHING_HAPPENS = timedelta(days=1)
 #: After the recorded time, the pause between two samples, or between two records of reasons, is at
-#: least the time since then divided by this number. So a gang that runs for years does not fill the
-#: memory.
+#: least the time since its end divided by this number, so that a simulation of years does not fill
+#: the memory.
 LATE_SAMPLES = 1_000
 
 

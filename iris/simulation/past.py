@@ -42,8 +42,8 @@ _ENDS = {
 #: The ends of attempts whose program may never have started. If no start is recorded, the whole
 #: time of the attempt counts as set-up.
 _WITHOUT_PROGRAM = (UseEnd.CANCELLED, UseEnd.SET_UP_FAILED, UseEnd.PREEMPTED, UseEnd.NEVER_STARTED)
-#: The attributes whose values are names of hosts or slices. No host of a simulation has these
-#: names.
+#: The attributes whose values are names of hosts or slices. Constraints on them are left out of the
+#: trace, because no host of a simulation has these names.
 _NAMES_OF_MACHINES = (HOST_ID, TPU_NAME)
 #: Attributes whose values come from the provider or the configuration. A constraint on one of them
 #: stays in the trace even if its value is also the name of a user or job, such as a user with the

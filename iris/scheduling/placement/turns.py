@@ -17,7 +17,7 @@ from iris.scheduling.quotas.gate import QuotaGate, Stop
 
 
 class HostChooser(Protocol):
-    """Chooses hosts for one request after another, in the order in which the requests are served."""
+    """Chooses hosts for one request after another, in the order in which they are served."""
 
     def at_limit(self) -> bool:
         """Returns whether the loop must end before the next turn."""

@@ -93,6 +93,7 @@ class Slices(Frozen):
     ready_host_hours: float = 0.0
     #: The share of `ready_host_hours` that gangs held, from 0 to 1.
     held: float = 0.0
+    #: The host-hours of ready slices that no gang held.
     idle_host_hours: float = 0.0
     #: The host-hours of slices before they were ready, including slices that never became ready.
     boot_host_hours: float = 0.0
@@ -162,7 +163,7 @@ class Answers(Frozen):
 
 
 class _Told(NamedTuple):
-    """A gang, with its wait in seconds and its shape."""
+    """A gang of the results, with its wait in seconds and its shape."""
 
     gang: GangHistory
     waited: float

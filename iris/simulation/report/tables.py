@@ -62,9 +62,9 @@ class Measure(NamedTuple):
     name: str
     path: Path
     form: Form
-    #: If true, tables leave the number out where all its values are zero.
+    #: If true, a table leaves the number out if all of its values are zero.
     rare: bool = False
-    #: The text that is shown where the number does not exist.
+    #: The text that is shown if the results do not contain the number.
     absent: str = NO_VALUE
 
 
