@@ -52,7 +52,8 @@ ONLY_FOR: Mapping[str, frozenset[SliceType]] = {
 LOCAL_ZONE = "local-a"
 #: The zone of slices on existing machines.
 MANUAL_ZONE = "manual-a"
-#: The longest delay after a manual_vm group had no free machine.
+#: The default of `max_stockout_delay` for manual_vm groups: the longest delay after such a group
+#: had no free machine.
 MAX_POOL_DELAY = timedelta(minutes=1)
 #: The disk of a cloud machine, unless the configuration sets another size.
 CLOUD_DISK = 50 * GIB

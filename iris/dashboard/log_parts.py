@@ -177,7 +177,7 @@ def _last_entries(
 
 
 class _Newest:
-    """Keeps the newest lines of a log, up to the limits on lines that are sent to a page at once."""
+    """Keeps the newest lines of a log, up to the limits on what is sent to a page at once."""
 
     def __init__(self) -> None:
         self.entries: deque[LogEntry] = deque()

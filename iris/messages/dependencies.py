@@ -15,7 +15,7 @@ class JobEnd(Frozen):
 
 
 class JobEnds(Frozen):
-    """The answer to a `Lookup`: the ends of those of its jobs that have ended."""
+    """The answer to a `Lookup`: one entry for each of its jobs that has ended."""
 
     ends: tuple[JobEnd, ...]
 

@@ -9,7 +9,7 @@ from iris.model.errors import InvalidValue
 
 # -- ids that people use -------------------------------------------------------------------------
 
-#: The longest name in characters. Temporal's SQL stores keep ids in 255 characters.
+#: The limit on characters of a name. Temporal's SQL stores keep ids in 255 characters.
 #: `<cluster>/task/<user>/<name>:<index>` with three names of this length stays below 200.
 MAX_NAME = 60
 #: The limit on characters of a job's id, which contains the names of all its parent jobs:

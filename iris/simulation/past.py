@@ -31,7 +31,7 @@ from iris.model.names import attempt_of_key, gang_of_key
 from iris.simulation.trace import GangTrace, Heading, Run, SliceTrace, Trace
 from iris.usage.records import AttemptUse, SliceUse, Use, UseEnd
 
-#: For each end of an attempt that ended by itself, the end of the attempt in the trace.
+#: For each way in which a recorded attempt can end by itself, how the attempt ends in the trace.
 _ENDS = {
     UseEnd.SUCCEEDED: UseEnd.SUCCEEDED,
     UseEnd.FAILED: UseEnd.FAILED,

@@ -17,8 +17,8 @@ class Measure(NamedTuple):
     #: The name of the measure's field in `Measures`.
     field: str
     text: Callable[[float], str]
-    #: Returns the requested amount, in the unit of the measure; None if the job requested no amount
-    #: or nobody can request this measure.
+    #: Returns the requested amount, in the unit of the measure; None if the job requested no
+    #: amount, or if jobs cannot request this measure.
     requested: Callable[[Resources], float | None] = lambda _: None
 
 

@@ -53,8 +53,8 @@ class Asked(Frozen):
 
 
 class AttemptEnd(Frozen):
-    """The part of a use's record that only the gang's workflow knows. The workflow sends it when it
-    releases the placement.
+    """The data for a placement's record of use that only the gang's workflow has. The workflow
+    sends it when it releases the placement.
     """
 
     end: UseEnd

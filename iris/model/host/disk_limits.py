@@ -18,7 +18,7 @@ URGENT_PAUSE, PAUSE = (10.0, 1.0), (100.0, 10.0)
 
 
 class Disk(NamedTuple):
-    """A file system of the host, in bytes."""
+    """The size and the free space of one of the host's file systems, in bytes."""
 
     size: int
     free: int

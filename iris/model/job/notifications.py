@@ -30,7 +30,7 @@ _METADATA = frozenset(
 #: address, the IPv4 address is checked, too.
 _NAT64 = ip_network("64:ff9b::/96")
 #: The range that contains all IPv6 addresses of machines on the Internet. An address outside this
-#: range is not public, also if an older Python version says that it is.
+#: range is not public, even if an older Python version says that it is.
 _PUBLIC_IPV6 = ip_network("2000::/3")
 #: Addresses of protocols and relays that older Python versions wrongly treat as public.
 _NOT_PUBLIC = (ip_network("192.0.0.0/24"), ip_network("192.88.99.0/24"), ip_network("3fff::/20"))

@@ -180,7 +180,7 @@ def request_for(
 
 
 class Seat(NamedTuple):
-    """A host, in one of its incarnations, that runs a task or several tasks that share a host."""
+    """A host, in one of its incarnations, that runs one or several tasks of a gang."""
 
     host_id: str
     slice_id: str

@@ -22,8 +22,8 @@ RECLAIM_EVERY = timedelta(seconds=1)
 
 
 class VictimSearch:
-    """The searches of consecutive passes. A search that did not examine all waiting requests goes
-    on in the next pass.
+    """The search for victims (gangs to evict), over several scheduling passes. A search that did
+    not examine all waiting requests continues in the next pass.
 
     Args:
         evicting: the keys of the placements that are being evicted. Victims are added.

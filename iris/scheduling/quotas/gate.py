@@ -41,7 +41,7 @@ class QuotaGate:
         self._reclaims = reclaims
         self._may_borrow = may_borrow and use.table.lends
         self._borrowing = False
-        #: The pools of cohorts, from which no gang may borrow any more in this pass, because a gang
+        #: The pools of cohorts from which no gang may borrow any more in this pass, because a gang
         #: waits for amounts that its quota has lent.
         self.closed: set[Pool] = set()
 

@@ -71,7 +71,7 @@ class Bound(NamedTuple):
 
 
 class QuotaTable:
-    """The accounts of all holders."""
+    """The quotas of a cluster, with one account for each holder."""
 
     def __init__(self, rules: QuotaRules) -> None:
         self.rules = rules

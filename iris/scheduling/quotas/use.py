@@ -17,7 +17,7 @@ from iris.scheduling.quotas.table import Bound, Bounded, Pool, QuotaTable
 
 
 class Verdict(IntEnum):
-    """Whether a gang may start now."""
+    """Whether quotas allow a gang to start now."""
 
     FITS = 0  # within the nominal amounts
     BORROWS = 1  # with what others of a cohort do not use

@@ -60,7 +60,7 @@ class Waits(Frozen):
 
 
 class Part(Frozen):
-    """The numbers of a set of gangs, such as the gangs of one band or user."""
+    """Results about a set of gangs, such as the gangs of one band or user."""
 
     gangs: int = 0
     waits: Waits = Waits()
@@ -81,7 +81,7 @@ class Part(Frozen):
 
 
 class Slices(Frozen):
-    """The numbers of the slices of one scale group, or of all scale groups."""
+    """Results about the slices of one scale group, or of all scale groups."""
 
     #: The number of slices that became ready.
     made: int = 0
@@ -145,12 +145,12 @@ class Answers(Frozen):
     all: Part
     bands: dict[str, Part] = Field(default_factory=dict)
     users: dict[str, Part] = Field(default_factory=dict)
-    #: The numbers of the gangs of each team. The gangs of users without a team are under the empty
+    #: The results for the gangs of each team. The gangs of users without a team are under the empty
     #: name. The mapping is empty if there are no teams.
     teams: dict[str, Part] = Field(default_factory=dict)
     shapes: dict[str, Part] = Field(default_factory=dict)
     slices: Slices = Slices()
-    #: The numbers of the slices of each scale group, in the order of the configuration.
+    #: The results for the slices of each scale group, in the order of the configuration.
     groups: dict[str, Slices] = Field(default_factory=dict)
     waste: dict[str, Waste] = Field(default_factory=dict)
     #: The currency of all costs; empty without prices.

@@ -37,7 +37,7 @@ class Table(NamedTuple):
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     #: The number of columns from the left that contain texts; the other columns contain numbers. If
-    #: the width does not suffice, the columns furthest to the right are less important.
+    #: the width does not suffice, columns of numbers are left out, the rightmost first.
     texts: int = 1
     #: A text below the table; empty if there is none.
     note: str = ""
