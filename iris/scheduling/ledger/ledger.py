@@ -50,8 +50,7 @@ from iris.scheduling.reasons.forecast import Forecast, forecast
 from iris.scheduling.reasons.quota_reasons import QuotaReasons
 from iris.usage.records import AttemptEnd
 
-#: The delay of the next search for victims (gangs to evict), if the last search did not examine all
-#: waiting requests.
+#: The delay of the next search for gangs to evict, if the last did not examine all requests.
 CONTINUE_AFTER = timedelta(seconds=1)
 
 
@@ -97,12 +96,12 @@ class Ledger:
         self._host_index: HostIndex | None = None
         #: The hosts that the last pass reserved, each with the shape for which it is reserved.
         self._reserved: dict[int, Shape] = {}
-        #: The shapes that did not fit in the current round. A round is a series of scheduling
-        #: passes, each of which continues where the one before stopped at its limit. The round ends
-        #: with the first pass that does not stop at its limit.
+        #: The shapes that did not fit in the current round. In a round, each scheduling pass
+        #: continues where the previous one stopped at its limit, until a pass does not stop at its
+        #: limit.
         self.passed_over: set[Shape] = set()
-        #: Whether resources became free since this round began. If they did, another round follows
-        #: at once, because shapes in `passed_over` may fit now.
+        #: Whether resources became free since this round began. Then another round follows at once,
+        #: because shapes in `passed_over` may fit now.
         self._freed = False
         #: The shapes that did not fit when a pass last examined them; None until a round has ended.
         self.unfit: set[Shape] | None = None
