@@ -50,7 +50,7 @@ from iris.scheduling.reasons.forecast import Forecast, forecast
 from iris.scheduling.reasons.quota_reasons import QuotaReasons
 from iris.usage.records import AttemptEnd
 
-#: The delay of the next search for gangs to evict, if the last did not examine all requests.
+#: The delay of the next search for gangs to evict, if the last search skipped some requests.
 CONTINUE_AFTER = timedelta(seconds=1)
 
 
@@ -100,8 +100,8 @@ class Ledger:
         #: continues where the previous one stopped at its limit, until a pass does not stop at its
         #: limit.
         self.passed_over: set[Shape] = set()
-        #: Whether resources became free since this round began. Then another round follows at once,
-        #: because shapes in `passed_over` may fit now.
+        #: Whether resources became free since this round began. If so, another round follows at
+        #: once, because shapes in `passed_over` may fit now.
         self._freed = False
         #: The shapes that did not fit when a pass last examined them; None until a round has ended.
         self.unfit: set[Shape] | None = None
