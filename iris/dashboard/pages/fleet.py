@@ -12,8 +12,9 @@ from iris.dashboard.reader import Reader, part
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.model.slice.status import SliceFacts, SliceState
 
-#: The number of hosts on one page of the grid, and on one page of the table.
+#: The number of hosts on one page of the grid.
 PER_GRID = 1_000
+#: The number of hosts on one page of the table.
 PER_TABLE = 100
 #: The grid shows the names of hosts if it has at most this many hosts.
 MOST_NAMED = 48

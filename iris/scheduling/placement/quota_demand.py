@@ -11,8 +11,9 @@ Allowed = dict[Shape, tuple[int, Request]]
 
 
 class AllowedDemand:
-    """The result of `allowed_demand`, computed once for each state of the queue and the quotas: a
-    scheduler needs it after each pass, and twice for each answer to the autoscaler.
+    """The cached result of `allowed_demand`. It is computed once for each state of the queue and
+    the quotas, because a scheduler needs it after each pass, and twice for each answer to the
+    autoscaler.
     """
 
     def __init__(self) -> None:
