@@ -2,19 +2,29 @@
 machines of real `sshd` processes.
 """
 
+import asyncio
 import stat
 from pathlib import Path
 
 import psutil
 import pytest
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import ApplicationError
 
+from iris.client.connect.connection import data_converter
+from iris.client.connect.encryption import read_keys
+from iris.messages.job import JobInput
+from iris.model import names
 from tests.attacks.test_encryption import a_key
+from tests.builders import a_spec
 from tests.e2e.cluster import PATIENCE, eventually
 from tests.e2e.ssh.test_controller_over_ssh import a_lab
 from tests.sshd import Machine
 
 #: Packages are sent to two machines, both of which are this one.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+PORT = 31_484
 
 
 def files_with(lab: list[Machine], text: str) -> list[Path]:
@@ -28,11 +38,30 @@ def files_with(lab: list[Machine], text: str) -> list[Path]:
     return [path for path in files if text.encode() in path.read_bytes()]
 
 
+async def start_of_a_stranger(file: Path, payload_keys: Path) -> str:
+    """Starts a job at the Temporal service of the cluster, as another user of the machine may who
+    even has the keys that encrypt. Returns the type of its failure.
+    """
+    client = await Client.connect(
+        f"127.0.0.1:{PORT}", data_converter=data_converter(read_keys(payload_keys))
+    )
+    planted = await client.start_workflow(
+        "JobWorkflow",
+        JobInput(cluster="lab", spec=a_spec(name="planted", command=("touch", str(file)))),
+        id=names.job_workflow("lab", a_spec(name="planted").id),
+        task_queue=names.control_queue("lab"),
+    )
+    with pytest.raises(WorkflowFailureError) as failed:
+        await planted.result()
+    assert isinstance(failed.value.cause, ApplicationError)
+    return failed.value.cause.type or ""
+
+
 def test_a_cluster_over_ssh_encrypts_with_the_keys_of_the_shell_that_started_it(sshd: None) -> None:
     """The database has no word of a user's command, and no machine shows the key outside of the
     file in Iris's directory.
     """
-    with a_lab(2, first=84, port=31_484) as (cluster, lab, file):
+    with a_lab(2, first=84, port=PORT) as (cluster, lab, file):
         before = [each.left() for each in lab]
         keys = cluster.file("keys")
         keys.touch(0o600)
@@ -101,6 +130,14 @@ def test_a_cluster_over_ssh_encrypts_with_the_keys_of_the_shell_that_started_it(
             lambda: [path.name for path in files_with(lab[1:], own.read_text())] == ["secret.keys"]
         )
         assert files_with(lab, "hunter2") == []
+
+        # So with the key for messages, of which the machine that started the cluster has a copy.
+        copy = cluster.home / "clusters" / "lab" / "message.key"
+        found = files_with(lab, copy.read_text())
+        assert [path.name for path in found] == ["message.key"] * 2
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (copy, *found)] == [0o600] * 3
+        assert asyncio.run(start_of_a_stranger(cluster.file("planted"), keys)) == "Refused"
+        assert not cluster.file("planted").exists()
 
         assert "key 'first'" in cluster.iris("status", "loud", code=5).err
         refused = cluster.iris("cluster", "restart", "lab", code=2)
