@@ -20,7 +20,7 @@ from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.fleet_views import Holdings, QueueView
 from iris.messages.scheduler import HostView, Snapshot, Totals
 from iris.model import names
-from iris.model.errors import IrisError
+from iris.model.errors import IrisError, Unreachable
 from iris.model.job.spec import Band
 from iris.model.job.status import JobStatus
 from iris.model.slice.status import SliceStatus
@@ -83,6 +83,8 @@ class Reader:
         #: The service keeps few queries of a workflow that has not answered yet, so the scheduler
         #: gets one at a time.
         self._scheduler = asyncio.Lock()
+        #: How often the scheduler has not answered.
+        self._silences = 0
         #: The records of use are many.
         self._usage = asyncio.Lock()
         #: A report of a simulation may be large.
@@ -141,8 +143,16 @@ class Reader:
         self, question: Hashable, ask: Callable[[], Awaitable[T]], fresh: float = SHARED_FOR
     ) -> T:
         async def in_turn() -> T:
+            silences = self._silences
             async with self._scheduler:
-                return await ask()
+                # Otherwise each question in the line would wait for the whole time limit once more.
+                if self._silences != silences:
+                    raise Unreachable("the scheduler does not answer")
+                try:
+                    return await ask()
+                except Unreachable:
+                    self._silences += 1
+                    raise
 
         return await self.shared(question, in_turn, fresh)
 
