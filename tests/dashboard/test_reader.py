@@ -97,12 +97,13 @@ async def test_who_waited_in_line_for_a_silent_scheduler_does_not_wait_for_it_ag
     """The questions of one page stand in line. Each would keep the next page waiting for as long as
     a question may take.
     """
-    silent = asyncio.Event()
+    begun, silent = asyncio.Event(), asyncio.Event()
     asked: list[str] = []
 
     def asks(question: str) -> Callable[[], Awaitable[None]]:
         async def ask() -> None:
             asked.append(question)
+            begun.set()
             await silent.wait()
             raise Unreachable("away")
 
@@ -114,8 +115,7 @@ async def test_who_waited_in_line_for_a_silent_scheduler_does_not_wait_for_it_ag
     waiting = [
         asyncio.ensure_future(each()) for each in (reader.snapshot, reader.totals, reader.holdings)
     ]
-    while not asked:
-        await asyncio.sleep(0)
+    await begun.wait()
     silent.set()
 
     ends = await asyncio.gather(*waiting, return_exceptions=True)
