@@ -5,20 +5,20 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-#: The size of the drawing, in its own units. The page scales it.
+#: The width and the height of the drawing, in its own units. The page scales the drawing.
 WIDTH, HEIGHT = 720, 160
-#: The space for the labels below and above the bars.
+#: The space below the bars for the labels of days, and the space above the bars for the amounts.
 BELOW, ABOVE = 18, 16
-#: The most labels of days. More would overlap.
+#: The limit on labels of days, because more labels would overlap.
 MOST_LABELS = 10
 
 
 class Bar(NamedTuple):
-    """One bar."""
+    """One bar of a bar chart."""
 
     label: str
     amount: float
-    #: The amount as text.
+    #: The amount as text, with its unit.
     text: str
 
 

@@ -13,11 +13,13 @@ from markupsafe import Markup
 
 from iris.dashboard.rendering import clean
 
-#: The size of a drawing in its own units. It is stretched to the width of its place.
+#: The width and the height of a drawing in its own units. The page stretches the drawing to the
+#: available width.
 WIDTH, HEIGHT = 1000.0, 200.0
-#: The most rows of the table that a chart has as its text.
+#: The limit on rows of the table that shows the values of a chart as text.
 MOST_ROWS = 24
-#: The classes of the series, in their order. The lines differ in their dashes, too.
+#: The CSS classes of the first and the second series of a chart. The lines also differ in their
+#: dashes.
 SERIES_CLASSES = ("first", "second")
 
 
@@ -42,17 +44,18 @@ class Level(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A part of a bar on a time line."""
+    """A period in the bar of an attempt on a time line."""
 
-    #: What happened in this time: `waiting`, `set-up` or `run`. The heights of the parts differ,
-    #: too.
+    #: The phase of the attempt: `waiting`, `set-up` or `run`. It determines the height of the
+    #: segment.
     kind: str
     start: datetime
     end: datetime
     title: str
 
 
-#: The top and the height of each kind of segment, in units of a bar's height of 20.
+#: The distance from the top and the height of each kind of segment. The whole bar has a height of
+#: 20.
 _HEIGHTS = {"waiting": (8.0, 4.0), "set-up": (5.0, 10.0), "run": (1.0, 18.0)}
 
 

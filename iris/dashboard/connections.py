@@ -10,20 +10,22 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-#: The most connections. A browser opens up to six, and a page that is open keeps one.
+#: The limit on simultaneous connections. A browser opens up to six connections, and keeps one for
+#: each open page.
 MOST_CONNECTIONS = 300
-#: How long a connection may take to send a request, in seconds.
+#: The time limit for a browser to send a request, in seconds.
 REQUEST_TIMEOUT = 10.0
-#: How long a connection may read nothing of what waits for it, in seconds. What waits is at most
-#: one rendering of a page and the buffers of the socket.
+#: The time limit for a browser to read the data that was sent to it, in seconds. After this time
+#: the connection is closed. Until then, at most one rendering of a page and the data in the buffers
+#: of the socket wait for the browser.
 READ_TIMEOUT = 30.0
-#: The most bytes of the head of a request. Browsers send the cookies of all programs on the
-#: machine.
+#: The limit on bytes of a request's head. Browsers send the cookies of all programs on the machine
+#: in it.
 MOST_HEAD = 65_536
 
 
 class LimitedConnection(H11Protocol):
-    """A connection of a browser."""
+    """A connection of a browser, with limits on its time."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

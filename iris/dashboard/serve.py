@@ -16,12 +16,12 @@ from iris.dashboard.reader import Reader
 
 logger = logging.getLogger(__name__)
 
-#: The time that requests under way get when the process ends, in seconds.
+#: When the process ends, running requests get this time to finish, in seconds.
 LAST_REQUESTS = 2
 
 
 class _Server(uvicorn.Server):
-    """A server inside another program, which handles the signals itself."""
+    """A web server within another program. It leaves the handling of signals to that program."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

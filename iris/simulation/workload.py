@@ -45,5 +45,5 @@ def _check_gangs(trace: Trace, name: str) -> None:
         except ValueError as error:
             text = first_problem(error) if isinstance(error, ValidationError) else str(error)
             remedy = "correct its line"
-            problem = f"could be no job: {text}"
+            problem = f"is not a valid job: {text}"
             raise InvalidValue("workload", f"{name}, gang {gang.id}", problem, remedy) from None

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: The most threads for file operations in one process. An operation that hangs occupies one thread.
+#: The maximum number of threads for file operations in one process. An operation that hangs
+#: occupies one thread.
 MOST_THREADS = 8
 THREAD_PREFIX = "iris-store"
 

@@ -15,7 +15,8 @@ from iris.usage.accounting import Accounting, accounting_of
 
 logger = logging.getLogger(__name__)
 
-#: The interval between two looks at the configuration, and between two tries to reach the store.
+#: The interval between two comparisons of the current configuration with the published one, and
+#: between two tries to reach the store.
 INTERVAL = timedelta(seconds=15)
 
 

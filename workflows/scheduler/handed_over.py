@@ -12,7 +12,8 @@ from iris.messages.scheduler import Batch
 from iris.model.job.requests import Placement
 from iris.workflows.scheduler import unsent_signals
 
-#: The time without a batch of a control plane after which it no longer counts as running.
+#: A control plane that has sent no batch for this time no longer counts as running. The answer to a
+#: batch says whether another control plane runs.
 RUNS_FOR = timedelta(seconds=10)
 
 

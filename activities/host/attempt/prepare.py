@@ -72,7 +72,8 @@ class Built(NamedTuple):
     #: lives. The caller of `build` closes its own copies.
     keep: tuple[int, ...]
     ports: dict[str, int]
-    #: The values of the job's secrets, by variable. They are not part of the launch.
+    #: The values of the job's secrets, by variable. They are not in `launch`, because a launch is
+    #: written to the disk.
     secrets: Mapping[str, SecretStr]
     #: The UUIDs of the GPUs that the program can use.
     gpus: tuple[str, ...]

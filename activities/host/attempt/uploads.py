@@ -13,7 +13,7 @@ from iris.storage.log_format import Stream
 
 
 class Uploads(NamedTuple):
-    """What uploads the files of one attempt."""
+    """The objects that upload the files of one attempt."""
 
     logs: LogShipper
     saver: Saver

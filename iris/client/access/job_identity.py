@@ -26,7 +26,7 @@ _FIELD = names.ENV_JOB_IDENTITY
 
 
 class JobTokens:
-    """Tokens of the job in which this program runs.
+    """Makes tokens for the job in which this program runs.
 
     Args:
         text: the value of `IRIS_JOB_IDENTITY`.
@@ -44,7 +44,7 @@ class JobTokens:
             self.name = str(claims_of(self._delegation)["sub"])
         except (ValueError, KeyError, TypeError):
             # The error must not show the key.
-            raise InvalidValue(_FIELD, "...", "is no identity of a job", "unset it") from None
+            raise InvalidValue(_FIELD, "...", "is not the identity of a job", "unset it") from None
 
     def token(self) -> Token:
         """Implements `TokenSource.token`."""
@@ -62,8 +62,8 @@ def new_job_identity(job: str, address: str) -> bytes:
     """
     if (found := own_identity_at(address)) is None:
         raise Rejected(
-            f"secret {_FIELD}: this machine has no identity for {address}, which the job could get"
-            f" a part of; make a key: iris user key --cluster {address}/NAME"
+            f"secret {_FIELD}: this machine has no identity for {address}, and the job's key must"
+            f" be signed with it; make a key: iris user key --cluster {address}/NAME"
         )
     identity, cluster = found
     key = private_key(os.urandom(KEY_BYTES))

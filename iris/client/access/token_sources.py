@@ -24,16 +24,16 @@ from iris.client.connect.credentials import ADDRESS
 from iris.model import names
 from iris.model.errors import InvalidValue, Unreachable, first_line
 
-#: The part of a token's life after which it is replaced. The rest is for attempts that fail and
-#: for clocks that differ.
+#: The fraction of a token's lifetime after which the token is replaced. The rest of the lifetime is
+#: a reserve for failed attempts and for clocks that differ.
 RENEW_AFTER = 0.5
 #: How long `IRIS_TOKEN_COMMAND` may run, in seconds.
 COMMAND_TIMEOUT = 60
 
 
 class IdentityTokens:
-    """Tokens of the identity in this process's file. The file is read for each token, so a new key
-    needs no restart.
+    """Makes tokens for a user, signed with the key in the user's identity file. It reads the file
+    for each token, so a new key needs no restart.
     """
 
     def __init__(self, address: str, name: str) -> None:
@@ -49,11 +49,11 @@ class IdentityTokens:
 
 
 class HostTokens:
-    """Tokens of a host, signed with the private key of its slice.
+    """Makes tokens for a host, signed with the private key of its slice.
 
     Args:
         slice_key: the slice's private key, in hexadecimal digits.
-        delegation: the text with which the control plane names this key.
+        delegation: the signed statement of the control plane that this key belongs to the slice.
 
     Raises:
         ValueError: the key or the delegation is malformed.
@@ -71,9 +71,11 @@ class HostTokens:
 
 
 class CommandTokens:
-    """Tokens that a command prints, of a service such as an OpenID Connect provider."""
+    """Runs the command in `IRIS_TOKEN_COMMAND`, which prints a token of an identity provider
+    (OpenID Connect).
+    """
 
-    #: Only the cluster's policy knows the name of the person to whom a token belongs.
+    #: Empty, because only the cluster's policy knows whose token the command prints.
     name = ""
 
     def __init__(self, command: str) -> None:
@@ -101,7 +103,7 @@ class CommandTokens:
         try:
             expires = float(claims_of(text)["exp"])
         except (ValueError, KeyError, TypeError):
-            raise self._wrong("printed no token with an end (exp)") from None
+            raise self._wrong("printed no token with an expiry time (exp)") from None
         if expires <= now:
             raise self._wrong("printed a token that has expired")
         return Token(text, now + (expires - now) * RENEW_AFTER)

@@ -17,7 +17,7 @@ from iris.model.errors import IrisError
 
 T = TypeVar("T")
 
-#: How long a program that ends waits for the event loop's thread, in seconds.
+#: How long a program waits at its end until the event loop's thread has ended, in seconds.
 STOP_TIMEOUT = 5.0
 _CLOSED = "this client is closed; make another one"
 _FORKED = "this client belongs to the process that this one was forked from; make another one here"
@@ -133,7 +133,8 @@ class Blocking:
     """The base of the blocking classes. It has an object of the asynchronous client, and the event
     loop that runs the object's coroutines.
 
-    The object has no type here. `scripts/make-blocking.py` copies the signatures from its class.
+    Subclasses get the signatures of the asynchronous class from `scripts/make-blocking.py`, so the
+    object has the type `Any` here.
     """
 
     def __init__(self, asynchronous: Any, loop: BackgroundLoop) -> None:

@@ -66,8 +66,8 @@ class CancelAnswer(NamedTuple):
 
 
 class _Feasibility(Frozen):
-    """The answer to the question whether a job can ever run. It has one field of the scheduler's
-    `Answer`, because an import of `Answer` would import the scheduler's state.
+    """The scheduler's answer to the question whether a job can ever run. `refusal` is None if it
+    can. The scheduler's class `Answer` has this field, too, but imports the scheduler's state.
     """
 
     refusal: Refusal | None = None

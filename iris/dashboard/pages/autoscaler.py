@@ -8,8 +8,9 @@ from iris.dashboard.hosts import job_of
 from iris.dashboard.problems import of_autoscaler
 from iris.dashboard.reader import Reader, part
 
-#: The most actions and outlooks that the page shows.
+#: The limit on actions of the autoscaler that the page shows.
 MOST_ACTIONS = 50
+#: The limit on shapes of waiting gangs for which the page shows the slice that they can expect.
 MOST_OUTLOOKS = 50
 
 

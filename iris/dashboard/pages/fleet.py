@@ -12,12 +12,13 @@ from iris.dashboard.reader import Reader, part
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.model.slice.status import SliceFacts, SliceState
 
-#: The most hosts on one page of the grid and of the table.
+#: The number of hosts on one page of the grid.
 PER_GRID = 1_000
+#: The number of hosts on one page of the table.
 PER_TABLE = 100
-#: The most hosts that the grid shows with their names.
+#: The grid shows the names of hosts if it has at most this many hosts.
 MOST_NAMED = 48
-#: The value of the filter `group` for hosts that belong to no scale group.
+#: The value of the query parameter `group` that selects hosts without a scale group.
 NO_GROUP = "-"
 
 

@@ -12,10 +12,10 @@ from iris.model.slice.status import SliceState, SliceStatus
 
 
 class Step(NamedTuple):
-    """A step of a slice's history."""
+    """A state change or an action in a slice's history."""
 
     at: datetime
-    #: The time since the first step.
+    #: The time since the first step of the history.
     after: timedelta
     state: SliceState
     reason: str

@@ -5,13 +5,15 @@ from iris.model.job.spec import Band
 from iris.scheduling.placement.queue import Queue
 from iris.scheduling.quotas.use import QuotaUse
 
-#: For each shape a number of gangs, and the first of them.
+#: For each shape: the number of waiting gangs that quotas allow to start, and the first of these
+#: gangs.
 Allowed = dict[Shape, tuple[int, Request]]
 
 
 class AllowedDemand:
-    """The result of `allowed_demand`, computed once for each state of the queue and the quotas: a
-    scheduler needs it after each pass, and twice for each answer to the autoscaler.
+    """The cached result of `allowed_demand`. It is computed once for each state of the queue and
+    the quotas, because a scheduler needs it after each pass, and twice for each answer to the
+    autoscaler.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from iris.scheduling.quotas.gate import QuotaGate, Stop
 
 
 class HostChooser(Protocol):
-    """Chooses the hosts of a request when it is the request's turn."""
+    """Chooses hosts for one request after another, in the order in which they are served."""
 
     def at_limit(self) -> bool:
         """Returns whether the loop must end before the next turn."""

@@ -14,9 +14,9 @@ class Borrowed(NamedTuple):
 
     placement: Placement
     cohort: str
-    #: The quota that has borrowed for it.
+    #: The name of the quota that has borrowed for the gang.
     quota: str
-    #: The resources that are borrowed.
+    #: The resources of which the gang holds borrowed amounts.
     resources: frozenset[str]
 
 

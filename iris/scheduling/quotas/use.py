@@ -17,7 +17,7 @@ from iris.scheduling.quotas.table import Bound, Bounded, Pool, QuotaTable
 
 
 class Verdict(IntEnum):
-    """Whether a gang may start now."""
+    """Whether quotas allow a gang to start now."""
 
     FITS = 0  # within the nominal amounts
     BORROWS = 1  # with what others of a cohort do not use
@@ -26,7 +26,7 @@ class Verdict(IntEnum):
 
 
 class Shortage(NamedTuple):
-    """An amount that a gang needs and an account has not left."""
+    """A resource of which a gang needs more than it may take from an account now."""
 
     account: int
     resource: str
@@ -35,14 +35,17 @@ class Shortage(NamedTuple):
 
 
 class QuotaUse:
-    """What gangs hold, by account and resource. It follows each placement that begins or ends."""
+    """The amounts that gangs hold, by account and resource. Callers report each placement that
+    begins or ends.
+    """
 
     def __init__(self, table: QuotaTable, live: Iterable[Placement] = ()) -> None:
         self.table = table
-        #: The number of gangs that began or ended so far.
+        #: The number of gangs that began or ended so far. A cache compares it to notice that the
+        #: use has changed.
         self.changes = 0
         self.used: dict[Bounded, int] = {}
-        #: What is used of the pools of cohorts.
+        #: The amount that is used of each pool of a cohort.
         self.pools: dict[Pool, int] = {}
         for placement in live:
             self.add(placement)

@@ -20,7 +20,7 @@ class UserTurn(NamedTuple):
     waiting: int
     #: The weight of the placements that count as the user's use (`iris.model.job.requests.weight`).
     held: int
-    #: The recent use, as weight times seconds. It decides between users of the same use.
+    #: The recent use, as weight times seconds. It decides between users whose `held` is equal.
     recent: int
 
 

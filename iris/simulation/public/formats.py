@@ -8,12 +8,13 @@ from iris.simulation.public import alibaba, helios, philly
 from iris.simulation.public.jobs import PublicJobs, workload_of
 from iris.simulation.trace import Trace
 
-#: The characters at the begin of a Philly log in which the first job has its id.
+#: The number of characters at the beginning of a Philly log in which `format_of` looks for the id
+#: of the first job.
 _HEAD = 100_000
 
 
 class PublicFormat(StrEnum):
-    """The public traces that can be read."""
+    """The formats of public traces that Iris can read."""
 
     PHILLY = "philly"  # cluster_job_log
     HELIOS = "helios"  # cluster_log.csv
@@ -32,7 +33,7 @@ _READERS: Mapping[PublicFormat, _Reader] = {
     PublicFormat.ALIBABA_2020: _Reader(alibaba.read_2020, alibaba.SOURCE_2020),
     PublicFormat.ALIBABA_2023: _Reader(alibaba.read_2023, alibaba.SOURCE_2023),
 }
-#: Columns that only one of the formats has.
+#: Columns that occur in only one of the formats, with this format.
 _OWN_COLUMNS = {
     "node_num": PublicFormat.HELIOS,
     "inst_num": PublicFormat.ALIBABA_2020,

@@ -48,7 +48,8 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 REQUEST_TIMEOUT_S = 60.0
 #: The time limit of the check whether an engine answers, in seconds.
 GREETING = 5.0
-#: The time for which an engine may be unreachable during a restart, in seconds.
+#: How long the engine may be unreachable while a command runs, for instance during a restart of the
+#: engine, before the command counts as failed. In seconds.
 AWAY = 60.0
 #: The interval between checks of a running command, in seconds.
 POLL_INTERVAL_S = 0.2
@@ -144,7 +145,8 @@ def _knock(path: str) -> None:
             raise HostFault(f"nothing listens at {path}", FAULT) from None
         except PermissionError:
             raise HostFault(
-                f"the agent's user may not use {path}: it is not in the group of that socket", FAULT
+                f"the agent's user may not use {path}; add the user to the group of that socket",
+                FAULT,
             ) from None
         except OSError as error:
             raise HostFault(f"{path} does not answer: {error}", FAULT) from None
