@@ -59,6 +59,7 @@ OUTSIDE_OF_A_FILE = {
 #: all of them.
 MAY_IMPORT: dict[str, set[str] | None] = {
     "concurrency": set(),
+    "lazy": set(),
     "storage": {"concurrency"},
     "retrying": set(),
     "processes": {"storage", "concurrency", "retrying"},
@@ -68,6 +69,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "activities": {"storage", "concurrency", "retrying", "metrics", "tracing"},
     "workflows": {"activities"},
     "client": {
+        "lazy",
         "storage",
         "concurrency",
         "retrying",

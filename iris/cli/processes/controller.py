@@ -180,7 +180,7 @@ def ship_audit(directory: Path, name: str, store: str) -> None:
     """Store the audit that a Temporal server with identities writes into DIRECTORY, until SIGTERM.
     Run one beside each server.
     """
-    from iris.client.operate.audit import ship_until
+    from iris.client.fleet.audit import ship_until
 
     log_to_stderr()
 

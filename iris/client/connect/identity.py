@@ -66,7 +66,7 @@ def signed(reason: str) -> str:
 
 def in_a_job() -> bool:
     """Returns whether the program runs in a job, of which a bare name may mean a child
-    (`iris.client.jobs.resolve_id`).
+    (`iris.client.jobs.find`).
     """
     return names.ENV_JOB_ID in os.environ
 
