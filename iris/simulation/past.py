@@ -43,8 +43,9 @@ _ENDS = {
 _WITHOUT_PROGRAM = (UseEnd.CANCELLED, UseEnd.SET_UP_FAILED, UseEnd.PREEMPTED, UseEnd.NEVER_STARTED)
 #: Attributes with names of hosts and slices. No host of a simulation has these names.
 _NAMES_OF_MACHINES = (HOST_ID, TPU_NAME)
-#: Attributes whose values come from the provider or the configuration. If a user has the name of a
-#: zone, the constraint is about the zone all the same.
+#: Attributes whose values come from the provider or the configuration. A constraint on one of them
+#: stays in the trace even if its value is also the name of a user or job, such as a user with the
+#: name of a zone.
 _WITHOUT_NAMES = frozenset(
     {
         REGION,

@@ -85,7 +85,7 @@ class GangTrace(Frozen):
     groups: int = Field(default=1, ge=1)
     #: The tags of the job, as `KEY=VALUE`, for quotas.
     tags: tuple[str, ...] = ()
-    #: What the gang takes of named limits.
+    #: The amount of each named limit of the cluster that the gang occupies while it has hosts.
     limits: dict[str, int] = Field(default_factory=dict)
     #: The attempts that end by themselves, in their order. After one that failed, the next one
     #: follows; after the last one, the gang has ended.

@@ -57,7 +57,8 @@ class Column(Generic[Row]):
     #: The order in which optional columns disappear if the terminal is too narrow for all columns:
     #: the column with the lowest number first, and the left one of two with the same number.
     importance: int = 0
-    #: The minimum width of the column in characters, if the column wraps and a list cuts its cells.
+    #: The minimum width of the column, in characters, in a table that cuts long cells instead of
+    #: wrapping them. It has an effect only if `wraps` is true.
     least: int = CUT_TO
 
     def of(self, row: Row) -> Any:

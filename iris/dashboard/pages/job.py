@@ -22,8 +22,9 @@ from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import TaskState
 from iris.scheduling.placement.refusals import Refusal
 
-#: How long an answer about an ended job is shared, in seconds. Such a job does not change, and its
-#: attempts are read by a replay of its history.
+#: How long the dashboard caches the data of an ended job, in seconds. It is longer than
+#: `SHARED_FOR`, because an ended job does not change, and because the query for its attempts
+#: replays the workflow's history.
 ENDED_SHARED_FOR = 30.0
 #: Up to this number of tasks, the page has a table of them; above it, a grid of cells.
 MOST_IN_TABLE = 64

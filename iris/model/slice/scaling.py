@@ -195,8 +195,9 @@ class SizeFound(Frozen):
 class GroupMemory(Frozen):
     """The autoscaler's memory of the recent events of a group."""
 
-    #: The time until which the group avoids a used-up quota, if the platform did not report where
-    #: the quota applies. If it did, the quota is in `Memory.used_up`.
+    #: The group requests no slices before this time, because a quota is used up. It is set only if
+    #: the platform did not report the quota's zone or region; otherwise the quota is in
+    #: `Memory.used_up`.
     quota_until: datetime | None = None
     quota_reason: str = ""
     #: The number of consecutive failures. The failure of a slice that was requested before

@@ -12,8 +12,8 @@ from iris.scheduling.placement.host_index import HostIndex
 
 
 class ClusterState(NamedTuple):
-    """The state of the cluster from which reasons are computed. It is built once for all requests
-    of a query.
+    """The state of the cluster from which the scheduler computes why requests wait. One
+    `ClusterState` serves all requests that are explained together.
     """
 
     host_index: HostIndex

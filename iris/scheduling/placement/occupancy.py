@@ -11,10 +11,12 @@ from iris.scheduling.placement.host_index import HostIndex
 
 
 class Occupancy:
-    """The amounts that are free on each host, by its number in the index, and the number of tasks.
+    """The free resources of each host, by the host's number in the index, and the total number of
+    tasks of all placements.
 
     Args:
-        live: all placements.
+        index: the hosts.
+        live: the placements that have not ended.
     """
 
     def __init__(self, index: HostIndex, live: Iterable[Placement]) -> None:

@@ -91,7 +91,8 @@ class Slices(Frozen):
     idle_host_hours: float = 0.0
     #: The hours of hosts before they were ready, or that never were.
     boot_host_hours: float = 0.0
-    #: The money for all hours; None without prices.
+    #: The cost of `ready_host_hours` and `boot_host_hours` together, without the machines that have
+    #: no price; None if no machine has a price.
     cost: float | None = None
 
     @property

@@ -191,7 +191,7 @@ def _enter(launch: dict[str, Any]) -> None:
     """
     for group in launch["cgroups"]:
         with contextlib.suppress(OSError):
-            Path(group, "cgroup.procs").write_text("0")
+            shim_user.join(group)
     shim_user.become(launch)
     if sys.platform == "linux":  # done last, because a change of the user would undo it
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, linux/prctl.h

@@ -23,7 +23,6 @@ import socket
 import subprocess
 import sys
 import termios
-from pathlib import Path
 from typing import Any
 
 from iris.activities.host.runtimes.shim import shim, start_errors
@@ -74,7 +73,7 @@ class CommandProcess(shim.Process):
 
     def _enter(self) -> None:
         for cgroup in self._joins:
-            Path(cgroup, "cgroup.procs").write_text("0")
+            shim_user.join(cgroup)
         if self._tty:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         shim_user.become(self._launch)

@@ -125,7 +125,7 @@ class Process:
         out, err = self._output.pipe(0), self._output.pipe(1)
         user = _beside("user")
         user.let_open(launch, out, err)
-        self._become = user.become
+        self._user = user
         no_cwd = f"the working directory {launch['cwd']!r} does not exist on this host", 126
         try:
             # The attribute keeps the object: otherwise its finalizer would wait for the process.
@@ -164,12 +164,9 @@ class Process:
     def _enter(self) -> None:
         # An error is ignored: without the cgroup a limit is missing, but the program can run.
         for cgroup in self._cgroups:
-            with (
-                contextlib.suppress(OSError),
-                open(os.path.join(cgroup, "cgroup.procs"), "w") as members,
-            ):
-                members.write("0")
-        self._become(self._launch)
+            with contextlib.suppress(OSError):
+                self._user.join(cgroup)
+        self._user.become(self._launch)
 
     def over(self) -> bool:
         """Returns True if no process of the program is left. Reaps the processes that ended."""
