@@ -65,8 +65,8 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "processes": {"storage", "concurrency", "retrying"},
     "metrics": {"processes"},
     "tracing": set(),
-    "platforms": {"retrying", "metrics"},
-    "activities": {"storage", "concurrency", "retrying", "metrics", "tracing"},
+    "platforms": {"lazy", "retrying", "metrics"},
+    "activities": {"lazy", "storage", "concurrency", "retrying", "metrics", "tracing"},
     "workflows": {"activities"},
     "client": {
         "lazy",

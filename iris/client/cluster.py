@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from iris.access.audit import Audit, AuditQuestion
-from iris.client import access, fleet
+from iris.client import fleet
+from iris.client.access.whoami import Caller, ask_who
 from iris.client.connect.identity import full_job_id, signed
 from iris.client.connect.rpc import Connection
 from iris.messages.fleet_views import Holdings, QueuePage, QueueView
@@ -16,7 +17,6 @@ from iris.model.job.spec import Band
 from iris.model.rules import Rules
 
 if TYPE_CHECKING:
-    from iris.client.access.whoami import Caller
     from iris.client.fleet.usage_trace import UsageTrace
     from iris.config import ClusterConfig
     from iris.storage.garbage import UnusedFolder
@@ -41,13 +41,13 @@ class ClusterClient:
         """The address of the cluster's Temporal service: `HOST:PORT`."""
         return self._connection.record.address
 
-    async def whoami(self) -> "Caller":
+    async def whoami(self) -> Caller:
         """Returns who the cluster's Temporal servers take this program for.
 
         Raises:
             Unreachable: the service does not answer.
         """
-        return await access.whoami.ask_who(self._connection)
+        return await ask_who(self._connection)
 
     async def status(self) -> Snapshot:
         """Returns the scheduler's counts, pauses and rules. The result lists no hosts.

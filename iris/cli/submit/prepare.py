@@ -10,6 +10,7 @@ import click
 
 from iris.cli.show.explanation import forecast_json, forecast_text
 from iris.cli.show.messages import print_json, show_warnings
+from iris.client import secrets
 from iris.client.build.draft import PlannedJob
 from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
@@ -53,10 +54,12 @@ async def check_secrets(client: AsyncIrisClient, specs: Sequence[JobSpec]) -> No
     asking = [spec for spec in specs if spec.secrets]
     if not asking:
         return
-    from iris.client.secrets import sealing  # most jobs have no secrets
-
     show_warnings(
-        [each for spec in asking for each in await sealing.check_secrets(client.record, spec)]
+        [
+            each
+            for spec in asking
+            for each in await secrets.sealing.check_secrets(client.record, spec)
+        ]
     )
 
 

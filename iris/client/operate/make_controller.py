@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import ClusterRecord, read_config, read_record
+from iris.client.operate import gcp, manual
 from iris.client.operate.controller import (
     ControllerProtocol,
     GivesUpMachines,
@@ -39,9 +40,7 @@ def create_controller(
     """
     kind = served_kind(config)
     if kind == "manual":
-        from iris.client.operate.manual.controller import ManualController  # asyncssh is optional
-
-        return ManualController(config, text=text, progress=progress)
+        return manual.controller.ManualController(config, text=text, progress=progress)
     if kind == "gcp":
         return _on_google_cloud(config, text, progress)
     return LocalController(config, progress=progress, **options)
@@ -91,9 +90,7 @@ def gcp_controller(
 def _on_google_cloud(
     config: ClusterConfig, text: str | None, progress: Progress
 ) -> "GcpController":
-    from iris.client.operate.gcp.controller import GcpController  # Google's clients are slow
-
-    return GcpController(config, text=text, progress=progress)
+    return gcp.controller.GcpController(config, text=text, progress=progress)
 
 
 def locate(cluster: ClusterRef) -> None:
