@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from temporalio.service import RPCError, RPCStatusCode
 
+from iris.client import jobs
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.lists import JobFilter, list_jobs
 from iris.client.jobs.rows import JobRow
@@ -55,10 +56,10 @@ class ChildJobsClient:
         """
         if refusal.code not in (RefusalCode.BUSY, RefusalCode.KEPT):
             return ""
-        from iris.client.jobs.submitted import submitted_spec  # few commands need it
-
         for parent in _above(job):
-            resources = (await submitted_spec(self._connection, parent)).resources.amounts()
+            resources = (
+                await jobs.submitted.submitted_spec(self._connection, parent)
+            ).resources.amounts()
             if all(
                 refusal.free.get(name, 0) + resources.get(name, 0) >= needed
                 for name, needed in refusal.needed.items()

@@ -9,6 +9,7 @@ from iris.lazy import modules_of
 
 if TYPE_CHECKING:
     from iris.client.operate import cluster_manager as cluster_manager
+    from iris.client.operate import key_rotation as key_rotation
     from iris.client.operate import make_controller as make_controller
 else:
     __getattr__ = modules_of(__name__)
