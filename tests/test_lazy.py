@@ -33,6 +33,6 @@ def test_a_module_that_needs_a_missing_library_names_the_library(
 ) -> None:
     """The error would otherwise be that the package has no such module."""
     monkeypatch.setitem(sys.modules, "asyncssh", None)
-    monkeypatch.delitem(sys.modules, "iris.platforms.manual.forward", raising=False)
+    monkeypatch.delitem(sys.modules, "iris.platforms.manual.connections", raising=False)
     with pytest.raises(ModuleNotFoundError, match="asyncssh"):
-        modules_of("iris.platforms.manual")("forward")
+        modules_of("iris.platforms.manual")("connections")

@@ -19,6 +19,12 @@ WIDTH, HEIGHT = 1000.0, 200.0
 MOST_ROWS = 24
 #: The classes of the series, in their order. The lines differ in their dashes, too.
 SERIES_CLASSES = ("first", "second")
+#: The size of a drawing of bars, in its own units. The page scales it.
+BARS_WIDTH, BARS_HEIGHT = 720, 160
+#: The space for the labels below and above the bars.
+BELOW, ABOVE = 18, 16
+#: The most labels of days. More would overlap.
+MOST_LABELS = 10
 
 
 class Point(NamedTuple):
@@ -236,3 +242,56 @@ def _table(drawn: Sequence[Series], form: Callable[[float], str]) -> Markup:
 
 def _clock(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%m-%d %H:%M:%S")
+
+
+class Bar(NamedTuple):
+    """One bar."""
+
+    label: str
+    amount: float
+    #: The amount as text.
+    text: str
+
+
+def bar_chart(bars: Sequence[Bar], title: str) -> Markup:
+    """Returns a drawing of the bars, the largest as high as the drawing.
+
+    Args:
+        title: what the drawing shows, for people who do not see it.
+    """
+    highest = max((bar.amount for bar in bars), default=0.0) or 1.0
+    step = BARS_WIDTH / max(1, len(bars))
+    every = -(-len(bars) // MOST_LABELS)
+    parts = [
+        Markup(
+            '<svg class="bars" viewBox="0 0 {} {}" role="img" aria-label="{}">'
+            '<line class="axis" x1="0" x2="{}" y1="{}" y2="{}"/>'
+        ).format(
+            BARS_WIDTH, BARS_HEIGHT, title, BARS_WIDTH, BARS_HEIGHT - BELOW, BARS_HEIGHT - BELOW
+        )
+    ]
+    for index, bar in enumerate(bars):
+        height = (BARS_HEIGHT - BELOW - ABOVE) * max(0.0, bar.amount) / highest
+        left, top = index * step + step * 0.12, BARS_HEIGHT - BELOW - height
+        parts.append(
+            Markup(
+                '<g><title>{}: {}</title><rect class="used" x="{:.1f}" y="{:.1f}" width="{:.1f}"'
+                ' height="{:.1f}"/>'
+            ).format(bar.label, bar.text, left, top, step * 0.76, height)
+        )
+        if index % every == 0:
+            middle = index * step + step / 2
+            parts.append(
+                Markup('<text x="{:.1f}" y="{}">{}</text>').format(
+                    middle, BARS_HEIGHT - 4, bar.label
+                )
+            )
+        if len(bars) <= MOST_LABELS and bar.amount > 0:
+            parts.append(
+                Markup('<text class="amount" x="{:.1f}" y="{:.1f}">{}</text>').format(
+                    index * step + step / 2, top - 4, bar.text
+                )
+            )
+        parts.append(Markup("</g>"))
+    parts.append(Markup("</svg>"))
+    return Markup("").join(parts)

@@ -351,7 +351,7 @@ ENV_USER = "IRIS_USER"
 #: (`iris.client.access.identity_file`).
 ENV_IDENTITY = "IRIS_IDENTITY"
 #: The secret with the identity of a job: a key of the job's own and the text with which its user
-#: names the key (`iris.client.access.job_identity`).
+#: names the key (`iris.client.access.token_sources`).
 ENV_JOB_IDENTITY = "IRIS_JOB_IDENTITY"
 #: The variable with the command that prints a token of another service (OpenID Connect).
 ENV_TOKEN_COMMAND = "IRIS_TOKEN_COMMAND"  # noqa: S105

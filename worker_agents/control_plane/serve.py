@@ -61,8 +61,7 @@ from iris.scheduling.ledger.codec import LedgerState
 from iris.storage.object_store import Store
 from iris.tracing import spans
 from iris.worker_agents.control_plane import planner_gauges
-from iris.worker_agents.control_plane.accounting import publishing_accounting
-from iris.worker_agents.control_plane.budgets import Budgets
+from iris.worker_agents.control_plane.budgets import Budgets, publishing_accounting
 from iris.worker_agents.control_plane.config_watcher import (
     ConfigFile,
     CurrentPlatform,

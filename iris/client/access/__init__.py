@@ -8,7 +8,6 @@ from iris.lazy import modules_of
 
 if TYPE_CHECKING:
     from iris.client.access import identity_file as identity_file
-    from iris.client.access import job_identity as job_identity
     from iris.client.access import token_sources as token_sources
 else:
     __getattr__ = modules_of(__name__)

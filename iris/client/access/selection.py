@@ -88,7 +88,7 @@ def token_source(address: str) -> TokenSource | None:
         return source
     of_job = os.environ.get(names.ENV_JOB_IDENTITY)
     if of_job and address == os.environ.get(names.ENV_ADDRESS, "").partition("/")[0]:
-        return access.job_identity.JobTokens(of_job)
+        return access.token_sources.JobTokens(of_job)
     command = os.environ.get(names.ENV_TOKEN_COMMAND)
     if not command and not has_identity():
         return None

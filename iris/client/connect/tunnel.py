@@ -292,7 +292,7 @@ async def _forward(end: SshController, ports: tuple[int, int, int]) -> str:
     )
     behind = zip(ports, (end.port, end.ui_port, end.dashboard_port), strict=True)
     there = {port: target for port, target in behind if port and target}
-    return await manual.forward.forward(
+    return await manual.connections.forward(
         access, there, known_hosts=end.known_hosts, connect_timeout=end.connect_timeout
     )
 

@@ -213,7 +213,7 @@ def _unreadable(name: str, path: Path, why: str) -> InvalidValue:
 def _value(record: ClusterRecord, spec: JobSpec, name: str, source: SecretSource) -> bytes | None:
     """Returns the value of a secret that this machine has. Returns None for a named secret."""
     if name == names.ENV_JOB_IDENTITY:
-        return access.job_identity.new_job_identity(spec.id, record.address)
+        return access.token_sources.new_job_identity(spec.id, record.address)
     if source.kind is SecretKind.FILE:
         return read_value(name, Path(source.name).expanduser())
     value = (
