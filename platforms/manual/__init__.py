@@ -11,7 +11,9 @@ from iris.lazy import modules_of
 
 if TYPE_CHECKING:
     from iris.platforms.manual import connections as connections
+    from iris.platforms.manual import keeper as keeper
     from iris.platforms.manual import platform as platform
+    from iris.platforms.manual import runtime as runtime
     from iris.platforms.manual import settings as settings
     from iris.platforms.manual import survey as survey
 else:

@@ -66,8 +66,8 @@ from iris.worker_agents.control_plane.config_watcher import (
     ConfigFile,
     CurrentPlatform,
     MachinesBeside,
+    SshHosts,
     platform_of,
-    ssh_hosts,
 )
 from iris.worker_agents.control_plane.dashboard import serving
 from iris.worker_agents.control_plane.job_tracing import JobTracing
@@ -260,7 +260,7 @@ async def _platform(
         delegate=functools.partial(slice_delegation, options.address),
     )
     if file.config.platform.manual is not None and options.machines is not None:
-        machines = ssh_hosts(manual_settings(file.config, uid), options.machines)
+        machines = SshHosts(manual_settings(file.config, uid), options.machines)
         await hosts.enter_async_context(machines.serving())
         make = functools.partial(make, ssh_platform=machines.platform)
     elif file.config.platform.gcp is not None:

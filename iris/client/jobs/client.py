@@ -13,10 +13,10 @@ from iris.client import jobs
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection, memo_of
 from iris.client.jobs import submit
-from iris.client.jobs.child_jobs import ChildJobsClient
-from iris.client.jobs.explanation import Explanation, cancelling_of, reason_of
+from iris.client.jobs.explanation import Explanation, cancelling_of, held_above, reason_of
 from iris.client.jobs.find import describe_job, numbered_run, resolve_id, unknown_job
 from iris.client.jobs.lists import (
+    ChildJobsClient,
     JobFilter,
     JobPage,
     count_by_state,
@@ -123,7 +123,7 @@ class JobsClient:
         status, refusal = await self.status_and_refusal(job, run_id, index)
         known = await jobs.task_reports.known_attempts(self._connection, status, index, run_id)
         message = refusal.message if refusal else reason_of(status, index)
-        if refusal is not None and (remark := await self.child_jobs.held_above(job, refusal)):
+        if refusal is not None and (remark := await held_above(self._connection, job, refusal)):
             message = f"{message}; {remark}"
         children = tuple(
             await self.child_jobs.children(job, (await self.log_source(job, run_id)).run_id)
