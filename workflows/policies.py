@@ -62,10 +62,11 @@ EXCHANGE_PATIENT = timedelta(seconds=30)
 #: because an idle agent always polls.
 SCHEDULE_TO_START = timedelta(seconds=60)
 #: The time without a heartbeat after which the server gives up a long activity of the control
-#: plane. It is that of an attempt, whose activity `Contact.heartbeat_timeout` limits.
+#: plane. It is as long as for an attempt with the default lease; for other leases, see
+#: `Contact.heartbeat_timeout`.
 HEARTBEAT = HEARTBEAT_TIMEOUT
-#: The time that the server's timeout of an attempt is longer than the attempt's time limit. The
-#: agent ends an attempt that runs too long. The server's timeout is for agents that fail to do so.
+#: The time by which the server's timeout of an attempt exceeds the attempt's time limit. The agent
+#: ends an attempt that runs too long. The server's timeout is for agents that fail to do so.
 TIMEOUT_MARGIN = timedelta(minutes=2)
 #: The timeout, ten years, of programs without a time limit. Temporal requires a timeout.
 NO_TIMEOUT = timedelta(days=3650)
@@ -92,9 +93,9 @@ MAX_LEAVING_CHECK = timedelta(seconds=5)
 #: How long an ending slice waits for the scheduler to remove its hosts, before it deletes its
 #: machines anyway.
 SCHEDULER_PATIENCE = timedelta(minutes=1)
-#: The time limit of the autoscaler's question to the scheduler for the demand.
+#: The time limit of the query with which the autoscaler asks the scheduler for the demand.
 QUERY_DEMAND = timedelta(seconds=10)
-#: As in simulations.
+#: The shortest time between two evaluations of the autoscaler. The simulation uses the same value.
 EVALUATE_EVERY = pacing.EVALUATE_EVERY
 #: The number of observations from one census, a list of all slices that have a workflow, to the
 #: next.

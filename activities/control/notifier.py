@@ -45,9 +45,9 @@ PATIENCE = timedelta(seconds=5)
 BATCH_PATIENCE = timedelta(seconds=15)
 #: The most keys that one check of ended owners returns.
 MOST_GONE = 5_000
-#: How long the scheduler keeps the placements of a terminated job, because the hosts report when no
-#: program of the job runs any more. After this time, each host has reported, or its lease has run
-#: out. The value is for the default lease; a longer lease adds its difference to the default.
+#: How long the scheduler keeps the placements of a terminated job, so that each host can report
+#: that no program of the job runs any more. After this time, the lease of a host that has not
+#: reported has run out. For a lease that is longer than the default, the difference is added.
 LEFT_TO_HOSTS = timedelta(seconds=60)
 
 #: The number of first attempts of an activity that fail as a whole if the service answers with a

@@ -66,9 +66,9 @@ class FleetObserver:
     """Activities that observe the machines and hosts of a cluster. They change nothing.
 
     The time in an agent's report is that of the host's clock, which may be wrong by any amount. So
-    a report counts as new if it differs from the last one, and its age is measured here. The host's
-    clock is used only to find when the report arrived between two observations
-    (`liveness.age_of_new_report`). A restarted control plane has no earlier reports.
+    a report counts as new if it differs from the last one, and its age is measured by the clock of
+    this process. The host's clock is used only to find when the report arrived between two
+    observations (`liveness.age_of_new_report`). A restarted control plane has no earlier reports.
     """
 
     def __init__(self, client: Client, platform: SliceOps | None = None) -> None:
@@ -76,7 +76,7 @@ class FleetObserver:
         self._platform = platform
         #: The last reported observation of each slice's machines, by slice id.
         self._reported: dict[str, SliceObservation] = {}
-        #: The number of the last report.
+        #: The number of the last fleet report that an observation returned.
         self._number = 0
         #: The last report of each agent's process, by the process's key.
         self._seen: dict[str, _Report] = {}
@@ -90,11 +90,11 @@ class FleetObserver:
         #: When each host last answered a ping or began a poll, on this process's monotonic clock,
         #: by (host, incarnation).
         self._answered: dict[tuple[str, str], float] = {}
-        #: The number of silent hosts that do not count as lost, because no other host answers
-        #: either.
+        #: The number of silent hosts that do not count as lost, because the witnesses (other hosts
+        #: that were pinged) did not answer either.
         self._held = 0
-        #: The last time at which some hosts were silent and no other host answered; None if other
-        #: hosts answer.
+        #: The last time at which some hosts were silent and the witnesses did not answer either;
+        #: None if witnesses answer.
         self._held_at: float | None = None
         #: When an agent that should report was first missing in the server's list, by (host,
         #: incarnation). A new agent is missing for ten seconds, and so is every agent after a

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, field_validator
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 
-#: The length of a private and of a public key in bytes.
+#: The length in bytes of a private key and of a public key.
 KEY_BYTES = 32
 #: The beginning of a public key in command lines and messages.
 PREFIX = "ed25519:"

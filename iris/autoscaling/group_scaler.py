@@ -35,9 +35,10 @@ class GroupScaler:
     capacity for the waiting gangs. After the gangs are packed, `decide` selects the slices.
 
     Args:
-        group: the group with the sizes to plan with.
+        group: the group with the resources of its slices that the autoscaler has learned
+            (`sizes.planned`).
         stock: the zones that are out of stock.
-        promised: the group as the configuration has it.
+        promised: the group with the resources of the configuration.
         paused: whether an operator has paused placement on the group's hosts.
     """
 

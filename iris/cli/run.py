@@ -22,7 +22,8 @@ class Known(NamedTuple):
 
     #: The known part of the output, as text for people.
     text: str
-    #: The names of the missing parts.
+    #: The names of the parts of the output that are missing, because only the control plane knows
+    #: them.
     not_asked: str = ""
     #: The known fields of an object, as JSON. None for a list, because an incomplete list would
     #: look complete.

@@ -414,7 +414,7 @@ class AsyncIrisClient:
         policy = schedules.when.parse_overlap(overlap)
         if "name" not in options:
             raise InvalidValue(
-                "name", "", "is missing: a schedule is found by it", "write name='nightly'"
+                "name", "", "is missing: a schedule needs a name", "write name='nightly'"
             )
         spec = await self._make(work, args, kwargs, workspace, None, **options)
         return await self.schedules.create(spec, when, overlap=policy, paused=paused)

@@ -9,16 +9,16 @@ import yaml
 
 from iris.model.errors import InvalidValue
 
-#: The limit on values of a document that are repetitions by aliases and merge keys. A configuration
-#: of a thousand groups has fewer repetitions.
+#: The limit on values of a document that are copies made by aliases and merge keys. A configuration
+#: of a thousand groups has fewer copies.
 MAX_REPEATED = 100_000
 
 
 class RepeatedKey(NamedTuple):
-    """A key that a mapping has twice. YAML would keep the last value without a word."""
+    """A key that occurs twice in a mapping. YAML would keep the last value without a warning."""
 
     key: str
-    #: The place of the second one, and the line of the first.
+    #: The line and the column of the second occurrence, and the line of the first.
     line: int
     column: int
     first_line: int

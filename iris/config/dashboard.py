@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue
 
-#: The port of the Temporal service that the default port of the dashboard follows.
+#: The port of the Temporal service from which `dashboard_of` derives the default port of the
+#: dashboard, which is higher by 2.
 SERVICE_PORT = 10000
 #: Matches a host name, without a port. Source: RFC 1123, section 2.1
 _HOST_NAME = re.compile(
@@ -21,18 +22,20 @@ _URL = re.compile(r"https?://([a-z0-9.-]{1,253}|\[[0-9a-f:.]+\])(:[0-9]{1,5})?/?
 
 
 class DashboardAddress(NamedTuple):
-    """Where a process serves the dashboard, and for what."""
+    """The address at which a process serves the dashboard, and its settings."""
 
-    #: The port; 0 to serve none.
+    #: The port; 0 if the process serves no dashboard.
     port: int = 0
-    #: The IP address. Other machines reach the pages only if it is not a loopback address.
+    #: The IP address at which the process listens. Other machines can open the pages only if this
+    #: is not a loopback address.
     address: str = "127.0.0.1"
-    #: The host names with which browsers may ask, besides localhost and IP addresses.
+    #: The host names that browsers may use for the dashboard, in addition to localhost and IP
+    #: addresses.
     names: tuple[str, ...] = ()
-    #: Whether the pages can change something.
+    #: Whether users can change the cluster from the pages.
     allow_actions: bool = False
-    #: The address that people use, such as that of a proxy; empty if the pages have none but their
-    #: own.
+    #: The URL that users open, such as the URL of a proxy; empty if users open the process's own
+    #: address.
     public_url: str = ""
 
     @property

@@ -72,9 +72,7 @@ S = TypeVar("S", bound=Section)
 
 
 class Source(NamedTuple):
-    """Values for the keys that a section does not set, and the name of the source of these
-    values.
-    """
+    """The default values of keys, and the name of their origin, which is shown with each value."""
 
     origin: str
     values: Mapping[str, Any]

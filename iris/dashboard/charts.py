@@ -13,17 +13,19 @@ from markupsafe import Markup
 
 from iris.dashboard.rendering import clean
 
-#: The size of a drawing in its own units. It is stretched to the width of its place.
+#: The width and the height of a drawing in its own units. The page stretches the drawing to the
+#: available width.
 WIDTH, HEIGHT = 1000.0, 200.0
-#: The most rows of the table that a chart has as its text.
+#: The limit on rows of the table that shows the values of a chart as text.
 MOST_ROWS = 24
-#: The classes of the series, in their order. The lines differ in their dashes, too.
+#: The CSS classes of the first and the second series of a chart. The lines also differ in their
+#: dashes.
 SERIES_CLASSES = ("first", "second")
-#: The size of a drawing of bars, in its own units. The page scales it.
+#: The width and the height of a drawing of bars, in its own units. The page scales the drawing.
 BARS_WIDTH, BARS_HEIGHT = 720, 160
-#: The space for the labels below and above the bars.
+#: The space below the bars for the labels of days, and the space above the bars for the amounts.
 BELOW, ABOVE = 18, 16
-#: The most labels of days. More would overlap.
+#: The limit on labels of days, because more labels would overlap.
 MOST_LABELS = 10
 
 
@@ -48,17 +50,17 @@ class Level(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A part of a bar on a time line."""
+    """A period in the bar of an attempt on a time line."""
 
-    #: What happened in this time: `waiting`, `set-up` or `run`. The heights of the parts differ,
-    #: too.
+    #: The phase of the attempt: `waiting`, `set-up` or `run`. Each has its own height.
     kind: str
     start: datetime
     end: datetime
     title: str
 
 
-#: The top and the height of each kind of segment, in units of a bar's height of 20.
+#: The distance from the top and the height of each kind of segment. The whole bar has a height of
+#: 20.
 _HEIGHTS = {"waiting": (8.0, 4.0), "set-up": (5.0, 10.0), "run": (1.0, 18.0)}
 
 
@@ -245,11 +247,11 @@ def _clock(at: datetime) -> str:
 
 
 class Bar(NamedTuple):
-    """One bar."""
+    """One bar of a bar chart."""
 
     label: str
     amount: float
-    #: The amount as text.
+    #: The amount as text, with its unit.
     text: str
 
 

@@ -16,8 +16,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Matches a `Host` header: a name or an address in brackets, with or without a port. The port may
-#: be any, because a tunnel has another port on the user's machine.
+#: Matches a `Host` header: a name, or an address in brackets, with or without a port. Every port is
+#: accepted, because a tunnel may have another port on the user's machine.
 _HOST = re.compile(
     r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?", re.IGNORECASE
 )
@@ -37,10 +37,11 @@ HEADERS = {
 
 
 class Guard:
-    """Checks each request, and adds the headers to each answer.
+    """Refuses requests whose `Host` header is not allowed, and adds security headers to each
+    response.
 
     Args:
-        names: the host names with which browsers may ask, besides those of this machine.
+        names: the host names that browsers may use, in addition to localhost and IP addresses.
     """
 
     def __init__(self, app: ASGIApp, names: Sequence[str] = ()) -> None:

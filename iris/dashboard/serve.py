@@ -23,22 +23,23 @@ from iris.dashboard.reader import Reader
 
 logger = logging.getLogger(__name__)
 
-#: The time that requests under way get when the process ends, in seconds.
+#: When the process ends, running requests get this time to finish, in seconds.
 LAST_REQUESTS = 2
-#: The most connections. A browser opens up to six, and a page that is open keeps one.
+#: The limit on simultaneous connections. A browser opens up to six connections, and keeps one for
+#: each open page.
 MOST_CONNECTIONS = 300
-#: How long a connection may take to send a request, in seconds.
+#: The time limit for a browser to send a request, in seconds.
 REQUEST_TIMEOUT = 10.0
-#: How long a connection may read nothing of what waits for it, in seconds. What waits is at most
-#: one rendering of a page and the buffers of the socket.
+#: The time limit for a browser to read data that was sent, in seconds. At most one rendering of a
+#: page and the buffers of the socket wait to be read.
 READ_TIMEOUT = 30.0
-#: The most bytes of the head of a request. Browsers send the cookies of all programs on the
-#: machine.
+#: The limit on bytes of a request's head. Browsers send the cookies of all programs on the machine
+#: in it.
 MOST_HEAD = 65_536
 
 
 class LimitedConnection(H11Protocol):
-    """A connection of a browser."""
+    """A connection of a browser, with limits on its time."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -83,7 +84,7 @@ class LimitedConnection(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A server inside another program, which handles the signals itself."""
+    """A web server within another program. It leaves the handling of signals to that program."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -68,12 +68,13 @@ class AutoscalerStart(Frozen):
     unowned: tuple[Unowned, ...] = ()
     missing: tuple[MissingHost, ...] = ()
     outlooks: tuple[Outlook, ...] = ()
-    #: Why the autoscaler is paused, so that it creates and drains no slices; None if it is not.
+    #: The reason why the autoscaler is paused; None if it is not paused. While it is paused, it
+    #: creates and drains no slices.
     paused: str | None = None
     #: The request to delete all slices; None if there is none.
     closing: CloseDown | None = None
-    #: Whether to query the slices for their state first: an earlier autoscaler may have been
-    #: terminated, and its state is lost then.
+    #: Whether the autoscaler first queries all slices for their state, because the state of an
+    #: earlier, terminated autoscaler may be lost.
     query_slices: bool = False
 
 
@@ -83,8 +84,8 @@ class FleetReport(Frozen):
     """
 
     silent: tuple[Silent, ...] = ()
-    #: The number of silent hosts, if they are too many to be listed in `silent`: the service or the
-    #: network is the likely cause then.
+    #: The number of silent hosts if there are too many to list them in `silent`, and otherwise 0.
+    #: With so many, the cause is probably the service or the network.
     held: int = 0
     #: The time of the observation by the server's clock; None if the machines were not listed.
     at: datetime | None = None
@@ -113,7 +114,7 @@ class Patience(Repetition):
     `unreachable` are known to the autoscaler already, so the same values are no news.
     """
 
-    #: The number of observations before the first one of the activity.
+    #: The number of observations that were made before this activity started.
     before: int
     #: The number of observations from one census (a list of all slices that have a workflow) to the
     #: next; 0 for no census.
@@ -123,9 +124,10 @@ class Patience(Repetition):
     ledger_every: int
     #: The hash (`digest_of`) of the ids of all slices that should have a workflow.
     owned: str
-    #: The `FleetReport.held` of the last report.
+    #: The number of silent hosts in the last report (`FleetReport.held`).
     held: int
-    #: The `FleetReport.unreachable` of the last report.
+    #: The zones that could not be listed, and the reasons, in the last report
+    #: (`FleetReport.unreachable`).
     unreachable: dict[str, str]
 
     def extras(self, number: int) -> dict[str, bool]:
@@ -197,8 +199,8 @@ class AutoscalerStatus(Frozen):
     #: The zones whose machines could not be listed in the last observation, with the reason.
     unreachable: dict[str, str] = Field(default_factory=dict)
     unowned: tuple[SliceObservation, ...] = ()
-    #: The zones without capacity for a kind of machine, and the used-up quotas, as they were last
-    #: recorded. Some may be over.
+    #: The zones that had no capacity for a kind of machine, and the quotas that were used up, as
+    #: the platform last reported them. Some of these shortages may be over.
     stocked_out: tuple[StockedOut, ...] = ()
     used_up: tuple[UsedUp, ...] = ()
     #: The number of silent hosts that do not count as lost, because no other host answers.

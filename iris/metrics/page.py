@@ -24,16 +24,16 @@ logger = logging.getLogger(__name__)
 # Without the time of creation beside each counter, which Prometheus would store as a metric.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
-#: The only path.
+#: The path of the page with the metrics. The server has no other page.
 PATH = "/metrics"
-#: How long a reader may take to send its request, and the SDK to answer, in seconds.
+#: How long a client may take to send its request, and Temporal's SDK to answer one, in seconds.
 TIMEOUT = 5.0
-#: The longest delay of the server's end, in seconds.
+#: The maximum time until the server notices that it must end, in seconds.
 STOP_DELAY = 0.1
 
 
 class _Gauges(Collector):
-    """Gives the library the present values of gauges."""
+    """Gives the Prometheus library the present values of the gauges."""
 
     def __init__(self, gauges: Sequence[Gauge]) -> None:
         self._gauges = gauges
@@ -98,7 +98,7 @@ def serving(
 
 
 class _Server(ThreadingHTTPServer):
-    """Answers each request in a thread, so that a slow reader delays no other one."""
+    """Answers each request in a thread of its own, so that a slow client does not delay others."""
 
     daemon_threads = True
 

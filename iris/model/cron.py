@@ -70,7 +70,9 @@ class Cron(NamedTuple):
 
 
 class Excluded(NamedTuple):
-    """Times of the day (minutes of hours) at which no expression of a schedule matches."""
+    """Times of the day at which no cron expression of a schedule matches: each of `minutes` in each
+    of `hours`.
+    """
 
     hours: tuple[int, ...]
     minutes: tuple[int, ...]

@@ -4,7 +4,8 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-#: Characters with which a spreadsheet begins a formula, or which it skips before one.
+#: Characters with which a formula begins in a spreadsheet, or which a spreadsheet skips before a
+#: formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 

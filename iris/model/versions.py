@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-#: The limit on hosts that a remedy names.
+#: The limit on hosts that the text of a remedy names.
 NAMED = 3
 #: The Temporal service's names of the features that Iris uses and that some versions of the service
 #: lack.

@@ -23,20 +23,21 @@ from iris.simulation.slices import SimulatedSlice
 from iris.simulation.trace import GangTrace, Trace
 from iris.simulation.world import World
 
-#: The number of samples of the recorded time, and the shortest time between two.
+#: The number of samples of the recorded time, and the shortest time between two samples.
 SAMPLES = 1_000
 SHORTEST_SAMPLE = timedelta(seconds=10)
-#: The pause between two samples after the recorded time.
+#: The shortest time between two samples after the end of the recorded time.
 LATE_SAMPLE = timedelta(hours=1)
-#: The number of gangs, those that have waited longest, whose reasons are recorded, and the pause
-#: between two records.
+#: The limit on gangs whose reasons for waiting are recorded at one time, and the time between two
+#: records. The gangs that have waited longest are recorded.
 EXPLAINED = 20
 EXPLAIN_EVERY = timedelta(minutes=10)
-#: A simulation ends when no gang has held hosts and none has ended for this time after the last
-#: arrival, and none will give up: what waits then waits for ever.
+#: A simulation ends after this time in which no gang held hosts and none ended, if all gangs have
+#: arrived and none waits with a scheduling timeout: the remaining gangs would wait for ever.
 NOTHING_HAPPENS = timedelta(days=1)
-#: After the recorded time, the pause between two samples or two records of reasons is at least the
-#: time since its end divided by this, so that a gang that runs for years does not fill the memory.
+#: After the recorded time, the pause between two samples, or between two records of reasons, is at
+#: least the time since then divided by this number. So a gang that runs for years does not fill the
+#: memory.
 LATE_SAMPLES = 1_000
 
 
@@ -46,7 +47,7 @@ class Cluster(NamedTuple):
     groups: tuple[ScaleGroup, ...]
     rules: Rules = Rules()
     quotas: QuotaRules = QuotaRules()
-    #: As in `ScalingSettings`.
+    #: The longest time from a change to its evaluation by the autoscaler, as in `ScalingSettings`.
     evaluation_interval: timedelta = ScalingSettings().evaluation_interval
 
 
@@ -94,9 +95,9 @@ class _Simulation:
             groups=cluster.groups, evaluation_interval=cluster.evaluation_interval
         )
         self._autoscaler = SimulatedAutoscaler(self._events, settings, self._scheduler, self._slice)
-        #: The gangs that have not ended, by number, in the order of their arrival.
+        #: The gangs that have not ended, by their number, in the order of their arrival.
         self._gangs: dict[int, SimulatedGang] = {}
-        #: The number of gangs that people will submit again.
+        #: The number of gangs that have ended and will be submitted again.
         self._coming = 0
         self._arrivals = iter(trace.gangs)
         self._next_arrival = next(self._arrivals, None)

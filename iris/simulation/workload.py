@@ -14,12 +14,13 @@ from iris.simulation.public import alibaba, helios, philly
 from iris.simulation.public.jobs import PublicJobs, workload_of
 from iris.simulation.trace import Trace, first_problem, from_lines
 
-#: The characters at the begin of a Philly log in which the first job has its id.
+#: The number of characters at the beginning of a Philly log in which `format_of` looks for the id
+#: of the first job.
 _HEAD = 100_000
 
 
 class PublicFormat(StrEnum):
-    """The public traces that can be read."""
+    """The formats of public traces that Iris can read."""
 
     PHILLY = "philly"  # cluster_job_log
     HELIOS = "helios"  # cluster_log.csv
@@ -38,7 +39,7 @@ _READERS: Mapping[PublicFormat, _Reader] = {
     PublicFormat.ALIBABA_2020: _Reader(alibaba.read_2020, alibaba.SOURCE_2020),
     PublicFormat.ALIBABA_2023: _Reader(alibaba.read_2023, alibaba.SOURCE_2023),
 }
-#: Columns that only one of the formats has.
+#: Columns that occur in only one of the formats, with this format.
 _OWN_COLUMNS = {
     "node_num": PublicFormat.HELIOS,
     "inst_num": PublicFormat.ALIBABA_2020,
@@ -112,5 +113,5 @@ def _check_gangs(trace: Trace, name: str) -> None:
         except ValueError as error:
             text = first_problem(error) if isinstance(error, ValidationError) else str(error)
             remedy = "correct its line"
-            problem = f"could be no job: {text}"
+            problem = f"is not a valid job: {text}"
             raise InvalidValue("workload", f"{name}, gang {gang.id}", problem, remedy) from None

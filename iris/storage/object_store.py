@@ -36,19 +36,20 @@ STORE_ERRORS = (OSError, BaseError)
 
 #: The size of a block of a file transfer, in bytes.
 _BLOCK = 1024 * 1024
-#: Larger files are written in parts of this size, the smallest that S3 accepts. Each part needs a
-#: request.
+#: The size in bytes of the parts in which larger files are written. It is the smallest size that S3
+#: accepts. Each part needs a request.
 _PART = 5 * 1024 * 1024
 T = TypeVar("T")
 
-#: The most threads for file operations in one process. An operation that hangs occupies one thread.
+#: The maximum number of threads for file operations in one process. An operation that hangs
+#: occupies one thread.
 MOST_THREADS = 8
 THREAD_PREFIX = "iris-store"
 
 
 class StoreAway(Unreachable, OSError):
-    """The error if the directory of a `file://` store does not exist, for example because it is not
-    mounted. Another try may find it.
+    """Raised if the directory of a `file://` store does not exist, for example because it is not
+    mounted. A later attempt may succeed.
     """
 
 
@@ -116,7 +117,7 @@ class Store:
             return None
         if most is not None and result.meta["size"] > most:
             raise OSError(
-                errno.EFBIG, f"it has {result.meta['size']:,} bytes and may have {most:,}", path
+                errno.EFBIG, f"it has {result.meta['size']:,} bytes; the limit is {most:,}", path
             )
         return (await result.bytes_async()).to_bytes()
 
@@ -287,8 +288,8 @@ class Store:
     def _opened_directory(self, directory: Path) -> ObjectStore:
         if not directory.is_dir():
             raise StoreAway(
-                f"the store {self.url} is away: the directory does not exist; mount it, or"
-                " create it"
+                f"the store {self.url} cannot be reached: its directory does not exist; mount the"
+                " directory, or create it"
             )
         if self._handle is None:
             self._handle = LocalStore(directory)

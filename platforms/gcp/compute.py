@@ -15,7 +15,7 @@ from iris.platforms.gcp.observe import CreateOperation, ObservedResource, observ
 from iris.platforms.gcp.rate_limiter import Urgency
 from iris.platforms.gcp.requests import CreateRequest, zone_of
 
-#: The most items per page of an answer of Compute.
+#: The most items per page of an answer of the Compute API.
 PAGE = 500
 #: The most pages of operations that are read. A page may be empty although other pages follow.
 MOST_PAGES = 5

@@ -97,7 +97,7 @@ _PREEMPTION_OF_CREATE = re.compile(
 )
 _PREEMPTION = re.compile(r"\bpreempt(ed|ion)\b", re.IGNORECASE)
 #: Matches the error for a person's own credentials without a project that pays for the calls.
-#: Google gives it the same reason as to the error for a disabled service.
+#: Google gives this error the same reason as the error for a disabled service.
 _NO_QUOTA_PROJECT = re.compile(r"requires a quota project", re.IGNORECASE)
 
 #: The codes of errors that the request did not cause. The next try may succeed.

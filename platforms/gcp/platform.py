@@ -68,7 +68,7 @@ _NO_SUCH_ZONE = re.compile(r"Location \S+ is not found")
 
 class SliceApi(Protocol):
     """The calls on the slices of one kind of Google resource. Every method raises `CallFailed`, or
-    `RateLimited` if it got no turn.
+    `RateLimited` if its call got no turn.
     """
 
     async def create(self, request: CreateRequest) -> str: ...

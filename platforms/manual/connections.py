@@ -36,7 +36,8 @@ RUNS, BEGIN, END, FAILED = "iris:runs", "iris:begin", "iris:end", "iris:failed "
 #: The system's error texts for a full disk and for an exhausted quota. The scripts request these
 #: texts in English.
 FULL = ("No space left on device", "Disk quota exceeded")
-#: A value that is older than this is read again, so that a new version of a key is used.
+#: The time for which a secret that was read is used, in order to find new versions of a key soon.
+#: After this time the secret is read again.
 SECRET_VALID = timedelta(minutes=1)
 
 
@@ -513,7 +514,7 @@ def _untrusted(
 
 class SecretFiles:
     """Reads the files for SSH that a configuration names by references to a secret manager. Each
-    value is read once for all machines.
+    value is read once for all machines, and again when it is older than `SECRET_VALID`.
 
     The control plane of a cluster with a cloud runs on a machine of that cloud, which has no files
     of its users.

@@ -74,9 +74,9 @@ class ManualPlatform:
 
     Args:
         attend: called for each machine that has a slice of the cluster.
-        fault_of: what is known of a slice that does not start.
-        avoid: why a machine is not used for a while, because a slice did not start there; empty: it
-            is used.
+        fault_of: returns why the agent of a slice does not run; None if no fault is known.
+        avoid: returns why a machine gets no new slice for a while, because a slice did not start
+            there; empty if the machine may get one.
     """
 
     def __init__(

@@ -19,7 +19,8 @@ import iris
 
 #: The distribution that every host agent needs.
 NEEDED = "iris-temporal"
-#: The optional distributions of a host agent. They are packed if they are installed here.
+#: The optional distributions of a host agent. They are packed if they are installed on the machine
+#: that packs them.
 EXTRAS = ("docker", "google-auth", "requests")
 #: The disk space for unpacking, as a multiple of the packed file's size. The unpacked files have
 #: about three times its size.
@@ -47,9 +48,9 @@ class Runtime(NamedTuple):
         return self.file.stat().st_size * UNPACKED // 1024 + 64 * 1024
 
 
-#: The version of Python for which the packages are.
+#: The minor version of Python that the packages need, such as `3.11`.
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-#: The processor architecture for which the packages are.
+#: The processor architecture that the packages need, such as `x86_64`.
 MACHINE = platform.machine()
 
 

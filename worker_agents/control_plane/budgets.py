@@ -42,9 +42,11 @@ from iris.usage.sums import Question
 
 logger = logging.getLogger(__name__)
 
-#: The interval between two computations, unless the configuration changes.
+#: The interval between two computations of how much of the budgets is used. A change of the
+#: configuration causes an earlier one.
 INTERVAL = timedelta(minutes=5)
-#: The interval between two looks at the configuration, and between two tries to reach the store.
+#: The interval between two checks whether the configuration has changed, and between two tries to
+#: reach the store.
 CHECK_INTERVAL = timedelta(seconds=15)
 _DAY = timedelta(days=1)
 
@@ -66,7 +68,7 @@ class Budgets:
         self._jobs = JobsClient(self._connection)
         self._store, self._cluster = Store(store), cluster
         self._uses: tuple[BudgetUse, ...] = ()
-        #: Whether jobs may be held for budgets, by this process or an earlier one.
+        #: True if this process, or an earlier one, may have put jobs on hold because of budgets.
         self._may_hold = True
         #: The use of past days, with the accounting, the begin and the end of these days.
         self._past: tuple[Accounting, datetime, datetime, list[DayUse]] | None = None

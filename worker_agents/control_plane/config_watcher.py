@@ -65,8 +65,8 @@ def check_successor(config: ClusterConfig, successor: ClusterConfig) -> None:
     if (successor.platform.kind, successor.name) != (config.platform.kind, config.name):
         raise InvalidConfig(
             [
-                f"it belongs to another cluster or platform; this is {config.name} on"
-                f" {config.platform.kind}"
+                f"it is for cluster {successor.name} on {successor.platform.kind}, and this is"
+                f" cluster {config.name} on {config.platform.kind}"
             ]
         )
 
@@ -110,7 +110,8 @@ class CurrentPlatform:
     zones, networks and images.
 
     Args:
-        make: returns the platform of a configuration and its text.
+        make: returns the platform. Its arguments are a configuration and the text of the
+            configuration.
 
     Raises:
         InvalidValue: this version has no such platform.
@@ -213,8 +214,8 @@ def _secret_keys() -> str:
 
 
 class MachinesBeside:
-    """The machines over SSH that a cluster has beside a cloud, from the first configuration that
-    has some. Most clusters have none, so the SSH client is loaded late.
+    """The machines that a cluster reaches over SSH, in addition to those of a cloud. Most clusters
+    have no such machines, so the SSH client is loaded only when a configuration names some.
 
     Args:
         access: as in `Connections`.

@@ -123,7 +123,7 @@ class _Trace:
 
     def __init__(self) -> None:
         self.begun = False
-        #: The span of the workflow. All runs of the workflow have the same one.
+        #: The span of the workflow. All runs of the workflow have the same span.
         self.context = TraceContext.root("")
         self._parent: TraceContext | None = None
         self._started = self._waits_since = datetime.min.replace(tzinfo=UTC)

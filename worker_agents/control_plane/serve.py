@@ -126,8 +126,8 @@ class ControlPlaneOptions(Frozen):
     machines: Path | None = None
     #: `host:port` at which hosts reach the Temporal service; empty if it is the same as `address`.
     advertise: str = ""
-    #: The port and the address at which the control plane serves its metrics. If one is None, that
-    #: of the configuration counts.
+    #: The port and the address at which the control plane serves its metrics. For each of them that
+    #: is None, the configuration decides.
     metrics_port: int | None = None
     metrics_address: str | None = None
     #: The port of the dashboard; 0 if the control plane serves none; None: the configuration
@@ -391,7 +391,8 @@ class Planners:
     """The planner workflows of the cluster, and the configuration that they use.
 
     Args:
-        platform: has the configuration; None: there is none.
+        platform: the platform with the current configuration; None if the cluster has no
+            configuration.
     """
 
     def __init__(

@@ -87,10 +87,11 @@ CHECK_INTERVAL = timedelta(seconds=20)
 FIRST_CHECK_DELAY = timedelta(seconds=5)
 #: The interval between two tries while the Temporal service is away.
 RETRY_INTERVAL = timedelta(seconds=2)
-#: The time for which a stopping host tries to tell the cluster that it ends, before its programs
-#: are ended. Then the cluster does not send the same tasks to this host again.
+#: The time for which a stopping host tries to tell the cluster that its incarnation ends, before it
+#: ends its programs. Once the cluster knows this, it does not send the same tasks to this host
+#: again.
 SIGN_OFF_TIMEOUT = timedelta(seconds=1)
-#: The interval between two looks at what the metrics of the host show.
+#: The interval between two measurements for the host's metrics.
 GATHER_INTERVAL = timedelta(seconds=5)
 #: The most attempts that start at the same time. The scheduler limits the number of attempts that
 #: run.

@@ -40,8 +40,8 @@ class Membership:
         slice_key: the private key of the slice, on a machine that was created for it; None: a user
             brought the machine.
         slice_size: the number of the slice's hosts.
-        directory: that of the agent, with the key of a machine that a user brought; None: it has no
-            key.
+        directory: the agent's directory, with the key of a machine that a user brought; None if
+            the machine has no key of its own.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class Membership:
         if known is None:
             return "its slice was started again without this host"
         raise Rejected(
-            f"another agent has taken over host {self._host.id} (incarnation {known}); this one"
+            f"another agent has taken over host {self._host.id} (incarnation {known}); this agent"
             " stops"
         )
 

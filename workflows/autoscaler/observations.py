@@ -26,8 +26,8 @@ class Observations:
         self._cluster = cluster
         #: The number of the last fleet report, and the number of observations so far.
         self._last_report = self._count = 0
-        #: The number of silent hosts that the last report did not list, because too many hosts were
-        #: silent.
+        #: The number of silent hosts that the last report did not list, because other hosts that
+        #: were pinged as witnesses did not answer either.
         self.held = 0
         #: The zones whose machines could not be listed, with the reason.
         self.unreachable: dict[str, str] = {}

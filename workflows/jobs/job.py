@@ -365,7 +365,7 @@ def _check_own(job: JobInput) -> None:
     """
     check_id(names.job_workflow(job.cluster, job.spec.id))
     if was_started_by_client() and job != JobInput(cluster=job.cluster, spec=job.spec):
-        raise foreign("it has the state of a job that runs already")
+        raise foreign("a client may start a job only without a state")
 
 
 async def delete_secrets(job: Gang, children: Sequence[ChildRef] = ()) -> None:

@@ -262,7 +262,9 @@ class SchedulerWorkflow:
     def wanted(self) -> Wanted:
         demand = unplaced(self._ledger) if self._unsettled else self._ledger.demand()
         if self._recovery is not None or demand is None:
-            raise RuntimeError("the scheduler is still placing what fits")
+            raise RuntimeError(
+                "the demand is not known yet, because the scheduler is still placing gangs"
+            )
         return wanted_of(self._ledger, workflow.now(), demand)
 
     @workflow.query(

@@ -29,7 +29,7 @@ from iris.workflows import policies
 #: The most signals that one activity sends, which takes a second. `BATCH_BYTES` may allow fewer.
 MAX_SIGNALS = 500
 Item = TypeVar("Item", Placement, Eviction, Reason)
-#: The time without a batch of a control plane after which it no longer counts as running.
+#: A control plane that has sent no batch for this time no longer counts as running.
 RUNS_FOR = timedelta(seconds=10)
 
 

@@ -58,7 +58,7 @@ from iris.model.units import format_duration
 
 logger = logging.getLogger(__name__)
 
-#: The interval between two reads of the output.
+#: The interval between two reads of the program's output.
 READ_INTERVAL = timedelta(milliseconds=200)
 #: When a program has ended by itself and left other processes, these may run for this long before
 #: the log and the status mention them.

@@ -242,7 +242,7 @@ def wants_gpu(task: RunTask) -> bool:
 
 
 class Uploads(NamedTuple):
-    """What uploads the files of one attempt."""
+    """The objects that upload the files of one attempt."""
 
     logs: LogShipper
     saver: Saver

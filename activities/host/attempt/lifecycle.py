@@ -160,10 +160,11 @@ class Lifecycle:
 
 
 class Load(NamedTuple):
-    """What an attempt does at one moment, for the metrics of its host."""
+    """The state of an attempt at one moment, for the metrics of its host."""
 
     state: State
-    #: The end of the attempt's lease, on the clock of `shim.now`; None if it needs none any more.
+    #: The end of the attempt's lease, on the clock of `shim.now`; None if the attempt needs no
+    #: lease any more.
     lease: float | None
     #: The bytes of output that are not in the store yet.
     log_backlog: int

@@ -70,8 +70,8 @@ _HELD = 64
 class End(NamedTuple):
     """The end of a program, and whether its files are complete."""
 
-    #: True if all files are complete, because the program ended by itself with an exit code that
-    #: says so.
+    #: True if all files are complete, because the program ended by itself with an exit code after
+    #: which its files count as complete.
     by_itself: bool
     #: The time of the end, in nanoseconds since 1970; 0 if it is not known.
     at: int
@@ -458,7 +458,7 @@ class _Result(Enum):
 
 
 class _Look(NamedTuple):
-    """The files to save, as one read of the directory decides."""
+    """The result of one read of the checkpoint directory: the files in it, and those to save."""
 
     plan: Plan
     found: dict[str, Found]

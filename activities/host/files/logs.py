@@ -37,10 +37,10 @@ from iris.storage.object_store import Store
 
 logger = logging.getLogger(__name__)
 
-#: A chunk is stored as soon as it has this many bytes.
+#: A chunk of a log is stored as soon as it has this many bytes.
 CHUNK = 64 * 1024
-#: A smaller chunk is stored when this time has passed since the previous chunk. So the first output
-#: after a pause is stored at once.
+#: A chunk that has fewer bytes than `CHUNK` is stored when this time has passed since the previous
+#: chunk. So the first output after a pause is stored at once.
 FLUSH_EVERY = timedelta(seconds=1)
 #: The largest stored chunk that is read again, in bytes. A job may be able to write to the store,
 #: so a chunk may be larger than the chunk that Iris stored.

@@ -26,13 +26,13 @@ TRY = timedelta(seconds=1.5)
 TRIES = RetryPolicy(
     initial_interval=timedelta(milliseconds=100), backoff_coefficient=1, maximum_attempts=3
 )
-#: The most hosts that one observation pings. The next observation, a second later, pings the
-#: others.
+#: The most hosts that one observation pings. The next observation, a second later, pings the other
+#: hosts.
 MAX_PINGED = 500
 
 
 class Ping:
-    """The activity `ping`: the answer of one incarnation of a host."""
+    """The activity `ping`, with which one incarnation of a host shows that it is alive."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

@@ -168,7 +168,9 @@ async def _open(addresses: list[str], port: int) -> Streams:
     assert failed is not None
     if failed.errno == errno.ECONNREFUSED:
         raise OSError(f"no program listens on port {port}")
-    raise OSError(f"port {port}: {os.strerror(failed.errno) if failed.errno else failed}")
+    raise OSError(
+        f"port {port} cannot be reached: {os.strerror(failed.errno) if failed.errno else failed}"
+    )
 
 
 def _number(port: str, env: Mapping[str, str]) -> int:

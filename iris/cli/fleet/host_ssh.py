@@ -21,7 +21,7 @@ from iris.model.slice.scale_groups import SliceType
 from iris.platforms.manual.settings import HostAccess, ManualSettings, manual_settings
 from iris.platforms.manual.ssh_options import ssh_command, ssh_config
 
-#: The remedy in an error about a cluster that has no known machines over SSH.
+#: The remedy in the error for a cluster of which this machine knows no hosts over SSH.
 _NAME_IT = "if it has, name its configuration with --config FILE"
 
 

@@ -82,7 +82,7 @@ class _Signals:
     """
 
     def __init__(self) -> None:
-        #: The number of the signal that ended the command.
+        #: The number of the signal that ended the command; None while no signal has arrived.
         self.received: int | None = None
 
     def __enter__(self) -> "_Signals":

@@ -19,8 +19,8 @@ MAX_FITTED = 500
 
 
 class Listing(Generic[Row]):
-    """The columns in which objects of one kind are shown, as a table or as JSON. Both have the
-    order of the columns.
+    """The columns in which objects of one kind are shown, as a table or as JSON. Table and JSON
+    have the same order.
 
     Args:
         empty: the text that people see if there are no rows.

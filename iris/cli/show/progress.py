@@ -103,8 +103,8 @@ class Transfer:
 
     Args:
         label: names what is transferred.
-        live: draw a bar on the terminal; False: print lines.
-        shown: False: print nothing.
+        live: whether to draw a bar on the terminal instead of printing lines.
+        shown: whether to show the progress at all.
     """
 
     def __init__(self, label: str, *, live: bool, shown: bool) -> None:
@@ -165,7 +165,7 @@ def transfer(label: str, *, shown: bool = True) -> Iterator[Transfer]:
 
     Args:
         label: names what is transferred.
-        shown: False: print nothing.
+        shown: whether to show the progress at all.
     """
     progress = Transfer(label, live=is_live(), shown=shown)
     try:

@@ -30,7 +30,8 @@ def read_configuration(file: Path) -> Configuration:
     return Configuration(str(file), cluster, accounting_of(config))
 
 
-#: The largest description and world, in bytes. A world of a thousand groups is smaller.
+#: The maximum size in bytes of a file that describes a synthetic workload or a world. The world of
+#: a thousand scale groups is smaller.
 _LARGEST = 10_000_000
 
 

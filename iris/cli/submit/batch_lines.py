@@ -108,7 +108,7 @@ class _Batch:
         self._batch_key = batch_key
         #: The number of lines read so far with each content.
         self._same: Counter[str] = Counter()
-        #: The number of the line of each job, by the job's name.
+        #: The number of the line that describes each job, by the job's name.
         self._lines: dict[str, int] = {}
 
     def add(self, line: int, planned: PlannedJob, *, named: bool) -> None:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from iris.usage.budgets import BudgetUse
     from iris.usage.estimate import Estimate
 
-#: How long a submission waits to learn what the job costs, and how much of its budgets is used.
+#: How long a submission waits for the estimate of the job's cost and for the use of the budgets
+#: that cover the job.
 ESTIMATE_TIMEOUT = timedelta(seconds=2)
 
 

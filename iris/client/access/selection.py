@@ -31,7 +31,8 @@ logger = logging.getLogger(__name__)
 CHECK_INTERVAL = timedelta(seconds=20)
 
 
-#: The source of `tokens_of`; None outside of it.
+#: The token source that connections opened inside a `tokens_of` block use; None outside of such a
+#: block.
 _of_context: ContextVar[TokenSource | None] = ContextVar("_of_context", default=None)
 
 

@@ -31,8 +31,8 @@ from iris.client.connect.credentials import ADDRESS
 from iris.model import names
 from iris.model.errors import InvalidValue, Rejected, Unreachable, first_line
 
-#: The part of a token's life after which it is replaced. The rest is for attempts that fail and
-#: for clocks that differ.
+#: The fraction of a token's lifetime after which the token is replaced. The rest of the lifetime is
+#: a reserve for failed attempts and for clocks that differ.
 RENEW_AFTER = 0.5
 #: How long `IRIS_TOKEN_COMMAND` may run, in seconds.
 COMMAND_TIMEOUT = 60
@@ -40,8 +40,8 @@ _FIELD = names.ENV_JOB_IDENTITY
 
 
 class IdentityTokens:
-    """Tokens of the identity in this process's file. The file is read for each token, so a new key
-    needs no restart.
+    """Makes tokens for a user, signed with the key in the user's identity file. It reads the file
+    for each token, so a new key needs no restart.
     """
 
     def __init__(self, address: str, name: str) -> None:
@@ -57,7 +57,7 @@ class IdentityTokens:
 
 
 class HostTokens:
-    """Tokens of a host, signed with the private key of its slice.
+    """Makes tokens for a host, signed with the private key of its slice.
 
     Args:
         slice_key: the slice's private key, in hexadecimal digits.
@@ -79,9 +79,11 @@ class HostTokens:
 
 
 class CommandTokens:
-    """Tokens that a command prints, of a service such as an OpenID Connect provider."""
+    """Runs the command in `IRIS_TOKEN_COMMAND`, which prints a token of an identity provider
+    (OpenID Connect).
+    """
 
-    #: Only the cluster's policy knows the name of the person to whom a token belongs.
+    #: Empty, because only the cluster's policy knows whose token the command prints.
     name = ""
 
     def __init__(self, command: str) -> None:
@@ -109,7 +111,7 @@ class CommandTokens:
         try:
             expires = float(claims_of(text)["exp"])
         except (ValueError, KeyError, TypeError):
-            raise self._wrong("printed no token with an end (exp)") from None
+            raise self._wrong("printed no token with an expiry time (exp)") from None
         if expires <= now:
             raise self._wrong("printed a token that has expired")
         return Token(text, now + (expires - now) * RENEW_AFTER)
@@ -158,7 +160,7 @@ def signed(key: PrivateKey, name: str, cluster: str, delegation: str = "") -> To
 
 
 class JobTokens:
-    """Tokens of the job in which this program runs.
+    """Makes tokens for the job in which this program runs.
 
     Args:
         text: the value of `IRIS_JOB_IDENTITY`.
@@ -176,7 +178,7 @@ class JobTokens:
             self.name = str(claims_of(self._delegation)["sub"])
         except (ValueError, KeyError, TypeError):
             # The error must not show the key.
-            raise InvalidValue(_FIELD, "...", "is no identity of a job", "unset it") from None
+            raise InvalidValue(_FIELD, "...", "is not the identity of a job", "unset it") from None
 
     def token(self) -> Token:
         """Implements `TokenSource.token`."""
@@ -194,8 +196,8 @@ def new_job_identity(job: str, address: str) -> bytes:
     """
     if (found := own_identity_at(address)) is None:
         raise Rejected(
-            f"secret {_FIELD}: this machine has no identity for {address}, which the job could get"
-            f" a part of; make a key: iris user key --cluster {address}/NAME"
+            f"secret {_FIELD}: this machine has no identity for {address}, and the job's key must"
+            f" be signed with it; make a key: iris user key --cluster {address}/NAME"
         )
     identity, cluster = found
     key = private_key(os.urandom(KEY_BYTES))

@@ -39,15 +39,15 @@ class _Calls:
 
 
 class ActorClient:
-    """Calls the methods of one actor. If several actors have the name, it is the first by job and
-    task.
+    """Calls the methods of one actor. If several actors have the name, it calls the first one, by
+    job and then by task.
 
     with ActorClient(iris.context().client, "replay") as replay:
         replay.add(sample)
 
-    If the actor's task is retried, calls wait for the new attempt. Its actor has a new state. The
-    end of the `with` block closes the connections. Without such a block, a connection closes a
-    minute after its last call.
+    If the actor's task is retried, calls wait for the new attempt. The new attempt's actor begins
+    with a new state. The end of the `with` block closes the connections. Without such a block, a
+    connection closes a minute after its last call.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from iris.model.errors import IrisError
 
 T = TypeVar("T")
 
-#: How long a program that ends waits for the event loop's thread, in seconds.
+#: How long a program waits at its end until the event loop's thread has ended, in seconds.
 STOP_TIMEOUT = 5.0
 _CLOSED = "this client is closed; make another one"
 _FORKED = "this client belongs to the process that this one was forked from; make another one here"

@@ -134,8 +134,8 @@ class ParentLookup:
         if replaced or found.status is not WorkflowExecutionStatus.RUNNING or state_of(found).ended:
             state = "" if replaced else f" {state_of(found)}"
             raise Rejected(
-                f"job {job}, in which this program runs, has ended{state}: nothing can belong to"
-                f" it; {remedy}"
+                f"job {job}, in which this program runs, has ended{state} and can have no"
+                f" further child jobs; {remedy}"
             )
         if run_id not in self._specs:
             self._specs[run_id] = await submitted_spec(self._connection, job, run_id)

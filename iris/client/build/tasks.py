@@ -105,7 +105,7 @@ def _on_slices(tpu: TpuRequest, options: TaskOptions) -> tuple[int, Coscheduling
         raise InvalidValue(
             "replicas",
             replicas,
-            f"is not a task for each host of {which} of {tpu.hosts}",
+            f"does not give one task to each host of {which} of {tpu.hosts} hosts",
             "leave it out, and use --slices N for more than one slice",
         )
     if slices is not None and slices < 1:

@@ -22,7 +22,7 @@ SECRETS = ("TEMPORAL_API_KEY", "TEMPORAL_TLS", "TEMPORAL_GRPC_META_")
 
 
 class Credentials(NamedTuple):
-    """The credentials for one address."""
+    """The credentials that are sent to the Temporal service at one address."""
 
     #: Arguments of `Client.connect`.
     settings: Mapping[str, Any]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 UID_BYTES = 8
 
 
-#: The user of `acting_as`; empty outside of it.
+#: The user that `current_user` returns inside an `acting_as` block; empty outside of such a block.
 _acting: ContextVar[str] = ContextVar("_acting", default="")
 
 
@@ -114,7 +114,7 @@ async def cluster_uid(store: "Store", cluster: str) -> str:
             found = await store.get(path)
     if found is None:
         raise Unreachable(
-            f"the store {store.url} does not keep what is written; see controller.bundle_prefix"
+            f"the store {store.url} does not keep a written object; see controller.bundle_prefix"
         )
     return found.decode()
 
@@ -129,8 +129,8 @@ async def known_uid(store: "Store", cluster: str) -> str:
     found = await find_uid(store, cluster)
     if found is None:
         raise Unreachable(
-            f"no cluster {cluster} was ever started with bundle_prefix {store.url}: nothing can be"
-            " its own"
+            f"no cluster {cluster} was ever started with bundle_prefix {store.url}, so none"
+            " of the machines can be identified as its own"
         )
     return found
 

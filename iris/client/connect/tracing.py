@@ -17,9 +17,10 @@ from iris.tracing.context import HEADER, Span, TraceContext, encode
 
 
 class SubmissionTracing(Interceptor):
-    """A client's interceptor that gives each job that the client starts a trace.
+    """A client's interceptor that starts a trace for each job that the client starts.
 
-    The job joins the trace of `TRACEPARENT`: of the program that submits it, or of a pipeline.
+    If the environment variable `TRACEPARENT` is set, the job joins that trace instead. A program of
+        a job or a CI pipeline sets it.
     """
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:

@@ -55,7 +55,7 @@ CHECK_INTERVAL = timedelta(seconds=1)
 #: The time limit for the start of a tunnel, until its process has recorded its id in the cluster's
 #: record.
 START = timedelta(seconds=15)
-#: How long a process of the tunnel may take to end after a signal.
+#: How long the tunnel's process may take to end after a signal.
 STOP = timedelta(seconds=5)
 #: The pause between two checks of the record or of a process, in seconds.
 POLL = 0.05

@@ -13,10 +13,10 @@ from iris.model import names
 from iris.usage.records import AttemptUse, Use
 from iris.usage.slices import slice_use
 
-#: How often the scheduler is asked for all uses. Some may be missing if others end between two
-#: pages, each time again.
+#: How many times the scheduler is asked for all its uses. An answer has several pages, and may lack
+#: uses if the number of uses changes between two pages.
 TRIES = 5
-#: The number of jobs whose tags are asked for with one query.
+#: The number of jobs whose tags are read with one query.
 TOGETHER = 200
 
 

@@ -49,7 +49,7 @@ async def find_unused(connection: Connection, older_than: timedelta) -> list[Unu
         raise InvalidValue(
             "older_than",
             format_duration(older_than),
-            "is too short for what jobs may still need",
+            "is too short: jobs may still need files of this age",
             remedy,
         )
     store, now = Store(connection.record.store), datetime.now(UTC)

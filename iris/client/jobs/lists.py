@@ -149,8 +149,8 @@ class JobPage(NamedTuple):
     rows: list[JobRow]
     #: The place in the list where the next part begins. Empty if this part is the last one.
     older: str
-    #: Whether the search for the text stopped before the page was full, because it had read enough
-    #: jobs. It goes on at `older`.
+    #: Whether the search for the text stopped before the page was full, because it had read the
+    #: maximum number of jobs. The next part continues the search at `older`.
     stopped: bool
 
 

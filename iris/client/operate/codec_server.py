@@ -20,8 +20,8 @@ from iris.client.connect.connection import CompressionCodec
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys
 from iris.model.errors import IrisError
 
-#: The largest request, in bytes. A page of a history has at most 4 MiB; base64 and JSON add a
-#: third.
+#: The maximum size of a request, in bytes. A page of a history has at most 4 MiB; base64 and JSON
+#: add a third.
 MOST = 16 * 1024 * 1024
 #: The only address on which the server listens.
 ADDRESS = "127.0.0.1"
@@ -82,7 +82,7 @@ class CodecServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: CodecServer
-    #: The longest wait for the next part of a request, in seconds.
+    #: How long the server waits for the next part of a request, in seconds.
     timeout = 30
 
     def do_OPTIONS(self) -> None:

@@ -22,7 +22,8 @@ from iris.storage.object_store import Store
 if TYPE_CHECKING:
     from iris.platforms.manual.platform import ManualPlatform
 
-#: The directory of the machines of a cluster that never requests any. No file is below it.
+#: The path that a cluster without machines gives as the directory of its machines. No file can
+#: exist below this path.
 NO_MACHINES = Path(os.devnull)
 
 

@@ -60,8 +60,8 @@ WARNING_INTERVAL = 60.0
 #: (`CallLost`). There is no such limit for the Temporal service: it stores the batch, so the calls
 #: are not lost while it does not answer.
 STORE_TIMEOUT = timedelta(minutes=15)
-#: How long the shutdown of a pool waits until its files in the object store are deleted, in
-#: seconds. After that, it ends all the same.
+#: How long the shutdown of a pool waits for the deletion of the pool's files in the object store,
+#: in seconds. After that, the shutdown ends without it.
 CLEAN_TIMEOUT = 5.0
 #: The status codes of the service for a batch that has already ended. After a lost connection, the
 #: sender may not know that the batch has ended.

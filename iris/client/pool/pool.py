@@ -27,7 +27,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 #: The number of batches that are sent to each worker at the same time: one runs, and one waits.
 BATCHES_PER_WORKER = 2
-#: The limit on bytes of arguments that a `map` sends before the caller takes the results.
+#: The maximum total size in bytes of the arguments that a `map` sends before the caller takes the
+#: results.
 MAP_BYTES = 64 * MIB
 _SHUT_DOWN = "this pool was shut down; make another one"
 _CLIENT_CLOSED = (

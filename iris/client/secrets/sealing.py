@@ -32,8 +32,8 @@ from iris.model.job.secrets import (
 from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
 
-#: The number of random bytes in the name of a sealed object. They make the name unique among the
-#: runs of a job.
+#: The number of random bytes in the name of a sealed object. The random bytes make the name unique
+#: among the runs of a job.
 _TOKEN_BYTES = 16
 #: The length in bytes of the random key that the sender makes for each secret value.
 _OWN_KEY_BYTES = 32

@@ -178,8 +178,8 @@ def version_variables(files: ProjectFiles, given: Mapping[str, str]) -> dict[str
             found[variable] = version
         elif not _has_fallback(place, document):
             raise Rejected(
-                f"project: {tool} takes the version of {place} from git, which has no commit of it;"
-                f" commit it, or set the version with --env {variable}=VERSION"
+                f"project: {tool} takes the version of {place} from git, but git has no commit"
+                f" there; commit the project, or set the version with --env {variable}=VERSION"
             )
     return found
 
@@ -227,7 +227,10 @@ def check_python(files: ProjectFiles, version: tuple[int, int]) -> None:
         and (pinned := _pinned(pin.read_text(errors="replace"))) not in (None, version)
     ):
         raise InvalidValue(
-            "python", shown, f"is not that of {pin}, {'.'.join(map(str, pinned))}", remedy
+            "python",
+            shown,
+            f"differs from the version in {pin}, {'.'.join(map(str, pinned))}",
+            remedy,
         )
 
 

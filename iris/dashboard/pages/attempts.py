@@ -11,44 +11,49 @@ from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import ENDED, LIVE
 from iris.model.units import format_duration
 
-#: The most attempts that a page shows. Older ones are left out.
+#: The limit on attempts that a page shows. The oldest attempts are left out.
 MOST_LINES = 60
-#: The number of steps in which the line of a running attempt grows across the drawing. Between two
-#: steps the page does not change.
+#: The number of steps in which the bar of a running attempt grows from the left to the right of the
+#: drawing. Between two steps the page does not change.
 STEPS = 60
 
 
 class AttemptLine(NamedTuple):
-    """An attempt on the time line."""
+    """One attempt of a task, with its bar on the time line."""
 
     task: int
     number: int
     hosts: Sequence[str]
     segments: Sequence[Segment]
-    #: How long the attempt waited for hosts, was set up, and ran. None if it did not, or not yet.
+    #: How long the attempt waited for hosts, how long its set-up took, and how long its program
+    #: ran. Each is None if the attempt has not ended, did not reach the phase, or the time is not
+    #: known.
     waited: timedelta | None
     set_up: timedelta | None
     ran: timedelta | None
-    #: The retry account that paid for it. Empty if none did, or if the attempt has not ended.
+    #: The retry account that paid for the attempt; empty if the attempt has not ended or cost no
+    #: retry.
     account: str
-    #: Why the attempt ended or waits.
+    #: The reason why the attempt ended, or why it waits.
     reason: str
-    #: A sign and a word for how it ended; empty sign for an attempt that has not ended.
+    #: A sign and a word for how the attempt ended. If it has not ended, the sign is empty and the
+    #: word is the task's state.
     sign: str
     end: str
 
 
 class TimeLine(NamedTuple):
-    """The attempts of a job between two times."""
+    """The attempts of a job in a period."""
 
     start: datetime
     end: datetime
     lines: Sequence[AttemptLine]
-    #: The number of older attempts that are left out.
+    #: The number of older attempts that the time line leaves out.
     left_out: int
 
 
-#: A sign and a word for each account. The signs differ, so that no colour is needed.
+#: The sign and the word for how an attempt ended, by the account that paid for it. The signs
+#: differ, so that they can be read without colours.
 _ENDS = {
     Account.FAILURES: ("✕", "failed"),
     Account.PREEMPTIONS: ("⇄", "preempted"),

@@ -14,14 +14,14 @@ from iris.dashboard.reader import Reader, part
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.model.slice.status import SliceFacts, SliceState, SliceStatus
 
-#: The most hosts on one page of the grid and of the table.
+#: The number of hosts on one page of the grid, and on one page of the table.
 PER_GRID = 1_000
 PER_TABLE = 100
-#: The most hosts that the grid shows with their names.
+#: The grid shows the names of hosts if it has at most this many hosts.
 MOST_NAMED = 48
-#: The value of the filter `group` for hosts that belong to no scale group.
+#: The value of the query parameter `group` that selects hosts without a scale group.
 NO_GROUP = "-"
-#: The most actions and outlooks that the page shows.
+#: The limit on actions, and the limit on outlooks, that the page shows.
 MOST_ACTIONS = 50
 MOST_OUTLOOKS = 50
 
@@ -106,10 +106,10 @@ def _counts(rows: Iterable[hosts.HostRow]) -> list[tuple[str, int]]:
 
 
 class Step(NamedTuple):
-    """A step of a slice's history."""
+    """A state change or an action in a slice's history."""
 
     at: datetime
-    #: The time since the first step.
+    #: The time since the first step of the history.
     after: timedelta
     state: SliceState
     reason: str

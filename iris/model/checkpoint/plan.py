@@ -74,13 +74,15 @@ class Changes:
     directory repeatedly.
 
     Args:
-        since: the time at which the directory was as in the last save; 0 if it is not known.
+        since: the time at which the directory was still the same as in the last save; 0 if it is
+            not known.
     """
 
     def __init__(self, since: int) -> None:
         #: The time at which the directory was read last.
         self.looked = since
-        #: For each changed entry, the last time at which the entry was as in the last save.
+        #: For each changed entry, the last time at which the entry was still the same as in the
+        #: last save.
         self.since: dict[str, int] = {}
         #: For each entry of the last save that is missing now, the time at which the entry was
         #: first missing.

@@ -139,7 +139,7 @@ def check_limit(limit: int | str, shown: str) -> int:
         raise InvalidValue(
             "array",
             shown,
-            f"has {limit!r} as its most tasks at once",
+            f"has {limit!r} as the limit on tasks at once",
             "write 1 or more after %, such as 0-99%10",
         )
     return int(limit)

@@ -36,8 +36,8 @@ class Shape(NamedTuple):
     #: The kind of accelerator: "gpu", "tpu" or None.
     device: str | None
     variants: str
-    #: The amounts that each task needs, in the order of `Resources.vector`: devices, millicores,
-    #: bytes of memory, bytes of disk.
+    #: The amounts that the gang needs on each host, in the order of `Resources.vector`: devices,
+    #: millicores, bytes of memory, bytes of disk.
     amounts: tuple[int, int, int, int]
     #: The constraints as texts. The text of a preferred constraint begins with a question mark.
     constraints: tuple[str, ...]
@@ -48,11 +48,13 @@ class Shape(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What counts of a gang against quotas, besides its user and resources."""
+    """The tags and named limits of a gang, which quotas count in addition to the gang's user and
+    resources.
+    """
 
-    #: The tags, as `KEY=VALUE`, in order. The scheduler keeps those for which there are quotas.
+    #: The tags, as `KEY=VALUE`. The scheduler keeps only the tags that have a quota.
     tags: tuple[str, ...] = ()
-    #: The named limits that the gang takes, each with its amount.
+    #: The named limits of which the gang occupies a part while it has hosts, each with the amount.
     limits: tuple[tuple[str, int], ...] = ()
 
     def with_tags(self, keys: Container[str]) -> "Claim":
@@ -70,7 +72,7 @@ class Request(Frozen):
     #: A key that is never used again: it contains the attempt and the run of the workflow. A
     #: repeated request with the same key changes nothing.
     key: str
-    #: The workflow that receives the placement.
+    #: The id of the workflow that receives the placement.
     owner: str
     #: The id for messages: the id of the task, or of the job if the gang has several tasks.
     task: str
@@ -224,8 +226,8 @@ class Names(NamedTuple):
 
     task: str
     owner: str
-    #: The id with which the owner's id ends: "task" for the task's id, "job" for the job's id, or
-    #: "" for neither.
+    #: The id at the end of the owner's id: "task" if it is the task's id, "job" if it is the job's
+    #: id, or "" if it is neither.
     end: str
 
     @classmethod

@@ -216,8 +216,9 @@ class GroupMemory(Frozen):
     scale_ups: tuple[datetime, ...] = ()
     #: The times of scale-downs within the last minute, for the rate limit.
     scale_downs: tuple[datetime, ...] = ()
-    #: For each slice that was ready and ended within the churn window: the time of its end, and
-    #: whether it was ready for long enough.
+    #: For each slice of the group that ended within the churn window (`CHURN_WINDOW`) after it was
+    #: ready: the time of its end, and True if its lifetime was long or False if it was short
+    #: (`LONG_LIFETIME`, `SHORT_LIFETIME`). Other lifetimes are not recorded.
     lives: tuple[tuple[datetime, bool], ...] = ()
     #: The resources of the group's last slices, the newest slice last.
     sizes: tuple[SizeFound, ...] = ()

@@ -65,12 +65,14 @@ class Ledger:
         contact = Contact(state.rules.lease.total_seconds())
         live = codec.unpack_placements(tables["live"], hosts, contact) if tables else []
         self.hosts: dict[str, Host] = {host.id: host for host in hosts}
-        #: The placements, and the sums over them.
+        #: The live placements, and sums over them, such as the use of each quota.
         self._seated = Seated(live, state.recent_use, state.used_at, state.quotas)
-        #: The pools of cohorts from which the last pass let nobody borrow.
+        #: The pools of cohorts from which no gang could borrow in the last pass, because an owner
+        #: of lent amounts waited.
         self._closed_pools: frozenset[tuple[str, str]] = frozenset()
         self.waiting = Queue.unpack(tables["waiting"]) if tables else Queue()
-        #: The requests on hold. Their users have asked for the hold.
+        #: The requests on hold: a user holds their jobs, or the control plane does because of a
+        #: budget.
         self.held = Queue.unpack(tables["held"]) if tables else Queue()
         self.closed = dict(state.closed)
         self.paused = state.paused
@@ -82,8 +84,9 @@ class Ledger:
         self._amended = dict(state.amended)
         self._forgotten: dict[str, None] = dict.fromkeys(state.forgotten)
         self._ended: dict[tuple[str, str], None] = dict.fromkeys(state.ended)
-        #: The last placements that ended with their hosts and that their gangs have not released:
-        #: the attempts may still run. If the machines turn out to be gone, the gangs learn it.
+        #: The latest placements that lost their hosts and that their gangs have not released: the
+        #: programs may still run. If the machines turn out to be gone, the scheduler tells the
+        #: gangs.
         unreleased = codec.unpack_placements(tables["unreleased"], hosts, contact) if tables else []
         self.unreleased = {placement.key: placement for placement in unreleased}
         #: The records of the placements that have ended, until they are stored.

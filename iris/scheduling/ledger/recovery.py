@@ -37,7 +37,7 @@ class RecoveryPage(Frozen):
     draining: dict[str, str] = Field(default_factory=dict)
     #: The requests and placements of gangs.
     claims: tuple[GangReport, ...] = ()
-    #: The service's token for the begin of the next page; empty if this page is the last.
+    #: The service's token for the beginning of the next page; empty if this page is the last.
     token: str = ""
 
 

@@ -74,8 +74,8 @@ class SliceIdle:
 
 
 class Seated:
-    """The live placements by key. Each sum over them follows every placement that begins or
-    ends.
+    """The live placements by key, and sums over them. Every placement that begins or ends changes
+    the sums.
     """
 
     def __init__(
@@ -88,9 +88,10 @@ class Seated:
         self.live: dict[str, Placement] = {}
         self.recent_use = RecentUse(recent_use)
         self.uses = SliceIdle(used_at)
-        #: What the placements hold of the quotas.
+        #: The use of each quota by the placements.
         self.quotas = QuotaUse(QuotaTable(quotas or QuotaRules()))
-        #: What the placements leave free on the hosts of an index; None if it has to be derived.
+        #: The free resources of the hosts in an index; None if they must be computed from the
+        #: placements.
         self.occupied: Occupancy | None = None
         #: The keys of the placements on each host, by which the placements of a lost host are found
         #: fast.

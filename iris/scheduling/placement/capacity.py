@@ -61,9 +61,10 @@ class Capacity:
         #: The hosts that a request has got, or that were reserved, in the order of these events.
         self._changed: list[int] = []
         #: For shapes that differ only in their amounts: the smallest amounts that did not fit.
-        #: Until something is released, larger ones do not fit either.
+        #: Until resources are released, larger amounts do not fit either.
         self._unfit: _Smallest = {}
-        #: As `_unfit`, for shapes for which too few hosts are left to reserve.
+        #: For shapes that differ only in their amounts: the smallest amounts for which too few
+        #: hosts were left to reserve. They stay until the end of the pass, as reservations do.
         self._unreservable: _Smallest = {}
 
     @classmethod

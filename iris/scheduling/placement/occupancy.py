@@ -22,7 +22,8 @@ class Occupancy:
     def __init__(self, index: HostIndex, live: Iterable[Placement]) -> None:
         self.index = index
         self.free: list[list[int]] = [list(host.resources.vector) for host in index.hosts]
-        #: The tasks of all placements, also of those on hosts that are gone.
+        #: The number of tasks of all placements, including placements on hosts that no longer
+        #: exist.
         self.tasks = 0
         for placement in live:
             self.add(placement)

@@ -66,7 +66,8 @@ class Pass(NamedTuple):
     stopped: bool
     #: The shapes that did not fit.
     refused: set[Shape]
-    #: The pools of cohorts from which nobody may borrow now, because an owner waits.
+    #: The pools of cohorts from which no gang may borrow now, because an owner of lent amounts
+    #: waits.
     closed_pools: frozenset[tuple[str, str]] = frozenset()
 
 
@@ -152,7 +153,8 @@ class _Placing:
     ) -> None:
         self.placed: list[Placement] = []
         self.refused: set[Shape] = set()
-        #: Whether gangs of all bands may get the hosts of evicted ones.
+        #: True if quotas can be borrowed. Then requests of all bands may reserve the hosts of gangs
+        #: that are being evicted; otherwise, requests of the band BATCH may not.
         self.may_reclaim = False
         self._capacity = capacity
         self._usage = usage

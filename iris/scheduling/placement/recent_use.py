@@ -25,7 +25,8 @@ from iris.model.job.spec import Band
 #: longer than most gangs run, so one long gang counts as much as many short ones. A user who had
 #: the whole cluster waits for about a day, not for a week.
 HALF_LIFE = timedelta(days=1)
-#: The least time for which a placement is charged: a job that fails at once has had its turn, too.
+#: The least time for which a placement is charged, so that the short use of a job that fails at
+#: once also counts.
 LEAST = timedelta(seconds=1)
 #: The most accounts, which take about 30 KiB of the ledger's 2 MiB. The smallest accounts are
 #: dropped.

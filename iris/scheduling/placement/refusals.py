@@ -61,23 +61,23 @@ def _within_limit(text: str) -> str:
 
 
 class QuotaStop(Frozen):
-    """An amount of a quota that a gang has to wait for. Amounts are in the units of
-    `iris.model.quotas`.
+    """A resource for which a gang waits, because too little of a quota is left. Amounts are in the
+    units of `iris.model.quotas`.
     """
 
-    #: The quota; empty for a named limit of the cluster.
+    #: The name of the quota; empty for a named limit of the cluster.
     quota: str
-    #: The holder of the quota: `team vision`.
+    #: The holder of the quota, such as `team vision`.
     holder: str
     resource: str
     needed: int
-    #: What is left, borrowed amounts included.
+    #: The amount that the holder may still take, including amounts that it may borrow.
     left: int
     used: int
     nominal: int
-    #: The amounts of the users who hold the most of it.
+    #: The amounts that the largest users of the quota hold, by user.
     users: dict[str, int] = Field(default_factory=dict)
-    #: What the other quotas of the cohort hold above their nominal amounts.
+    #: The amounts that the other quotas of the cohort hold above their nominal amounts, by quota.
     borrowed_by: dict[str, int] = Field(default_factory=dict)
 
 
@@ -109,7 +109,7 @@ class Refusal(Frozen):
     #: The number of suitable hosts in the group that has the most of them. For the code BUSY, only
     #: free hosts count.
     group_has: int = 0
-    #: For QUOTA: what the gang waits for.
+    #: For QUOTA: the quotas, or named limits, of which too little is left for the gang.
     quotas: tuple[QuotaStop, ...] = ()
     #: The event or action that would end the wait.
     remedy: Annotated[str, AfterValidator(_within_limit)] = ""

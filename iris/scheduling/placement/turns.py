@@ -18,7 +18,8 @@ from iris.scheduling.placement.usage import Usage
 from iris.scheduling.quotas.gate import QuotaGate, Stop
 from iris.scheduling.quotas.use import QuotaUse
 
-#: For each shape a number of gangs, and the first of them.
+#: For each shape: the number of waiting gangs that quotas allow to start, and the first of these
+#: gangs.
 Allowed = dict[Shape, tuple[int, Request]]
 
 

@@ -28,7 +28,7 @@ class Verdict(IntEnum):
 
 
 class Shortage(NamedTuple):
-    """An amount that a gang needs and an account has not left."""
+    """A resource of which a gang needs more than it may take from an account now."""
 
     account: int
     resource: str
@@ -37,14 +37,16 @@ class Shortage(NamedTuple):
 
 
 class QuotaUse:
-    """What gangs hold, by account and resource. It follows each placement that begins or ends."""
+    """The amounts that gangs hold, by account and resource. Callers report each placement that
+    begins or ends.
+    """
 
     def __init__(self, table: QuotaTable, live: Iterable[Placement] = ()) -> None:
         self.table = table
         #: The number of gangs that began or ended so far.
         self.changes = 0
         self.used: dict[Bounded, int] = {}
-        #: What is used of the pools of cohorts.
+        #: The amount that is used of each pool of a cohort.
         self.pools: dict[Pool, int] = {}
         for placement in live:
             self.add(placement)
@@ -154,9 +156,9 @@ class Borrowed(NamedTuple):
 
     placement: Placement
     cohort: str
-    #: The quota that has borrowed for it.
+    #: The name of the quota that has borrowed for the gang.
     quota: str
-    #: The resources that are borrowed.
+    #: The resources of which the gang holds borrowed amounts.
     resources: frozenset[str]
 
 

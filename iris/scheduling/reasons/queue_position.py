@@ -26,8 +26,8 @@ from iris.scheduling.placement.usage import Usage, use_by_band
 
 #: The most requests ahead that a position names.
 MOST_NAMED = 5
-#: The most requests ahead that are counted, if teams count before users. To count them takes as
-#: long as their turns.
+#: The most requests ahead that are counted if teams count before users. They are counted one by
+#: one, in the order of service, and each takes as long as a turn in a pass.
 MOST_COUNTED = 10_000
 _Weights = dict[str, int]
 #: The units of time, in seconds. A time is shown in the largest unit that gives at least 0.1.
@@ -320,7 +320,7 @@ class UserTurn(NamedTuple):
     waiting: int
     #: The weight of the placements that count as the user's use (`iris.model.job.requests.weight`).
     held: int
-    #: The recent use, as weight times seconds. It decides between users of the same use.
+    #: The recent use, as weight times seconds. It decides between users whose `held` is equal.
     recent: int
 
 

@@ -40,9 +40,10 @@ th, td {{ white-space: nowrap; }}
 .number {{ text-align: right; }}
 summary {{ cursor: pointer; padding: 3px 0; }} details ol {{ margin: 4px 0 10px; }}
 """
-#: The name of the page.
+#: The name of the file with the page of the report.
 PAGE = "report.html"
-#: The files that only some reports have.
+#: The names of files that only some reports have. If a report does not have one, the command
+#: deletes the file that an earlier report left in the directory.
 SOMETIMES = ("slices.svg", "slices-before.svg", "slices-after.svg")
 _GANGS = (
     *("configuration", "id", "user", "band", "shape", "asked_at", "waited_seconds"),

@@ -20,11 +20,11 @@ from iris.simulation.report.forms import (
 )
 from iris.simulation.report.results import Change, Path, Results, Spread, changes
 
-#: Marks a difference that is not larger than its spread.
+#: The mark after a difference that is not larger than its standard deviation over the seeds.
 UNCLEAR = "~"
-#: Explains the mark.
+#: The note that explains `UNCLEAR` below a table.
 UNCLEAR_NOTE = f"{UNCLEAR} the difference is not larger than its spread over the seeds"
-#: The most characters of a message in a table. The JSON and the page have all.
+#: The limit on characters of a message in a table. The JSON and the page contain the whole message.
 _MESSAGE = 120
 #: The heading of the first column of the table of the longest waits.
 WAITS = "GANG"
@@ -37,36 +37,38 @@ class Table(NamedTuple):
     title: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    #: The number of columns that are texts, from the left; the others are numbers. Numbers to the
-    #: right are less important.
+    #: The number of columns from the left that contain texts; the other columns contain numbers. If
+    #: the width does not suffice, the columns furthest to the right are less important.
     texts: int = 1
-    #: A line below the table; empty for none.
+    #: A text below the table; empty if there is none.
     note: str = ""
 
 
 class Headline(NamedTuple):
-    """The numbers that a list of simulations shows, as texts; before and after if they differ."""
+    """The numbers that the list of simulations shows, as texts. If two configurations are compared
+    and a number differs, its text has both values.
+    """
 
-    #: The median wait, and the one that 90 % of the gangs did not exceed.
+    #: The median wait, and the wait that 90 % of the gangs did not exceed.
     median: str
     ninety: str
-    #: With its currency; empty without prices.
+    #: The cost of all slices, with the currency; empty without prices.
     cost: str = ""
 
 
 class Measure(NamedTuple):
-    """A number that the tables show."""
+    """A number that tables show: its name, its place in the results, and its format."""
 
     name: str
     path: Path
     form: Form
-    #: Whether its row is left out if it is zero everywhere.
+    #: If true, tables leave the number out where all its values are zero.
     rare: bool = False
-    #: What is shown for a number that does not exist.
+    #: The text that is shown where the number does not exist.
     absent: str = NO_VALUE
 
 
-#: The rows of the first table. `{currency}` is that of the money.
+#: The rows of the first table. `{currency}` is replaced by the currency of the costs.
 MEASURES = (
     Measure("gangs", ("all", "gangs"), count),
     Measure("wait, median", ("all", "waits", "p50"), seconds),
@@ -111,7 +113,8 @@ _OF_WASTE = (
     Measure("HOST-HOURS", ("host_hours",), hours, absent="0"),
     Measure("COST {currency}", ("cost",), money, rare=True, absent="0"),
 )
-#: The tables of gangs: the title, the heading of the first column and the field of `Answers`.
+#: The tables of gangs. Each has a title, the heading of the first column, and the field of
+#: `Answers` with the rows.
 _PARTS = (
     ("Gangs by band", "BAND", "bands"),
     ("Gangs by team", "TEAM", "teams"),
@@ -121,12 +124,12 @@ _PARTS = (
 
 
 class Shown:
-    """The numbers of one configuration or two, ready for tables.
+    """Makes tables and texts from the results of one configuration or of two.
 
     Args:
         before: the configuration to compare with; None if there is none.
         by_chance: whether other seeds could have other results.
-        limit: the most rows of a table of users, teams or shapes.
+        limit: the limit on rows of a table of users, teams or shapes.
     """
 
     def __init__(

@@ -339,7 +339,7 @@ def test_options_that_contradict_each_other_are_wrong_usage(options: str, words:
         (
             "--replicas 3",
             (
-                "replicas: '3' is not a task for each host of a slice of 4; leave it out, and use"
+                "replicas: '3' does not give one task to each host of a slice of 4 hosts; leave it out, and use"
                 " --slices N"
             ),
         ),
@@ -347,7 +347,7 @@ def test_options_that_contradict_each_other_are_wrong_usage(options: str, words:
         ("--replicas -4", "replicas: '-4' is out of range; ask for 1 to 1,000 tasks"),
         (
             "--slices 2 --replicas 4",
-            "replicas: '4' is not a task for each host of 2 slices of 4; leave it out",
+            "replicas: '4' does not give one task to each host of 2 slices of 4 hosts; leave it out",
         ),
         ("--slices 251", "replicas: '1004' is out of range; ask for 1 to 1,000 tasks"),
     ],
@@ -516,9 +516,7 @@ def test_a_requirements_file_from_elsewhere_brings_no_other_files(
     """The host would not have them."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dev.txt").write_text(f"{text}\n")
-    with pytest.raises(
-        Rejected, match="and is not in the workspace; send both with --workspace DIR"
-    ):
+    with pytest.raises(Rejected, match="is not in the workspace; send both with --workspace DIR"):
         job("--pip", "-r", "dev.txt")
     with pytest.raises(Rejected, match="there is no file 'nothing'"):
         job("--pip", "-r", "nothing")

@@ -95,7 +95,7 @@ async def test_a_job_that_waits_for_a_numbered_run_waits_for_that_one(
 async def test_a_schedule_needs_a_name_and_a_known_overlap(client: AsyncIrisClient) -> None:
     """Both are refused before anything is sent."""
     with pytest.raises(
-        InvalidValue, match="name: '' is missing: a schedule is found by it; write name='nightly'"
+        InvalidValue, match="name: '' is missing: a schedule needs a name; write name='nightly'"
     ):
         await client.schedule("true", when=When(cron="0 2 * * *"))
     with pytest.raises(

@@ -145,7 +145,8 @@ def _knock(path: str) -> None:
             raise HostFault(f"nothing listens at {path}", FAULT) from None
         except PermissionError:
             raise HostFault(
-                f"the agent's user may not use {path}: it is not in the group of that socket", FAULT
+                f"the agent's user may not use {path}; add the user to the group of that socket",
+                FAULT,
             ) from None
         except OSError as error:
             raise HostFault(f"{path} does not answer: {error}", FAULT) from None

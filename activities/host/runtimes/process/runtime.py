@@ -28,7 +28,7 @@ from iris.model.host.resources import Resources
 
 #: The name of the fault if this host cannot run a command.
 HOST_FAULT = "host"
-#: What messages call the place in which commands run.
+#: The name in error messages of the place in which commands run.
 _HERE = "this host"
 
 

@@ -111,7 +111,8 @@ class Container:
         self._pending = 0
         self._code, self._look = _pipe(code_pipe, 0o622), _pipe(look_pipe, 0o666)
         self.pid: int | None = None
-        #: The exit status of the first process, negative for a signal; None while it runs.
+        #: The exit status of the program's first process, negative for a signal; None while it
+        #: runs.
         self.status: int | None = None
         #: True if other processes of the program were alive after its first process had ended, and
         #: were killed.

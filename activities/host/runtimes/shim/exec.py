@@ -28,7 +28,7 @@ from typing import Any
 from iris.activities.host.runtimes.shim import shim, start_errors
 from iris.activities.host.runtimes.shim import user as shim_user
 
-#: The words for the command's host in error messages.
+#: The name in error messages of the host on which the command runs.
 HERE = "the host of the task"
 
 

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from iris.activities.host.runtimes.shim.output import Output
 
 LAUNCH, LOCK, ORDERS, STARTED, EXIT = "launch.json", "lock", "orders", "started.json", "exit.json"
-#: The file that records the end of the first process, if it ended by itself and other processes of
-#: the program are left.
+#: The file that records the end of the program's first process, if that process ended by itself and
+#: other processes of the program are left.
 FIRST_END = "first_end.json"
 #: The files with the program's output, and the pipes through which the output of a container comes.
 STREAMS, PIPES = ("stdout", "stderr"), ("given/stdout.pipe", "given/stderr.pipe")
@@ -64,8 +64,8 @@ SWEEP = 10.0
 #: The time between SIGTERM and SIGKILL for processes that are left after a program ended by itself
 #: and that still run after the grace, in seconds. A shorter grace replaces it.
 LAST_NOTICE = 5.0
-#: Files that reserve disk space for later records. They are written early, because the program may
-#: fill the disk.
+#: Two files that reserve disk space for the records of the start and the end, and the size of each
+#: file in bytes. The files are written early, because the program may fill the disk.
 ROOM_STARTED, ROOM_EXIT, ROOM = "room.started", "room.exit", 4096
 #: The C function `prctl`. The fork server loads it once, because every shim calls it.
 _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
@@ -99,7 +99,8 @@ class Process:
     def __init__(self, launch: dict[str, Any], output: Output | None = None) -> None:
         self._output = output
         self.pid: int | None = None
-        #: The exit status of the first process, negative for a signal; None while it runs.
+        #: The exit status of the program's first process, negative for a signal; None while it
+        #: runs.
         self.status: int | None = None
         #: True if other processes of the program were alive after its first process had ended, and
         #: were killed.

@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-#: The number of the newest pids that are examined first.
+#: The sweep first examines the processes with the newest pids, up to this number of pids.
 _NEWEST = 64
 #: The pause after a pass over all processes that found no new process, in seconds.
 _PAUSE = 0.005
