@@ -261,8 +261,8 @@ class SchedulerStart(Frozen):
     ledger_bytes: int = 0
     #: The keys of placements in the ledger that their owners have not received yet.
     noticed: tuple[str, ...] = ()
-    #: The placements that their owners have not received yet, and that are not in the ledger, or
-    #: are in the ledger in another version.
+    #: The other placements that their owners have not received yet, in full: for their keys, the
+    #: ledger has no placement or a different one.
     notices: tuple[Placement, ...] = ()
     #: The keys of placements in the ledger whose owners have not received their eviction yet, by
     #: the reason of the eviction.
@@ -297,21 +297,21 @@ class SnapshotPage(Frozen):
 
 
 class UsesPage(SnapshotPage):
-    """A request for a part of the uses: at most `limit` uses, beginning at the use with the index
-    `offset`.
+    """A request for a page of the records of use that are not in the store yet: at most `limit`
+    records, beginning at the record with the index `offset`.
     """
 
-    #: The time of the query. Uses that have not ended are counted up to this time.
+    #: The time of the query. The records of attempts and slices that still run count up to it.
     at: datetime
 
 
 class Uses(Frozen):
-    """A page of the uses that are not in the store: those that have not ended, and those that ended
-    a moment ago.
+    """A page of the records of use that are not in the store: those of attempts and slices that
+    still run or ended a moment ago.
     """
 
     uses: tuple[AttemptUse | SliceUse, ...]
-    #: The number of all uses that are not in the store.
+    #: The number of all records of use that are not in the store.
     total: int
 
 

@@ -119,7 +119,8 @@ class _PastGang:
 
     Args:
         name: the id of the task, or of the job if the gang is the whole job.
-        uses: its attempts that overlap the time.
+        uses: the records of its attempts that overlap `time`.
+        time: the period that the trace describes.
     """
 
     def __init__(self, name: str, uses: list[AttemptUse], time: _Time) -> None:

@@ -39,8 +39,9 @@ class Wanted(Frozen):
     paused: tuple[str, ...] = ()
     #: Whether the scheduler has received the outlooks of the waiting gangs.
     informed: bool = True
-    #: The time of this snapshot, by the server's clock. The waiting gangs may need a slice that
-    #: became ready later.
+    #: The time of this snapshot, by the server's clock. The autoscaler counts a slice that became
+    #: ready after this time as not ready yet, so that it does not create a second slice for the
+    #: same waiting gangs.
     as_of: datetime
 
 
