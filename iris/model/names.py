@@ -12,6 +12,9 @@ from iris.model.errors import InvalidValue
 #: The longest name in characters. Temporal's SQL stores keep ids in 255 characters.
 #: `<cluster>/task/<user>/<name>:<index>` with three names of this length stays below 200.
 MAX_NAME = 60
+#: The prefix of the name under which a host proves who it is, and of its name in a policy. The
+#: host's id follows.
+HOST_PREFIX = "host/"
 #: The limit on characters of a job's id, which contains the names of all its parent jobs:
 #: `<cluster>/task/<user>/<name>/<child>:<index>` stays below 240.
 MAX_JOB_ID = 160
