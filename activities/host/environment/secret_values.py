@@ -89,6 +89,7 @@ class SealedValues:
         private = self._keys()
         if self.store is None:
             raise Unusable("the agent of this host has no store")
+
         entry = sealed_entry(path, variable)
         stored = await self.store.get(
             store_paths.sealed_object(self.cluster, path), sealed.MAX_OBJECT_BYTES
