@@ -16,7 +16,7 @@ from typing import Protocol
 from pydantic import SecretStr, ValidationError
 
 from iris.activities.host.runtimes.base import NETWORK_FAULT, STORE_FAULT, HostFault, JobFault
-from iris.model import names, sealed, store_paths
+from iris.model import names, store_paths
 from iris.model.job.secrets import (
     AGENT_PREFIXES,
     MAX_VALUE_BYTES,
@@ -89,6 +89,8 @@ class SealedValues:
         private = self._keys()
         if self.store is None:
             raise Unusable("the agent of this host has no store")
+
+        from iris.model import sealed  # few jobs have such secrets
 
         entry = sealed_entry(path, variable)
         stored = await self.store.get(

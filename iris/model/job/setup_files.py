@@ -3,7 +3,6 @@
 `uv pip install` installs such a project, because `uv sync` reads only `[project]`.
 """
 
-import configparser
 import re
 from collections.abc import Container, Sequence
 
@@ -121,6 +120,8 @@ def _values(config: str) -> dict[tuple[str, str], str]:
     """
     if not config:
         return {}
+    import configparser  # few projects have such a file
+
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(config)
