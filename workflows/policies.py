@@ -97,11 +97,11 @@ SCHEDULER_PATIENCE = timedelta(minutes=1)
 QUERY_DEMAND = timedelta(seconds=10)
 #: The shortest time between two evaluations of the autoscaler. The simulation uses the same value.
 EVALUATE_EVERY = pacing.EVALUATE_EVERY
-#: The number of observations from one census, a list of all slices that have a workflow, to the
-#: next.
+#: Once in this many observations of the fleet, the observation includes a census: a list of all
+#: slices that have a workflow.
 CENSUS_EVERY = 40
-#: The number of observations from one comparison of the READY slices with the scheduler's ledger to
-#: the next: a minute.
+#: Once in this many observations of the fleet, which is once a minute, the READY slices are
+#: compared with the scheduler's ledger.
 LEDGER_CHECK_EVERY = 4
 #: The number of observations in a row after which machines without a workflow are adopted. One is
 #: not enough: a workflow that has just started is not in the lists yet.
@@ -132,7 +132,7 @@ LIST_LAG = timedelta(seconds=5)
 #: The interval at which the scheduler checks that the owners of placements and requests still
 #: exist. It checks only while there are any placements or requests.
 CHECK_JOBS_EVERY = timedelta(seconds=60)
-#: The time limit of one check that owners still exist.
+#: The time limit of one check that the owners of placements and requests still exist.
 CHECK_JOBS = timedelta(seconds=60)
 #: The time limit of the check for running children of jobs that have ended without success. Each
 #: parent takes one call.
@@ -155,7 +155,8 @@ DELETE_SECRETS = timedelta(seconds=10)
 NOTIFY = timedelta(seconds=30)
 #: The time in which a webhook has to accept the message about a job's end.
 NOTIFY_WITHIN = timedelta(days=1)
-#: The pauses between two calls of a webhook: some 150 calls a day.
+#: The pauses between repeated calls of a webhook that has not accepted a message: some 150 calls
+#: within `NOTIFY_WITHIN`.
 NOTIFY_AGAIN = RetryPolicy(
     initial_interval=timedelta(seconds=2), maximum_interval=timedelta(minutes=10)
 )

@@ -55,10 +55,11 @@ PAGE = 1_000
 LIST_PATIENCE = 10
 #: How many seconds the comparison of the slices with the scheduler's ledger may take.
 LEDGER_PATIENCE = 5
-#: The most task queues that one observation reads. Later observations read the others.
+#: The most task queues that one observation describes, to find when each host last polled. Later
+#: observations describe the others.
 MOST_POLLS_READ = 1_000
-#: The most task queues that are read at the same time. Temporal allows 2,400 requests a second in a
-#: namespace by default.
+#: The most task queues that the observer describes at the same time, to find when each host last
+#: polled. Temporal allows 2,400 requests a second in a namespace by default.
 POLLS_AT_ONCE = 50
 
 
@@ -82,10 +83,11 @@ class FleetObserver:
         self._seen: dict[str, _Report] = {}
         #: When the reports were last read, on the monotonic clock of this process; None if never.
         self._observed_at: float | None = None
-        #: True if the service delivers the reports of this cluster's control plane. Then it also
-        #: delivers the reports of agents that send reports.
+        #: True if a recent report of the control plane's own worker has arrived. The service then
+        #: delivers the reports of agents, too, so that an agent without a report counts as silent.
         self._reports_arrive = False
-        #: True if the service can ping hosts.
+        #: True if the service can ping hosts. If it cannot, the observer reads when each silent
+        #: host last polled instead.
         self._can_ping = True
         #: When each host last answered a ping or began a poll, on this process's monotonic clock,
         #: by (host, incarnation).

@@ -70,9 +70,9 @@ KEEP = 2.5
 #: The most answers that the outbox delays at the same time. Each delayed answer occupies a slot for
 #: workflow tasks, and a worker has a hundred slots.
 MOST_KEPT = 32
-#: The period over which placements are counted to estimate how long a gang will wait, in seconds,
-#: and the least number of placements in this period for an estimate.
+#: The period over which placements are counted to estimate how long a gang will wait, in seconds.
 RATE_OVER = 2.0
+#: The least number of placements within `RATE_OVER` for which the wait of a gang is estimated.
 LEAST_PLACED = 4
 #: The time after which a batch without messages confirms signals that no other batch has confirmed,
 #: in seconds.
@@ -130,11 +130,13 @@ class Outbox:
         self._sender: asyncio.Task[None] | None = None
         self._id = uuid.uuid4().hex
         self._pace = _Pace()
-        #: The keys of placements that were signalled, for the next batch.
+        #: The keys of placements that were signalled to their owners. The next batch confirms them
+        #: to the scheduler.
         self._signalled: list[str] = []
-        #: Whether the answer to the last batch may have been lost.
+        #: Whether the answer to the last batch may have been lost. The next batch says so, and the
+        #: scheduler itself then signals the placements that no control plane has confirmed.
         self._again = False
-        #: Whether to send a batch even without messages, to confirm signals.
+        #: Whether to send a batch even if no message waits, to confirm signals to the scheduler.
         self._must_confirm = False
         self._signals: set[asyncio.Task[None]] = set()
         #: The requests that got no hosts, and whose answers are delayed, by key.
@@ -339,13 +341,16 @@ class _Pace:
     def __init__(self) -> None:
         self._under_way = False
         self._busy_until = 0.0
-        #: The time of the last exchange, and how long it took.
+        #: The end of the last exchange with the scheduler, by the event loop's clock, and the
+        #: duration of that exchange, both in seconds.
         self._ended, self._took = 0.0, 0.0
         #: Whether the last request got hosts.
         self._has_room = True
-        #: Whether a pause before the next batch is useful.
+        #: False in a full cluster in which hosts become free one by one: a pause before the next
+        #: batch would leave these hosts idle.
         self._may_pause = True
-        #: The times of the placements of the last seconds.
+        #: The times of the placements within the last `RATE_OVER` seconds, by the event loop's
+        #: clock.
         self._placed: deque[float] = deque()
         self._arrival = asyncio.Event()
 

@@ -27,8 +27,8 @@ from iris.model.job.demand_limits import MESSAGE_BYTES, size_of
 from iris.model.slice.status import SliceState, SliceStatus
 from iris.scheduling.ledger.recovery import GangReport, RecoveryCursor, RecoveryPage
 
-#: The server's status codes while it is away or refuses every request. No workflow is skipped
-#: because of one of them, because they are not about a single workflow.
+#: The server's status codes while it is away or refuses every request. They say nothing about a
+#: single workflow, so the recovery skips no workflow because of them.
 OUTAGES = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.RESOURCE_EXHAUSTED,

@@ -72,7 +72,7 @@ class Audit(NamedTuple):
     """The audit entries that an `AuditQuestion` selects, the oldest first."""
 
     entries: tuple[AuditEntry, ...]
-    #: The number of lines that could not be read as entries.
+    #: The number of lines in the audit files that are not valid entries. They are skipped.
     unreadable: int = 0
 
 

@@ -55,7 +55,8 @@ class Principal(Section):
     name: str
     role: Role
     keys: tuple[PublicKey, ...] = ()
-    #: The slice of a host that joined by itself. Empty if the slice has the same id as the host.
+    #: The slice of a host that joined the cluster by itself, not as a machine that Iris created.
+    #: Empty if the slice has the same id as the host.
     slice: str = ""
 
     @field_validator("slice")
@@ -78,7 +79,7 @@ class Issuer(Section):
 
     #: The `iss` claim of the tokens: a URL.
     issuer: str
-    #: The URL of the service's keys, a JSON Web Key Set.
+    #: The URL of the issuer's public keys, a JSON Web Key Set.
     jwks_uri: str
     #: The `aud` claim of the tokens.
     audience: str
@@ -94,8 +95,8 @@ class Policy(Section):
     the actions that each role may do.
     """
 
-    #: The fields whose texts are not checked here, because only Temporal's servers interpret them,
-    #: such as `*` in the rules.
+    #: The fields in which any text is allowed, such as `*` in the rules. Only the Temporal servers
+    #: check these fields.
     free_texts: ClassVar[frozenset[str]] = frozenset({"rules"})
 
     version: Literal[1] = 1

@@ -17,7 +17,7 @@ _ANY = (ALL,)
 #: Kinds of ids that are not ids of workflows: sessions beside a task, worker pools and hosts.
 _SESSION, _POOL, _HOST = "session", "pool", "host"
 _CONTROL, _PLANNER, _PATIENT = "control", "planner", "patient"
-#: The kind under which the rules put actions on the whole cluster, which have no id.
+#: The kind of actions on the whole cluster, such as listing its jobs. Such an action has no id.
 _CLUSTER = "cluster"
 _JOB, _TASK, _SLICE, _SCHEDULE = (
     names.KIND_JOB,
@@ -30,7 +30,8 @@ _SCHEDULER, _AUTOSCALER = names.KIND_SCHEDULER, names.KIND_AUTOSCALER
 _USERS = (_JOB, _TASK, KIND_PART, _SCHEDULE)
 #: All kinds of workflows and schedules of a cluster.
 _WORKFLOWS = (*_USERS, _SLICE, _SCHEDULER, _AUTOSCALER)
-#: The activities beside a task: commands, profiles, and connections to its ports.
+#: The activities on a task's host beside the task: commands, profiles, and connections to the
+#: task's ports.
 _SESSIONS = ("exec_task", "profile_task", "forward_ports")
 #: The activities of a pool's workers.
 _POOL_CALLS = ("run_calls", "retire")

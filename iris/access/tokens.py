@@ -21,7 +21,8 @@ LIFETIME = timedelta(minutes=10)
 JOB_LIFETIME = timedelta(days=90)
 #: The issuer in tokens that Iris signs.
 ISSUER = "iris"
-#: The name of the header field of a token that contains the delegation for the token's key.
+#: The name of the header field of a token that contains a delegation: a signed statement that
+#: allows the key of the token to act for the hosts of one slice, or for the programs of one job.
 DELEGATION = "iris_delegation"
 
 

@@ -35,10 +35,10 @@ class GroupScaler:
     capacity for the waiting gangs. After the gangs are packed, `decide` selects the slices.
 
     Args:
-        group: the group with the resources of its slices that the autoscaler has learned
-            (`sizes.planned`).
+        group: the scale group. Its resources are those that the autoscaler has learned from earlier
+            slices (`sizes.planned`).
         stock: the zones that are out of stock.
-        promised: the group with the resources of the configuration.
+        promised: the scale group as the configuration has it, with the configured resources.
         paused: whether an operator has paused placement on the group's hosts.
     """
 
@@ -87,7 +87,8 @@ class GroupScaler:
         )
         self.creates: list[Create] = []
         self.shrinking = Shrinking()
-        #: The number of new slices that are needed but not requested now.
+        #: The number of new slices that are needed but that the current evaluation of the
+        #: autoscaler does not request.
         self.lacking = 0
         #: When the limit on new slices per minute allows the next slice; None if the limit causes
         #: no delay.

@@ -12,7 +12,8 @@ from iris.model.errors import InvalidValue
 
 _CURRENCY = re.compile("[A-Z]{3}")
 _DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
-#: The largest amount. A larger number is a mistake, and sums of it would lose cents.
+#: The limit on amounts of money and on numbers of hours. A larger number is a mistake, and sums of
+#: such numbers would not be exact to the cent.
 _MOST = 1e12
 
 

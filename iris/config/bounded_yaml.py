@@ -18,9 +18,11 @@ class RepeatedKey(NamedTuple):
     """A key that occurs twice in a mapping. YAML would keep the last value without a warning."""
 
     key: str
-    #: The line and the column of the second occurrence, and the line of the first.
+    #: The line of the key's second occurrence, from 1 on.
     line: int
+    #: The column of the key's second occurrence, from 1 on.
     column: int
+    #: The line of the key's first occurrence, from 1 on.
     first_line: int
 
     @property

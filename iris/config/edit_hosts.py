@@ -131,7 +131,9 @@ def _without_group(text: str, group: str) -> str:
 
 
 class _NotWritten(Exception):
-    """The text of the configuration has no place where only this value can be changed."""
+    """The value cannot be changed automatically, because the configuration's text does not contain
+    the section or key in a form in which only this value can be replaced.
+    """
 
 
 def _with_list(text: str, group: str, key: str, wanted: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from iris.model.job.spec import Band
 
 
 class QuotaAmounts(Section):
-    """Amounts of resources. An unset amount is not limited."""
+    """Limits on amounts of resources. A resource whose amount is not set is not limited."""
 
     chips: Count | None = Field(None, description="TPU chips.")
     gpus: Count | None = Field(None, description="GPUs.")

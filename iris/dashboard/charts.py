@@ -52,7 +52,8 @@ class Level(NamedTuple):
 class Segment(NamedTuple):
     """A period in the bar of an attempt on a time line."""
 
-    #: The phase of the attempt: `waiting`, `set-up` or `run`. Each has its own height.
+    #: The phase of the attempt: `waiting`, `set-up` or `run`. It determines the height of the
+    #: segment.
     kind: str
     start: datetime
     end: datetime

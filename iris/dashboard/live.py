@@ -40,7 +40,7 @@ MOST_STREAMS = 200
 
 
 class NotUpToDate(Exception):
-    """The cluster does not answer, so an open page is not updated. The message says what is
+    """An open page cannot be updated, because the cluster does not answer. The message says what is
     wrong.
     """
 

@@ -18,8 +18,8 @@ from iris.storage.object_store import Store
 
 #: The limits on lines and on characters of a part of a log that a page shows.
 MOST_LINES, MOST_CHARACTERS = 1_000, 400_000
-#: The limit on characters of the new lines that are sent at once. It is more than a person can read
-#: in a second, and so little that the control plane's other work does not wait.
+#: The limit on characters of the new lines that are sent to a page at once. It is more than a
+#: person can read in a second, and so little that it does not delay the control plane's other work.
 MOST_AT_ONCE = 100_000
 #: The limit on lines that one request searches for a text.
 MOST_SEARCHED = 20_000
@@ -177,7 +177,7 @@ def _last_entries(
 
 
 class _Newest:
-    """Keeps the newest lines, up to the limits on lines that are sent at once."""
+    """Keeps the newest lines of a log, up to the limits on what is sent to a page at once."""
 
     def __init__(self) -> None:
         self.entries: deque[LogEntry] = deque()

@@ -30,8 +30,9 @@ LAST_REQUESTS = 2
 MOST_CONNECTIONS = 300
 #: The time limit for a browser to send a request, in seconds.
 REQUEST_TIMEOUT = 10.0
-#: The time limit for a browser to read data that was sent, in seconds. At most one rendering of a
-#: page and the buffers of the socket wait to be read.
+#: The time limit for a browser to read the data that was sent to it, in seconds. After this time
+#: the connection is closed. Until then, at most one rendering of a page and the data in the buffers
+#: of the socket wait for the browser.
 READ_TIMEOUT = 30.0
 #: The limit on bytes of a request's head. Browsers send the cookies of all programs on the machine
 #: in it.

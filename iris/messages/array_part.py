@@ -32,7 +32,7 @@ class PartRef(Frozen):
 
 
 class Places(Frozen):
-    """The number of tasks of a part that may have a workflow at the same time from now on. It never
+    """The new limit on tasks of a part that may have a workflow at the same time. It never
     decreases.
     """
 

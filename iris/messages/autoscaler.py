@@ -29,7 +29,8 @@ class ScalingSettings(Frozen):
     groups: tuple[ScaleGroup, ...] = ()
     #: The prefix of a slice's id.
     prefix: str = "iris"
-    #: The longest time from a change to its evaluation.
+    #: The longest time from a change of the demand or of the slices until the autoscaler evaluates
+    #: the groups.
     evaluation_interval: timedelta = timedelta(seconds=10)
     #: The interval between two observations of the machines and their agents.
     observe_interval: timedelta = timedelta(seconds=15)
@@ -58,7 +59,8 @@ class AutoscalerStart(Frozen):
 
     cluster: str
     suspects: tuple[Silent, ...] = ()
-    #: The settings; None for a cluster without scale groups, which is only observed.
+    #: The settings; None for a cluster without scale groups, in which the autoscaler observes the
+    #: hosts and creates no slices.
     settings: ScalingSettings | None = None
     slices: tuple[SliceFacts, ...] = ()
     #: The slices whose workflow was terminated, with the number of observations in a row that did
@@ -79,17 +81,19 @@ class AutoscalerStart(Frozen):
 
 
 class FleetReport(Frozen):
-    """The deviations that an observation found. It is empty if there are none, so a fleet of any
-    size adds equally little to the history.
+    """The differences that an observation found between the fleet and the state that the autoscaler
+    expects. It is empty if there are none, so that the size of the history does not grow with the
+    size of the fleet.
     """
 
     silent: tuple[Silent, ...] = ()
-    #: The number of silent hosts if there are too many to list them in `silent`, and otherwise 0.
-    #: With so many, the cause is probably the service or the network.
+    #: The number of silent hosts if they are so many that the cause is probably the service or the
+    #: network; otherwise 0. These hosts do not count as lost, and `silent` does not list them.
     held: int = 0
     #: The time of the observation by the server's clock; None if the machines were not listed.
     at: datetime | None = None
-    #: The number of this report. The next observation refers to it.
+    #: The number of this report. The next observation names it as the last report that the
+    #: autoscaler received.
     number: int = 0
     #: The number of observations up to this one; 0 if the activity observed only once.
     observations: int = 0
@@ -110,8 +114,9 @@ class FleetReport(Frozen):
 
 
 class Patience(Repetition):
-    """The options of an activity that observes the fleet until there is news. `owned`, `held` and
-    `unreachable` are known to the autoscaler already, so the same values are no news.
+    """The options of an activity that repeats the observation of the fleet until it finds news. The
+    autoscaler already knows the values of `owned`, `held` and `unreachable`: an observation that
+    finds the same values is no news.
     """
 
     #: The number of observations that were made before this activity started.

@@ -15,7 +15,7 @@ class JobEnd(Frozen):
 
 
 class JobEnds(Frozen):
-    """The answer to a `Lookup`: the ends of those of its jobs that have ended."""
+    """The answer to a `Lookup`: one entry for each of its jobs that has ended."""
 
     ends: tuple[JobEnd, ...]
 
@@ -25,8 +25,8 @@ class Lookup(Frozen):
 
     cluster: str
     jobs: tuple[Dependency, ...]
-    #: The job that waits for the jobs in the question. A job that has not ended signals its end to
-    #: this job later. Empty if no job waits and no signal is needed.
+    #: The job that asks and waits for the other jobs. A job that has not ended yet signals its end
+    #: to this job later. Empty if no signal is needed.
     dependent: str = ""
 
 

@@ -60,7 +60,7 @@ class ExecEnd(Frozen):
 
 
 class ProfileFormat(StrEnum):
-    """The format of a profile."""
+    """The file format in which a profile is stored."""
 
     DUMP = "dump"  # the current stack of every thread
     FLAMEGRAPH = "flamegraph"

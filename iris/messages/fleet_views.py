@@ -49,8 +49,8 @@ class WaitingUser(Frozen):
     gangs: int
     #: The weight of the user's placements in this band and in higher bands.
     held: int = 0
-    #: The user's recent use, as weight times seconds. If two users have the same `held`, the one
-    #: with less recent use comes first.
+    #: The recent use by the user, as weight times seconds. Among users with the same `held`, the
+    #: user with the least recent use is served first.
     recent: int = 0
 
 
@@ -68,8 +68,8 @@ class QueueView(Frozen):
     waiting: dict[Band, int] = Field(default_factory=dict)
     #: The number of gangs on hold.
     held: int = 0
-    #: For each priority band, the users whose gangs are served next, in this order. The list may be
-    #: cut.
+    #: For each priority band, the users with waiting gangs, in the order in which their gangs are
+    #: served next. A long list is cut.
     users: tuple[WaitingUser, ...] = ()
 
 
@@ -121,6 +121,6 @@ class Holdings(Frozen):
     users: tuple[UserHoldings, ...] = ()
     #: The number of all users who hold resources.
     total_users: int = 0
-    #: The ids of the scale groups' slices on which no attempt runs, and the time since which each
-    #: is idle. The list may be cut.
+    #: The slices of scale groups on which no attempt runs, by id, each with the time since which it
+    #: is idle. A long list is cut.
     idle: dict[str, datetime] = Field(default_factory=dict)

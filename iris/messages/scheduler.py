@@ -170,7 +170,9 @@ class SliceEnded(Frozen):
 
 
 class Outlooks(Frozen):
-    """The autoscaler's outlooks for all waiting gangs. They replace the previous ones."""
+    """For the waiting gangs of each shape, the slice that they can expect, as the autoscaler sends
+    it to the scheduler. The records replace those of the previous message.
+    """
 
     kind: Literal["outlooks"] = "outlooks"
     outlooks: tuple[Outlook, ...]
@@ -215,12 +217,13 @@ class Batch(Frozen):
     #: Identifies the control plane that sends the batch; empty if the sender is not a control
     #: plane.
     sender: str = ""
-    #: Whether the sender signals the placements in `Answers.placed` to their owners.
+    #: Whether the sender signals placements to their owners. If False, `Answers.placed` is empty,
+    #: and the scheduler signals all placements itself.
     signals: bool = False
     #: The keys of placements that the sender has signalled since its last batch.
     signalled: tuple[str, ...] = ()
-    #: Whether an answer to the sender was lost, together with the placements that the sender had to
-    #: signal.
+    #: True if the sender did not receive an answer of the scheduler, and so does not know the
+    #: placements that it had to signal. The scheduler then signals these placements itself.
     again: bool = False
 
 
@@ -261,14 +264,15 @@ class SchedulerStart(Frozen):
     ledger_bytes: int = 0
     #: The keys of placements in the ledger that their owners have not received yet.
     noticed: tuple[str, ...] = ()
-    #: The other placements that their owners have not received yet, in full: for their keys, the
-    #: ledger has no placement or a different one.
+    #: Placements that their owners have not received yet, in full, because the ledger has no
+    #: placement or a different one under the same key. The keys of the others are in `noticed`.
     notices: tuple[Placement, ...] = ()
     #: The keys of placements in the ledger whose owners have not received their eviction yet, by
     #: the reason of the eviction.
     evicted: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    #: The evictions that their owners have not received yet, of placements that are no longer in
-    #: the ledger or whose hosts are gone. Other evictions are in `evicted`.
+    #: The evictions that their owners have not received yet, for placements that are no longer in
+    #: the ledger or that lost hosts because their machines are gone. The other evictions are in
+    #: `evicted`.
     evictions: tuple[Eviction, ...] = ()
     #: The code of the last reason that was sent to the waiting gangs of each shape. The keys are
     #: the shapes as short text.
@@ -301,7 +305,8 @@ class UsesPage(SnapshotPage):
     records, beginning at the record with the index `offset`.
     """
 
-    #: The time of the query. The records of attempts and slices that still run count up to it.
+    #: The time of the query. The use of attempts and slices that still run is counted until this
+    #: time.
     at: datetime
 
 
@@ -376,19 +381,19 @@ class Totals(Frozen):
     held: dict[Band, int] = Field(default_factory=dict)
     hosts: tuple[HostCount, ...] = ()
     paused: bool = False
-    #: The scheduling work in the current run of the workflow, which a replay repeats, and the
-    #: amount of work at which the run continues as new (`most_looks`). The unit is a look: the work
-    #: to examine one host.
+    #: The scheduling work in the current run of the workflow, which a replay repeats. The unit is a
+    #: look: the work to examine one host.
     looks: int = 0
+    #: The amount of work, in looks, at which the run continues as new.
     most_looks: int = 0
-    #: An upper bound of the ledger's size in bytes, and the size of a full ledger in bytes
-    #: (`full_ledger_bytes`).
+    #: An upper bound of the ledger's size in bytes.
     ledger_bytes: int = 0
+    #: The size of a full ledger in bytes.
     full_ledger_bytes: int = 0
-    #: The number of records of use that are not stored yet, and of those that were dropped because
-    #: the store does not answer (`dropped_uses`). When the store answers again, a `DroppedUses`
-    #: record reports the dropped ones.
+    #: The number of records of use that are not stored yet.
     unstored_uses: int = 0
+    #: The number of records of use that were dropped because the store does not answer. When the
+    #: store answers again, a `DroppedUses` record reports them.
     dropped_uses: int = 0
     #: The number of slices among the records that are not stored yet.
     unstored_slices: int = 0
@@ -418,9 +423,10 @@ class Notices(Frozen):
 
 
 class Signalled(Frozen):
-    """The result of signalling owners."""
+    """The result of an activity that sends signals to owners."""
 
-    #: The keys of owners that could not be signalled and may still exist.
+    #: The keys of the owners that could not be signalled and may still exist, so that their signals
+    #: must be sent again.
     unsent: tuple[str, ...] = ()
 
 

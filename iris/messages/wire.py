@@ -21,9 +21,9 @@ class ClusterName(Frozen):
 
 
 class Repetition(Frozen):
-    """How often and how long the service repeats an activity that finds no news."""
+    """How often the service repeats an activity that has not found anything, and for how long."""
 
-    #: The pause between two attempts.
+    #: The pause between two attempts of the activity.
     every: timedelta
     #: The maximum time for which the service repeats the activity. Then the activity completes
     #: without news, so that a control plane of another version can start it in another way.
@@ -31,7 +31,9 @@ class Repetition(Frozen):
 
 
 class RepeatedCheck(ClusterName):
-    """The options of a check that the Temporal service repeats until the check finds something."""
+    """The options of a check that the Temporal service repeats until the check finds something to
+    report.
+    """
 
     repetition: Repetition
 

@@ -26,8 +26,8 @@ class Metric:
         part: the part of Iris whose page has the metric.
         name: the name by the conventions of Prometheus.
         help: one sentence about the metric.
-        labels: the names of the labels. The values of each are bounded: they come from code or from
-            the configuration of the cluster, never from a job.
+        labels: the names of the labels. Each label has a bounded number of values, because values
+            come from code or from the configuration of the cluster, never from a job.
     """
 
     part: Part

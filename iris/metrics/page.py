@@ -27,7 +27,8 @@ prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 #: The path of the page with the metrics. The server has no other page.
 PATH = "/metrics"
-#: How long a client may take to send its request, and Temporal's SDK to answer one, in seconds.
+#: How long a client may take to send its request, in seconds. Temporal's SDK has the same time to
+#: answer a request for its own metrics.
 TIMEOUT = 5.0
 #: The maximum time until the server notices that it must end, in seconds.
 STOP_DELAY = 0.1

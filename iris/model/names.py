@@ -9,7 +9,7 @@ from iris.model.errors import InvalidValue
 
 # -- ids that people use -------------------------------------------------------------------------
 
-#: The longest name in characters. Temporal's SQL stores keep ids in 255 characters.
+#: The limit on characters of a name. Temporal's SQL stores keep ids in 255 characters.
 #: `<cluster>/task/<user>/<name>:<index>` with three names of this length stays below 200.
 MAX_NAME = 60
 #: The prefix of the name under which a host proves who it is, and of its name in a policy. The
@@ -323,7 +323,8 @@ MEMO_COMMIT = "iris_commit"
 #: The memo key for the state and the reason of a job that waits, is held, or ended without full
 #: success. Lists of jobs show them.
 MEMO_REASON = "iris_reason"
-#: The memo key for a job's line in the batch with which the job was submitted: the line's key.
+#: The memo key for the key of the batch's line with which the job was submitted. A repeated
+#: submission of the batch recognises the job by this key.
 MEMO_BATCH = "iris_batch"
 #: The memo key for the link to a job's page in the dashboard. It is in the memo of the workflow
 #: that a schedule starts, which passes it to the workflow of its job.
@@ -364,7 +365,7 @@ ENV_TOKEN_COMMAND = "IRIS_TOKEN_COMMAND"  # noqa: S105
 #: The variable that names the file with the policy of a cluster (`iris.access.policy`), for
 #: Temporal's servers and for the commands that change it.
 ENV_ACCESS_POLICY = "IRIS_ACCESS_POLICY"
-#: The variable that switches the export of traces on: `1`.
+#: The variable that switches the export of traces on if its value is `1`.
 ENV_TRACING = "IRIS_TRACING"
 #: The variable with the span that a program belongs to (W3C Trace Context).
 ENV_TRACEPARENT = "TRACEPARENT"
@@ -389,7 +390,8 @@ ENV_CHECKPOINT_DIR = "IRIS_CHECKPOINT_DIR"
 #: The variable with the URL of a folder in the object store, the same for all tasks and attempts,
 #: for programs that store checkpoints there themselves.
 ENV_CHECKPOINT_URL = "IRIS_CHECKPOINT_URL"
-#: The variable with the directory of the function that the task runs.
+#: The variable with the path of the directory that contains the pickled function and the script
+#: that runs it.
 ENV_CALL_DIR = "IRIS_CALL_DIR"
 #: The variable with the directory in which the program starts.
 ENV_WORKDIR = "IRIS_WORKDIR"

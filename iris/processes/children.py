@@ -134,7 +134,7 @@ class Child:
             )
             tries = None if lived >= restarts.soon or tries is None else tries - 1
             if tries == 0:
-                raise IrisError(f"{self.name} {ending}, as each time before")
+                raise IrisError(f"{self.name} {ending}; no start has succeeded")
             logger.warning(
                 "%s %s, and is started again in %g s", self.name, ending, delay.total_seconds()
             )

@@ -16,8 +16,7 @@ from typing import Any
 from iris.model.errors import Rejected
 from iris.storage.files import make_private, private_file
 
-#: The words with which each command line of Iris begins: they run `iris` with the Python of this
-#: process.
+#: The beginning of a command line that runs `iris` with the Python interpreter of this process.
 IRIS = (sys.executable, "-m", "iris.cli.main")
 
 

@@ -16,13 +16,12 @@ from iris.simulation.engine import Cluster
 from iris.simulation.report.answers import Answers
 from iris.simulation.report.results import Change, Path, Results, Spread, changes
 
-#: The limit on steps that are simulated.
+#: The limit on changes of settings (`Step`) that are simulated.
 MOST_STEPS = 40
-#: The limits on steps that are simulated with all seeds: on steps that shorten waits, and on steps
-#: that save money.
+#: The limits on changes of settings (`Step`) that are simulated again with all seeds: on changes
+#: that shorten waits, and on changes that save money.
 MOST_SHORTER, MOST_SAVING = 5, 3
-#: A difference counts as no difference if it is smaller than this share of the value before the
-#: step.
+#: The smallest difference that counts, as a share of the value before the step.
 NOTHING = 0.01
 #: The shortest `scale_down_delay` that a step sets.
 SHORTEST_DELAY = timedelta(seconds=30)
@@ -30,7 +29,7 @@ _WAIT: Path = ("all", "waits", "mean")
 
 
 class Step(NamedTuple):
-    """One change of one setting of one scale group."""
+    """One change of one setting of one scale group, which a simulation tries out."""
 
     group: str
     #: The setting with its values before and after the step: `max_slices: 2 to 3`.
@@ -39,30 +38,33 @@ class Step(NamedTuple):
 
 
 class Effect(Frozen):
-    """The effect of a step on the waits of all gangs and on the cost."""
+    """The effect of a changed setting (`Step`) on the waits of all gangs and on the cost."""
 
     group: str
     step: str
-    #: The mean wait of all gangs, in seconds: before the step, after it, and the difference.
+    #: The mean wait of all gangs before the step, in seconds.
     wait_before: Spread
+    #: The mean wait of all gangs after the step, in seconds.
     wait_after: Spread
+    #: The difference between the mean waits after and before the step, in seconds.
     wait: Change
-    #: The cost of all slices: before the step, after it, and the difference. Without prices, the
-    #: host-hours of all slices stand in for the cost.
+    #: The cost of all slices before the step. Without prices, it is the host-hours of all slices.
     cost_before: Spread
+    #: The cost, or the host-hours, of all slices after the step.
     cost_after: Spread
+    #: The difference between the costs, or the host-hours, after and before the step.
     cost: Change
-    #: By how many hours the waits of all gangs together become shorter for each unit of money; None
-    #: if the step does not increase the cost.
+    #: The number of hours by which the waits of all gangs together become shorter for each unit of
+    #: money; None if the step does not increase the cost.
     saved_hours_per_cost: float | None = None
 
 
 class Advice(Frozen):
-    """The steps that shorten waits or save money."""
+    """The changes of settings (`Step`) that shorten waits or save money."""
 
     #: The currency of the cost; empty if the cost is in host-hours.
     currency: str = ""
-    #: The number of steps that were simulated.
+    #: The number of changes of settings (`Step`) that were simulated.
     tried: int = 0
     #: The steps that shorten waits: first the steps that do not increase the cost, then the steps
     #: with the most hours of waiting saved for each unit of money.

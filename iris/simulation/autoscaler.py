@@ -48,8 +48,7 @@ class SimulatedAutoscaler:
         self._reported: deque[SliceFacts] = deque()
         #: The number of slices that were created in each group.
         self._created: dict[str, int] = {}
-        #: The autoscaler evaluates no earlier than this time, which is the end of the pause after
-        #: the last evaluation.
+        #: The earliest time of the next evaluation. It is the end of the pause after the last one.
         self._ready_at = events.now
         self._next: Event | None = None
         self._pause = min(EVALUATE_EVERY, settings.evaluation_interval)

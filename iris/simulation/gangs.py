@@ -81,7 +81,7 @@ class SimulatedGang:
         #: that checkpoints have saved.
         self._runs, self._saved = 0, 0.0
         self._timer: Event | None = None
-        #: True while the gang waits for hosts with a scheduling timeout.
+        #: True while the gang waits for hosts and has a scheduling timeout, after which it ends.
         self.gives_up = False
         self._full_pause = LEDGER_FULL
 

@@ -118,6 +118,7 @@ class History:
     uses: list[AttemptUse | SliceUse]
     faults: list[Refused]
     samples: list[Sample]
-    #: The number of passes of the scheduler, and the number of evaluations of the autoscaler.
+    #: The number of passes of the scheduler in the simulation.
     passes: int = 0
+    #: The number of evaluations of the autoscaler in the simulation.
     evaluations: int = 0

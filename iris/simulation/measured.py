@@ -23,12 +23,15 @@ QUANTILES = 11
 #: Otherwise, the zone has the distribution of its scale group. The zones of a group are alike.
 #: Groups differ, so one boot of a group is enough for the group's own distribution.
 FEWEST_BOOTS = 5
-#: The weight of the wider entry in the rates of losses of an entry, in hours: an entry's rate is
-#: computed as if its slices had been ready for this many hours more, with the wider entry's rate.
+#: The weight of the wider entry in an entry's rates of losses, in hours. The wider entry of a zone
+#: is that of its scale group, and the wider entry of a group is that of all groups. An entry's rate
+#: is computed as if its slices had been ready for this many hours more, with the rate of the wider
+#: entry.
 PRIOR_HOURS = 24.0
-#: The weight of the wider entry in the stock-outs of an entry, in periods: the share of a zone is
-#: computed as if it had been observed for this many periods more, with the wider entry's share. The
-#: share of each hour of the day is computed in the same way from the share of the whole day.
+#: The weight of the wider entry (see `PRIOR_HOURS`) in an entry's stock-outs, in periods. The share
+#: of a zone is computed as if it had been observed for this many periods more, with the share of
+#: the wider entry. The share of each hour of the day is computed in the same way from the share of
+#: the whole day.
 PRIOR_PERIODS = 6.0
 
 

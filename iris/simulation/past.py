@@ -31,7 +31,7 @@ from iris.model.names import attempt_of_key, gang_of_key
 from iris.simulation.trace import GangTrace, Heading, Run, SliceTrace, Trace
 from iris.usage.records import AttemptUse, SliceUse, Use, UseEnd
 
-#: For each end of an attempt that ended by itself, the end of the attempt in the trace.
+#: For each way in which a recorded attempt can end by itself, how the attempt ends in the trace.
 _ENDS = {
     UseEnd.SUCCEEDED: UseEnd.SUCCEEDED,
     UseEnd.FAILED: UseEnd.FAILED,
@@ -42,8 +42,8 @@ _ENDS = {
 #: The ends of attempts whose program may never have started. If no start is recorded, the whole
 #: time of the attempt counts as set-up.
 _WITHOUT_PROGRAM = (UseEnd.CANCELLED, UseEnd.SET_UP_FAILED, UseEnd.PREEMPTED, UseEnd.NEVER_STARTED)
-#: The attributes whose values are names of hosts or slices. No host of a simulation has these
-#: names.
+#: The attributes whose values are names of hosts or slices. Constraints on them are left out of the
+#: trace, because no host of a simulation has these names.
 _NAMES_OF_MACHINES = (HOST_ID, TPU_NAME)
 #: Attributes whose values come from the provider or the configuration. A constraint on one of them
 #: stays in the trace even if its value is also the name of a user or job, such as a user with the

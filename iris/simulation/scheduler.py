@@ -44,7 +44,7 @@ def _size_of(ledger: Ledger) -> int:
 
 
 class SimulatedScheduler:
-    """Enters messages into the ledger and runs its passes, as the scheduler's workflow does.
+    """Applies messages to the ledger and runs scheduling passes, as the scheduler's workflow does.
 
     Args:
         wake: called when the autoscaler has to learn that the demand has changed.
@@ -68,9 +68,10 @@ class SimulatedScheduler:
         self._inbox: deque[tuple[Message, Reply | None]] = deque()
         self._owners: dict[str, Owner] = {}
         self._watch = DemandWatch()
-        #: When the autoscaler was last told that the demand has changed, and the event in which it
-        #: is told next.
+        #: When the autoscaler was last told that the demand has changed; None if it was never told.
         self._woken_at: datetime | None = None
+        #: The event in which the autoscaler is told the next time that the demand has changed; None
+        #: if it is not planned.
         self._waking: Event | None = None
         #: The event that starts the next pass if no message arrives before it.
         self._again: Event | None = None

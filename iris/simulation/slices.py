@@ -53,8 +53,8 @@ from iris.simulation.world import Machines, World
 from iris.usage.records import SliceUse
 from iris.usage.slices import slice_use
 
-#: The share of the boot time after which the platform shows the machines. It is adjusted if the
-#: group's limits on the times before and after this moment (`Pace`) require it.
+#: The share of the boot time after which the platform shows the machines. The share is changed if
+#: the machines would otherwise exceed `boot_timeout` or `init_timeout` of the group (`Pace`).
 MACHINES_EXIST = 0.5
 #: The longest time that the platform takes to answer a request, and the time that it takes to
 #: delete a slice without machines.

@@ -60,16 +60,19 @@ class Kind(Frozen):
     duration: tuple[Span, ...] = (Span(3600.0, 3600.0),)
     #: The times from the placement of a job until its program starts, in seconds.
     set_up: tuple[Span, ...] = (Span(0.0, 0.0),)
-    #: The resources that each host of a job needs: thousandths of a core, bytes of memory, bytes of
-    #: disk, and GPUs.
+    #: The cores that each host of a job needs, in thousandths.
     cpu: tuple[int, ...] = (1000,)
+    #: The memory that each host of a job needs, in bytes.
     memory: tuple[int, ...] = (0,)
+    #: The disk space that each host of a job needs, in bytes.
     disk: tuple[int, ...] = (0,)
+    #: The GPUs that each host of a job needs; None for no GPUs.
     gpu: tuple[Device | None, ...] = (None,)
     #: The TPU slices that jobs request; empty if jobs of this kind use no TPUs.
     tpu: tuple[TpuRequest, ...] = ()
-    #: The numbers of hosts, and the attribute that the hosts of one job share if there are several.
+    #: The number of hosts that each job needs.
     hosts: tuple[int, ...] = (1,)
+    #: The attribute that the hosts of one job share, if the job needs several.
     gang_by: str = SCALE_GROUP
     priority: tuple[Band, ...] = (Band.INTERACTIVE,)
     #: The names of the users who submit jobs of this kind; empty for all users of the workload.

@@ -93,7 +93,7 @@ class Resubmission(Section):
     share: float = Field(default=1.0, ge=0, le=1)
     #: The time from the end of the job until it is submitted again.
     after: Times = (600.0,)
-    #: The limit on how many times the same job is submitted again.
+    #: The limit on how many times one job is submitted again.
     times: int = Field(default=1, ge=1)
 
     @property

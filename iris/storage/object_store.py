@@ -36,8 +36,8 @@ STORE_ERRORS = (OSError, BaseError)
 
 #: The size of a block of a file transfer, in bytes.
 _BLOCK = 1024 * 1024
-#: The size in bytes of the parts in which larger files are written. It is the smallest size that S3
-#: accepts. Each part needs a request.
+#: The size in bytes of the parts in which a file is written that is larger than one part. It is the
+#: smallest size that S3 accepts. Each part needs a request.
 _PART = 5 * 1024 * 1024
 T = TypeVar("T")
 
@@ -57,8 +57,8 @@ class Store:
     """The objects under one URL. If the store cannot be reached, the error is one of
     `STORE_ERRORS`.
 
-    A write never creates the directory of a `file://` store. Otherwise, if the store is not
-    mounted, its contents would go to the local disk.
+    A write never creates the directory of a `file://` store. A missing directory may mean that the
+    store is not mounted, and its objects would then be written to the local disk.
 
     Args:
         create: whether to create the missing directory of a `file://` store. Only the commands that

@@ -7,7 +7,7 @@ from iris.model.checkpoint.saves import MOST_MANIFEST, Save, attempt_folder, num
 from iris.model.errors import InvalidValue
 from iris.storage.object_store import Store
 
-#: The number of tasks whose saves are searched for at the same time.
+#: The maximum number of tasks whose checkpoints are looked up at the same time.
 AT_ONCE = 16
 
 

@@ -28,9 +28,11 @@ class Budget(Frozen):
     #: The user, or `EACH_USER`; empty if the budget is that of a team.
     user: str = ""
     team: str = ""
-    #: The limits on the cost, on chip-hours and on GPU-hours; None for each limit that is not set.
+    #: The limit on the cost; None if the cost is not limited.
     amount: float | None = None
+    #: The limit on chip-hours; None if they are not limited.
     chip_hours: float | None = None
+    #: The limit on GPU-hours; None if they are not limited.
     gpu_hours: float | None = None
     per: Period = Period.MONTH
     action: BudgetAction = BudgetAction.WARN

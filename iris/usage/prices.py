@@ -39,8 +39,9 @@ class Machines(NamedTuple):
     machine: str
     zone: str
     spot: bool
-    #: The number of TPU chips of each host, and the number of its GPUs.
+    #: The number of TPU chips of each host.
     chips: float
+    #: The number of GPUs of each host.
     gpus: float
 
     @classmethod

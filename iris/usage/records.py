@@ -53,8 +53,8 @@ class Asked(Frozen):
 
 
 class AttemptEnd(Frozen):
-    """The part of a use's record that only the gang's workflow knows. The workflow sends it when it
-    releases the placement.
+    """The data for a placement's record of use that only the gang's workflow has. The workflow
+    sends it when it releases the placement.
     """
 
     end: UseEnd
@@ -145,15 +145,16 @@ class SliceUse(Frozen):
 
 class DroppedUses(Frozen):
     """Counts records of use that were lost because the store did not answer for too long. Sums over
-    their time are too small.
+    the time from `since` to `until` are too small.
     """
 
     kind: Literal["dropped"] = "dropped"
     id: str
     #: The number of lost records.
     count: int
-    #: The time at which the first of the lost uses ended, and the time at which the last one ended.
+    #: The time at which the first of the placements or slices with lost records ended.
     since: datetime
+    #: The time at which the last of the placements or slices with lost records ended.
     until: datetime
 
 

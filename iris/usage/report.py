@@ -61,7 +61,8 @@ _MEANINGS = {
     WasteKind.FAILED: ("attempt", "run time of attempts that failed"),
     WasteKind.PREEMPTED: ("attempt", "run time of attempts that lost their machines"),
 }
-#: Numbers of hours below this are not shown, or are shown as `<0.1`.
+#: The smallest number of hours that is shown as a number. The waste below it is left out, and other
+#: amounts below it are shown as `<0.1`.
 LEAST_HOURS = 0.05
 
 

@@ -66,8 +66,9 @@ class Measures(NamedTuple):
 class Point(NamedTuple):
     """One interval of a series."""
 
-    #: The beginning and the end of the interval, in seconds since 1970.
+    #: The beginning of the interval, in seconds since 1970.
     start: _Seconds
+    #: The end of the interval, in seconds since 1970.
     end: _Seconds
     measures: Measures
 

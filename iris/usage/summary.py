@@ -13,8 +13,8 @@ LEAST_SECONDS = 300.0
 #: The smallest ratio of a suggested request to the measured peak. The next run may need more, and
 #: samples can miss a short peak.
 MARGIN = 1.25
-#: Iris suggests no smaller request if the request for memory, in bytes, or cores, in thousandths,
-#: is at most this. These are the default requests.
+#: The requests for memory, in bytes, and for cores, in thousandths, up to which Iris does not
+#: suggest a smaller request. These are the default requests.
 LEAST_MEMORY, LEAST_CPU = GIB, 1000
 
 

@@ -88,8 +88,8 @@ class Part(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """A phase of a use. Times are in seconds since 1970. `waste` is None if the phase is no
-    waste.
+    """A phase of an attempt or of a slice. Times are in seconds since 1970. `waste` is None if the
+    phase is no waste.
     """
 
     began: float

@@ -365,7 +365,7 @@ class Connections:
             return {"agent_path": agent, "agent_identities": [str(public)]}
         raise UnusableMachine(
             f"{host}: the key {key} has a passphrase, which Iris never asks for; add the key to an"
-            f" SSH agent with: ssh-add {key} (SSH_AUTH_SOCK and {public} have to be there), or name"
+            f" SSH agent with: ssh-add {key} (Iris needs SSH_AUTH_SOCK and {public}), or name"
             " another key"
         )
 
@@ -516,8 +516,8 @@ class SecretFiles:
     """Reads the files for SSH that a configuration names by references to a secret manager. Each
     value is read once for all machines, and again when it is older than `SECRET_VALID`.
 
-    The control plane of a cluster with a cloud runs on a machine of that cloud, which has no files
-    of its users.
+    A cluster with a cloud needs such references, because its control plane runs on a machine of
+    that cloud, which has no files of its users.
 
     Args:
         access: returns the value of `projects/P/secrets/S/versions/V`. It blocks, and raises as

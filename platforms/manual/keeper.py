@@ -39,12 +39,14 @@ START_LIMIT = timedelta(seconds=30)
 #: The most machines on which the agent is installed at the same time. Each machine needs its own
 #: upload.
 MAX_INSTALLING = 8
-#: The longest delay between two tries on a machine with a fault.
+#: The longest pause between two visits of a machine with a fault. Each visit tries again to start
+#: the agent.
 MAX_DELAY = timedelta(minutes=1)
 #: The number of an agent's starts, and the period in which they count. An agent that was started
 #: this often in the period and does not run has a fault.
 MAX_STARTS, STARTS_COUNT = 3, timedelta(minutes=2)
-#: The number of characters from the end of an agent's output that a reason shows.
+#: The number of characters from the end of an agent's output that the reason of a failed start
+#: shows.
 SHOWN = 300
 #: The time for which a machine on which a slice could not start gets no other slice.
 AVOIDED = timedelta(minutes=5)

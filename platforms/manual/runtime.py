@@ -25,8 +25,9 @@ EXTRAS = ("docker", "google-auth", "requests")
 #: The disk space for unpacking, as a multiple of the packed file's size. The unpacked files have
 #: about three times its size.
 UNPACKED = 4
-#: The executables that are packed beside the Python packages; others in the distributions are left
-#: out. These are binaries that run on any machine with this operating system and architecture.
+#: The executables that are packed beside the Python packages; the other executables of the
+#: distributions are left out. The packed ones are binaries that run on any machine with the
+#: operating system and architecture of the machine that packs them.
 PROGRAMS = ("uv", "uvx", "py-spy")
 #: The optional distributions of a control plane, which also starts a Temporal server, reaches
 #: hosts over SSH and serves the dashboard.

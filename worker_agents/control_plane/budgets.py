@@ -70,7 +70,8 @@ class Budgets:
         self._uses: tuple[BudgetUse, ...] = ()
         #: True if this process, or an earlier one, may have put jobs on hold because of budgets.
         self._may_hold = True
-        #: The use of past days, with the accounting, the begin and the end of these days.
+        #: The last computed use of past days, after the accounting, the begin and the end for which
+        #: it was computed; None before the first computation.
         self._past: tuple[Accounting, datetime, datetime, list[DayUse]] | None = None
 
     def hold_of(self, request: Request) -> Hold | None:

@@ -33,9 +33,9 @@ START_TIMEOUT = timedelta(minutes=2)
 #: The time in which the control plane must stop. It is less than the 10 s that Docker gives a
 #: container.
 STOP = timedelta(seconds=4)
-#: The number of failed starts after which the container of a control plane ends, if the control
-#: plane has never run for longer. The container then shows the control plane's last output to the
-#: user who waits for the machine.
+#: If the control plane dies early this many times in a row, its container ends, and shows the
+#: control plane's last output to the user who waits for the machine. Once a control plane has run
+#: longer in this container, there is no such limit any more.
 START_ATTEMPTS = 3
 #: The interval between two requests for a new configuration while the metadata server does not
 #: answer.

@@ -30,7 +30,8 @@ class TaskSettings(Frozen):
     env_vars: dict[str, str] = Field(default_factory=dict)
     #: The limits on what one attempt may store.
     limits: StoreLimits = StoreLimits()
-    #: The patterns of the secrets that jobs may use, as in `iris.model.job.secrets.why_not`.
+    #: The patterns of the secrets that jobs may use, in the form that
+    #: `iris.model.job.secrets.why_not` reads.
     secrets: tuple[str, ...] = ()
     #: The Google Cloud project of secrets whose name contains no project.
     secrets_project: str = ""

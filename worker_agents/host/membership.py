@@ -61,8 +61,9 @@ class Membership:
         self._own_key = (
             machine_key(directory) if slice_key is None and directory is not None else ""
         )
-        #: True once the slice must know this incarnation. Until then, the host's report may still
-        #: wait in the slice's inbox.
+        #: True once the slice must know this incarnation. Before that, the host's report may still
+        #: wait in the slice's inbox, so a slice that does not list the incarnation has not ended
+        #: it.
         self.expected = False
         #: True once the slice has accepted this incarnation.
         self.accepted = False

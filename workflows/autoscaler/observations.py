@@ -20,7 +20,9 @@ from iris.workflows import policies
 
 
 class Observations:
-    """Observes the fleet during one run of the autoscaler, and stores facts of the last report."""
+    """Observes the fleet during one run of the autoscaler. Keeps the parts of the last report that
+    the next observation is compared with.
+    """
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster

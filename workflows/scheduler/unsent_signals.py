@@ -29,7 +29,8 @@ from iris.workflows import policies
 #: The most signals that one activity sends, which takes a second. `BATCH_BYTES` may allow fewer.
 MAX_SIGNALS = 500
 Item = TypeVar("Item", Placement, Eviction, Reason)
-#: A control plane that has sent no batch for this time no longer counts as running.
+#: A control plane that has sent no batch for this time no longer counts as running. The answer to a
+#: batch says whether another control plane runs.
 RUNS_FOR = timedelta(seconds=10)
 
 

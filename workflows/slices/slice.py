@@ -81,7 +81,8 @@ class SliceWorkflow:
         #: True if the autoscaler has requested the facts of the slice. They are then sent even if
         #: they have not changed.
         self._facts_requested = False
-        #: True if some hosts of the slice are not in the scheduler's ledger.
+        #: True if the autoscaler has found that some hosts of the slice are not in the scheduler's
+        #: ledger, and the slice has not offered its hosts again yet.
         self._host_missing = False
         #: The activity that requests the slice's machines; None before the request.
         self._requesting: workflow.ActivityHandle[CreateOutcome] | None = None

@@ -81,8 +81,8 @@ class Heartbeat:
         #: The task's state, the step of its preparation and the report about idle GPUs in the last
         #: message to the job; None before the first message.
         self._announced: tuple[TaskState, str, IdleReport | None] | None = None
-        #: The present step of the preparation, or the reason why the attempt waits; empty if
-        #: neither takes long.
+        #: The present step of the preparation, or the reason why the attempt waits after the
+        #: program's end. The task's status shows it. Empty during steps that do not take long.
         self._doing = ""
         #: The report that the task's GPUs are idle; None while they are not.
         self._idle: IdleReport | None = None

@@ -136,7 +136,7 @@ class Effect(StrEnum):
     KILL_PROGRAM = "KILL_PROGRAM"
     #: Reports the outcome until the server answers.
     REPORT = "REPORT"
-    #: Records in the attempt's directory that only uploads remain.
+    #: Records in the attempt's directory that only the upload of logs and outputs is left to do.
     RECORD_SETTLED = "RECORD_SETTLED"
     #: Sends the scheduler a message that the placement is free.
     FREE_PLACEMENT = "FREE_PLACEMENT"

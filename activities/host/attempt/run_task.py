@@ -59,7 +59,7 @@ class Tasks:
         self._earlier: list[Attempt] = []
         #: The attempts of earlier agents whose records cannot be read.
         self._lost: list[LostAttempt] = []
-        #: The running reports about the attempts in `_lost`.
+        #: The running asyncio tasks that report the attempts in `_lost` to the server.
         self._reports: set[asyncio.Task[Event]] = set()
         #: The reason why this agent takes no new attempts; empty while it takes them.
         self._closed = ""

@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 STORE_INTERVAL = timedelta(minutes=1)
 #: How long the end of an attempt, after its report, waits until the resource usage is stored.
 LAST_STORE_TIMEOUT = timedelta(seconds=10)
-#: The size limit of the file with an earlier agent's series, in bytes. A larger file is not read.
+#: The size limit of the file in which an earlier agent stored its measurements of the attempt, in
+#: bytes. A larger file is not read.
 _MOST = MIB
 
 

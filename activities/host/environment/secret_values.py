@@ -144,8 +144,8 @@ def _no_manager() -> SecretManager:
 class HostSecrets:
     """Reads the secrets that jobs may use on this host."""
 
-    #: The patterns that the configuration has for the allowed sources of secrets, as in
-    #: `iris.model.job.secrets.why_not`.
+    #: The patterns of the sources of secrets that the configuration allows, in the form that
+    #: `iris.model.job.secrets.why_not` reads.
     allowed: Sequence[str] = ()
     #: Returns the client of Secret Manager. Raises ImportError if the agent is installed without
     #: Google's libraries.

@@ -35,7 +35,8 @@ MOST_WATCHED = 1_000
 _READ = 64 * 1024
 #: The most reads of inotify events in a row before the event loop does other work.
 _READS = 32
-#: The number of reads that empty a full queue of inotify, which has 16,384 events of 272 bytes.
+#: The number of reads after which even a full queue of inotify is empty. A full queue has 16,384
+#: events of 272 bytes.
 _ALL = 80
 #: The numbers of the flags in linux/inotify.h.
 _MODIFY, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x8, 0x40, 0x80, 0x100, 0x200

@@ -169,9 +169,11 @@ class LogShipper:
         #: The time of the latest log record, in milliseconds since 1970.
         self._at_ms = 0
         self._last: list[bytes] = []
-        #: True if there is more to read now; False while the store is unreachable.
+        #: True if the last call of `ship` left output unread, so that the next call should follow
+        #: at once; False while the store is unreachable.
         self.behind = False
-        #: True if `say` has written a line since the files were last read.
+        #: True if the host itself has written a line into the log (with `say`) since the files were
+        #: last read.
         self.said = False
 
     def say(self, text: str) -> None:

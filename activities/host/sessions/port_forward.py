@@ -53,7 +53,7 @@ class PortForwards:
     """Forwards connections from clients to the tasks of one host.
 
     Args:
-        silence: a client that has sent nothing for this long is gone.
+        silence: a client that has sent nothing for this long counts as gone.
     """
 
     def __init__(self, store: Store, tasks: AttemptSource, silence: timedelta = SILENCE) -> None:

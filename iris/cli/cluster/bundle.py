@@ -64,7 +64,8 @@ from iris.model.units import format_bytes
 CONNECT_TIMEOUT = timedelta(seconds=45)
 #: How long each answer of the cluster may take. All requests are sent at the same time.
 ANSWER_TIMEOUT = timedelta(seconds=30)
-#: How long all logs of one kind may take. SSH may have to connect first.
+#: How long the collection of all logs of one kind, such as the agents' logs, may take. SSH may have
+#: to connect first.
 LOGS_TIMEOUT = timedelta(seconds=90)
 #: The number of recent jobs in a bundle.
 JOBS_LIMIT = 50

@@ -21,8 +21,8 @@ from iris.model.slice.scale_groups import SliceType
 from iris.platforms.manual.settings import HostAccess, ManualSettings, manual_settings
 from iris.platforms.manual.ssh_options import ssh_command, ssh_config
 
-#: The remedy in the error for a cluster of which this machine knows no hosts over SSH.
-_NAME_IT = "if it has, name its configuration with --config FILE"
+#: The remedy in the errors for a cluster whose machines over SSH are not known on this machine.
+_NAME_IT = "if there are any, name its configuration with --config FILE"
 
 
 @click.command(cls=Command, name="ssh")
@@ -85,7 +85,7 @@ def print_ssh_config(ctx: click.Context, name: str | None, file: Path | None) ->
     settings = _settings_of(_config_of(cluster))
     if settings is None or not settings.all_hosts:
         raise Rejected(
-            f"cluster {cluster.name} has no machines over SSH, as far as is known here; {_NAME_IT}"
+            f"cluster {cluster.name} has no machines over SSH that this machine knows; {_NAME_IT}"
         )
     click.echo(ssh_config(settings), nl=False)
 

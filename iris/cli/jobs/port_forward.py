@@ -76,7 +76,7 @@ def _tell(reason: str) -> None:
 
 
 class _Signals:
-    """Cancels the current task at SIGTERM and SIGHUP, as `asyncio.run` does at SIGINT.
+    """Cancels the current asyncio task at SIGTERM and SIGHUP, as `asyncio.run` does at SIGINT.
 
     So the command cleans up on the host before it ends.
     """

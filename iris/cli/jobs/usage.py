@@ -27,7 +27,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 class _Row(NamedTuple):
-    """One measure of a job or of a task."""
+    """One measured resource of a job or of a task, such as its memory."""
 
     resource: str
     requested: str

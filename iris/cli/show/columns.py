@@ -12,7 +12,8 @@ from iris.model.units import format_duration
 
 Row = TypeVar("Row")
 
-#: The minimum width in characters of a wrapping column whose cells a list may cut.
+#: The default of `Column.least`: the minimum width, in characters, to which a list may cut the
+#: cells of a wrapping column.
 CUT_TO = 12
 #: The number of spaces between two columns.
 GAP = 2

@@ -142,8 +142,8 @@ _COUNTED = {
 class JobProgress:
     """The progress of a job, as its submitter sees it.
 
-    `seen` returns the progress after an answer, and `silent` the progress after a query without an
-    answer.
+    `seen` returns the progress after a successful query of the job's state, and `silent` the
+    progress after a failed query.
     """
 
     job: str

@@ -47,7 +47,8 @@ class Prepared(NamedTuple):
     trace: Trace
     world: World
     seeds: Sequence[int]
-    #: Lines for the user about the origin of the world, and about gaps in the workload.
+    #: Lines for the user: where the assumptions about machines (the world) come from, and which
+    #: parts of the workload are missing.
     notes: tuple[str, ...]
 
 

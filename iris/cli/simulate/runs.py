@@ -42,8 +42,8 @@ class _Run(NamedTuple):
 
     number: int
     seed: int
-    #: True if the history of the simulation is returned along with the answers that are computed
-    #: from it.
+    #: True if the result contains the whole history of the simulation, in addition to the values
+    #: that the report shows.
     keeps_history: bool
 
 

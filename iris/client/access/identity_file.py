@@ -32,7 +32,7 @@ class IdentityCluster(Frozen):
 
 
 class Identity(Frozen):
-    """A name and its private key."""
+    """The name and the private key with which a client proves who its user is."""
 
     name: str
     clusters: tuple[IdentityCluster, ...] = ()

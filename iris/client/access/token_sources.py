@@ -61,7 +61,7 @@ class HostTokens:
 
     Args:
         slice_key: the slice's private key, in hexadecimal digits.
-        delegation: the text with which the control plane names this key.
+        delegation: the signed statement of the control plane that this key belongs to the slice.
 
     Raises:
         ValueError: the key or the delegation is malformed.

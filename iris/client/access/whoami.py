@@ -18,8 +18,9 @@ NAME, ROLE = "iris_name", "iris_role"
 class Caller(NamedTuple):
     """The name and the role that the Temporal service has found for this process."""
 
-    #: The name and the role; empty if the service has no identities, or does not accept this
-    #: process.
+    #: The name and the role of the caller. Both are empty if the service has no identities. If the
+    #: service refuses this process, `name` is the name in the process's own identity, and `role` is
+    #: empty.
     name: str
     role: str
     #: Whether the service checks identities. Otherwise everyone who reaches it may act as any user.

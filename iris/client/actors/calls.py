@@ -49,8 +49,8 @@ class Actors:
     thread may create an instance.
 
     Args:
-        job: a job. The actors may be in this job, its parents and all of their child
-            jobs. None for this program's job.
+        job: a job. The actors may be in this job, its topmost parent, or any job below that
+            parent. None for this program's job.
         call_timeout: how many seconds a call may take; None for no limit.
         find_timeout: how many seconds a call waits for an actor that answers.
     """

@@ -64,8 +64,8 @@ class ActorClient:
         Args:
             client: a client of the job's cluster, such as `iris.context().client`.
             name: the name of the actor.
-            job: a job. The actor may be in this job, its parents and all of their child
-                jobs. None for this program's job.
+            job: a job. The actor may be in this job, its topmost parent, or any job below that
+                parent. None for this program's job.
             call_timeout: how many seconds a call may take; None for no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
@@ -145,8 +145,8 @@ class ActorPool:
         Args:
             client: a client of the job's cluster, such as `iris.context().client`.
             name: the name of the actors.
-            job: a job. The actors may be in this job, its parents and all of their child
-                jobs. None for this program's job.
+            job: a job. The actors may be in this job, its topmost parent, or any job below that
+                parent. None for this program's job.
             call_timeout: how many seconds a call may take; None for no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 

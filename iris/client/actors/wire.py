@@ -19,7 +19,7 @@ from iris.model.job.endpoints import Endpoint
 from iris.storage.object_store import Store
 
 #: The key in the metadata of an actor's endpoint. The value is the unique id of the run of the
-#: actor's job. The certificate's name in the store contains this id.
+#: actor's job. It is part of the name that the certificate of the job's actors has in the store.
 RUN = "iris.run"
 #: How long the other side of a new connection may take to prove that it has the key of the job's
 #: actors, in seconds.

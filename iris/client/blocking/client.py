@@ -151,8 +151,8 @@ class IrisClient(IrisClientMethods):
 
         Args:
             prefix: the beginning of the names to list.
-            job: a job. The list has the endpoints of this job, its parents and all of their child
-                jobs. None for this program's job.
+            job: a job. The list has the endpoints of this job's topmost parent, and of all jobs
+                below that parent. None for this program's job.
 
         Raises:
             InvalidValue: the program does not run in a job, and `job` is None.

@@ -120,7 +120,8 @@ class Blocking:
     """The base of the blocking classes. It has an object of the asynchronous client, and the event
     loop that runs the object's coroutines.
 
-    The object has no type here. `scripts/make-blocking.py` copies the signatures from its class.
+    Subclasses get the signatures of the asynchronous class from `scripts/make-blocking.py`, so the
+    object has the type `Any` here.
     """
 
     def __init__(self, asynchronous: Any, loop: BackgroundLoop) -> None:

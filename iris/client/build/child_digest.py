@@ -23,8 +23,8 @@ from iris.model.job.spec import JobSpec
 #: The environment variables that contain directories of the attempt. Their paths are left out of
 #: the digest, because they differ between attempts.
 _DIRECTORIES = (names.ENV_WORKDIR, names.ENV_OUTPUT_DIR, names.ENV_CALL_DIR, "TMPDIR", "HOME")
-#: The fields of a job, besides its function or command, that can change its result. The digest
-#: contains them.
+#: The fields of a job, besides its function or command, that can change the result of the job. The
+#: digest contains them.
 _SETTINGS = {"env", "secrets", "image", "workdir", "replicas", "environment"}
 #: The fields of an array that can change the job's result. The digest contains them. The rows are
 #: added to the digest separately, because they are not in the store yet.
@@ -107,7 +107,7 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, protocol=5)
         self._env = env
         #: The number and the value of each function or class pickled so far, by its address in
-        #: memory. A function or class may refer to itself.
+        #: memory. One that is pickled again, or refers to itself, is replaced by its number.
         self._seen: dict[int, tuple[int, Any]] = {}
         self._paths = _paths(env)
 

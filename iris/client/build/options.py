@@ -94,8 +94,8 @@ class CallOptions(TypedDict, total=False):
     #: The tags of the job, such as `{"sweep": "lr"}`. Lists of jobs can be filtered by tags. A tag
     #: without a value has an empty text.
     tags: Mapping[str, str]
-    #: The amount of each named limit of the cluster that every gang of the job uses while it has
-    #: hosts, such as `{"licence": 1}`.
+    #: The named limits of the cluster that the job needs, such as `{"licence": 1}`: the amount that
+    #: each gang of the job occupies while it has hosts. A single task counts as a gang.
     limits: Mapping[str, int]
     #: A line of text about the job, for people.
     note: str

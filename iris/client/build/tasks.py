@@ -14,8 +14,8 @@ from iris.model.job.spec import Coscheduling
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """The options that decide the number and the devices of a job's tasks. None if an option was
-    not given.
+    """The options that decide the number and the devices of a job's tasks. An option that was not
+    given is None.
     """
 
     tpu: TpuRequest | None = None

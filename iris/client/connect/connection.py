@@ -63,7 +63,9 @@ _DECOMPRESSORS: dict[bytes, Callable[[], _Decompressor]] = {
 
 
 class TooLarge(IrisError):
-    """A message decompresses to more bytes than Iris writes, so Iris did not write it."""
+    """Raised if a message decompresses to more bytes than Iris ever writes. Another program must
+    have written the message.
+    """
 
 
 class CompressionCodec(PayloadCodec):

@@ -13,10 +13,10 @@ from iris.model import names
 from iris.usage.records import AttemptUse, Use
 from iris.usage.slices import slice_use
 
-#: How many times the scheduler is asked for all its uses. An answer has several pages, and may lack
-#: uses if the number of uses changes between two pages.
+#: How many times the scheduler is asked for the records of use of all running placements. An answer
+#: has several pages. It may lack records if a placement begins or ends between two pages.
 TRIES = 5
-#: The number of jobs whose tags are read with one query.
+#: The maximum number of jobs whose tags are read with one query.
 TOGETHER = 200
 
 

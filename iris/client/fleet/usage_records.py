@@ -24,8 +24,8 @@ _AT_ONCE = 16
 
 
 class StoredUses:
-    """Iterates over the stored records of the uses that overlap a period. Each record comes once.
-    An instance can be iterated over only once.
+    """Iterates over the stored records of placements and slices that existed in a period. Each
+    record comes once. An instance can be iterated over only once.
 
     Args:
         since, until: the period begins at `since` and ends just before `until`.
@@ -38,8 +38,8 @@ class StoredUses:
         self._until = until
         #: The number of lines read so far that contain no record which this version of Iris knows.
         self.unreadable = 0
-        #: The number of uses in the period whose records are lost, according to the `DroppedUses`
-        #: records read so far.
+        #: The number of lost records of use in the period, according to the `DroppedUses` records
+        #: read so far.
         self.dropped = 0
 
     async def __aiter__(self) -> AsyncIterator[Use]:

@@ -23,8 +23,8 @@ from iris.usage.sums import Question, UsageSums
 
 #: The length of the period of a report if the caller gives no begin.
 DEFAULT_TIME = timedelta(days=7)
-#: The number of records that are summed before the event loop may run other work. They take a few
-#: milliseconds.
+#: The number of records that are summed before the event loop may run other work. Summing them
+#: takes a few milliseconds.
 _READ_TOGETHER = 500
 #: The maximum size in bytes of the object with the prices. A job that can write to the store may
 #: write a larger one.

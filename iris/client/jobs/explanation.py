@@ -23,8 +23,8 @@ class Explanation(Frozen):
 
     id: str
     state: JobState
-    #: The cancellation of the job or of its task that is in progress. None if nothing is being
-    #: cancelled.
+    #: The cancellation that is in progress, of the job or of one of its tasks. None if nothing is
+    #: being cancelled.
     cancelling: Cancelling | None = None
     #: The reason for the state. For a waiting job, it is the message of its refusal.
     message: str

@@ -83,7 +83,7 @@ async def unknown_job(connection: Connection, job: str) -> NotFound:
     near = near_jobs(job, known)
     if within is not None and "/" not in name:
         near = list(dict.fromkeys([*near, *near_jobs(names.child_id(within, name), known)]))
-    hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists them"
+    hint = f"did you mean {', '.join(near)}?" if near else "`iris jobs --all` lists all jobs"
     return NotFound(f"there is no job {job}; {hint}")
 
 

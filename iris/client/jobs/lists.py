@@ -34,9 +34,11 @@ MOST_SHORTENED = 80
 _LEAST, _MOST = 0.1, 0.9
 #: The maximum number of queries whose first windows are remembered.
 MOST_KNOWN = 100
-#: The maximum number of workflows in a time window, as a multiple of the wanted number.
+#: The maximum number of workflows in a time window is this factor times the number that the caller
+#: wants at least. A window with more workflows is shortened.
 MOST_TIMES = 2
-#: A time at which no workflow of Iris existed yet.
+#: The time before which no time window begins: Iris did not exist yet, so there are no earlier
+#: workflows.
 _FIRST = datetime(2025, 1, 1, tzinfo=UTC)
 #: The maximum number of descendants of a job that are listed.
 MAX_CHILDREN = 1000
@@ -158,7 +160,7 @@ class _Place(NamedTuple):
     """A place in the list of jobs, by the time at which the last job before it was submitted."""
 
     time: datetime
-    #: The number of jobs before the place that were submitted at exactly this time.
+    #: The number of jobs before the place that were submitted exactly at `time`.
     skip: int
 
     def __str__(self) -> str:

@@ -11,8 +11,8 @@ from iris.scheduling.placement.refusals import Refusal
 
 
 class _Feasibility(Frozen):
-    """The answer to the question whether a job can ever run. It has one field of the scheduler's
-    `Answer`, because an import of `Answer` would import the scheduler's state.
+    """The scheduler's answer to the question whether a job can ever run. `refusal` is None if it
+    can. The scheduler's class `Answer` has this field, too, but imports the scheduler's state.
     """
 
     refusal: Refusal | None = None

@@ -22,8 +22,8 @@ from iris.usage.summary import JobUse, TaskUse
 
 logger = logging.getLogger(__name__)
 
-#: The maximum number of tasks of a job whose use is read. Each task needs a few requests to the
-#: store.
+#: The maximum number of tasks of a job whose resource use is read. Each task needs a few requests
+#: to the store.
 MAX_TASKS = 1_000
 #: The maximum size in bytes of a stored series of measurements. A job that can write to the store
 #: may write a larger one.

@@ -22,8 +22,8 @@ from iris.storage.object_store import Store
 if TYPE_CHECKING:
     from iris.platforms.manual.platform import ManualPlatform
 
-#: The path that a cluster without machines gives as the directory of its machines. No file can
-#: exist below this path.
+#: A placeholder for the directory of `LocalPlatform`, for a local cluster without machines. No file
+#: can exist below this path.
 NO_MACHINES = Path(os.devnull)
 
 

@@ -42,8 +42,8 @@ T = TypeVar("T")
 HEARTBEAT_TIMEOUT = timedelta(seconds=30)
 #: How long a batch may take, including the time that the batch waits for a worker.
 TIMEOUT = timedelta(days=30)
-#: The retries of a batch whose worker was lost. The number of retries is the default number of
-#: preemptions of a job.
+#: The retries of a batch whose worker was lost. The maximum number of attempts is the default
+#: number of preemptions that a job may have.
 RETRIES = RetryPolicy(
     initial_interval=timedelta(seconds=0.2),
     maximum_interval=timedelta(seconds=10),

@@ -44,8 +44,8 @@ class AsyncWorkerPool:
     async with await AsyncWorkerPool.start(client, 4) as pool:
         losses = [loss async for loss in pool.map(train, rates)]
 
-    A call runs at least once. It runs again if its worker is lost before the result arrives. It has
-    one result.
+    A call runs at least once. It runs again if its worker is lost before the result arrives. The
+    caller gets one result for each call.
     """
 
     def __init__(self, client: AsyncIrisClient, prepared: Prepared) -> None:
@@ -67,7 +67,7 @@ class AsyncWorkerPool:
         self._woken = False
         self._senders: dict[asyncio.Task[None], list[Call]] = {}
         self._keeping: asyncio.Task[None] | None = None
-        #: The error that refuses further calls; None while the pool accepts calls.
+        #: The error that further calls raise; None while the pool accepts calls.
         self._problem: IrisError | None = None
 
     @classmethod

@@ -37,7 +37,8 @@ _NAMED_FILE = re.compile(
     r"(?:-[erc]|--editable|--requirements?|--constraints?)[\s=]*(?P<option>[^\s#;:@+]+)(?=\s|$)"
     r"|(?P<path>\.{0,2}/[^\s#;]*)"
 )
-#: A number that is larger than the number of releases of any minor version of Python.
+#: The number of micro versions of Python, such as 3.11.0 and 3.11.1, that are checked against a
+#: condition on the version. No minor version has so many.
 _MOST_RELEASES = 60
 _CLAUSE = re.compile(r"(~=|==|!=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?")
 _PIN = re.compile(r"(?:c?python[-@]?)?(\d+)\.(\d+)(?:\.\d+)?")

@@ -19,8 +19,9 @@ from iris.dashboard.live import Live
 from iris.dashboard.reader import Reader
 from iris.model.errors import InvalidValue, NotFound
 
-#: The limit on bytes of a form, and the limit on its fields.
+#: The limit on bytes of a submitted form.
 MOST_BYTES = 16_384
+#: The limit on fields of a submitted form.
 MOST_FIELDS = 10
 #: The limit on characters of the address to which the browser returns after an action.
 MOST_BACK = 2_000

@@ -25,20 +25,23 @@ class AttemptLine(NamedTuple):
     number: int
     hosts: Sequence[str]
     segments: Sequence[Segment]
-    #: How long the attempt waited for hosts, how long its set-up took, and how long its program
-    #: ran. Each is None if the attempt has not ended, did not reach the phase, or the time is not
-    #: known.
+    #: How long the attempt waited for hosts. It is None if the attempt has not ended, or if the
+    #: time is not known.
     waited: timedelta | None
+    #: How long the set-up of the attempt took. It is None if the attempt has not ended or was not
+    #: set up, or if the time is not known.
     set_up: timedelta | None
+    #: How long the program of the attempt ran. It is None if the attempt has not ended, if the
+    #: program never started, or if the time is not known.
     ran: timedelta | None
     #: The retry account that paid for the attempt; empty if the attempt has not ended or cost no
     #: retry.
     account: str
     #: The reason why the attempt ended, or why it waits.
     reason: str
-    #: A sign and a word for how the attempt ended. If it has not ended, the sign is empty and the
-    #: word is the task's state.
+    #: A sign for how the attempt ended; empty if it has not ended.
     sign: str
+    #: A word for how the attempt ended, or the task's state if it has not ended.
     end: str
 
 

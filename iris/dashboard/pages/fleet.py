@@ -14,15 +14,17 @@ from iris.dashboard.reader import Reader, part
 from iris.messages.autoscaler import AutoscalerStatus
 from iris.model.slice.status import SliceFacts, SliceState, SliceStatus
 
-#: The number of hosts on one page of the grid, and on one page of the table.
+#: The number of hosts on one page of the grid.
 PER_GRID = 1_000
+#: The number of hosts on one page of the table.
 PER_TABLE = 100
 #: The grid shows the names of hosts if it has at most this many hosts.
 MOST_NAMED = 48
 #: The value of the query parameter `group` that selects hosts without a scale group.
 NO_GROUP = "-"
-#: The limit on actions, and the limit on outlooks, that the page shows.
+#: The limit on actions of the autoscaler that the page shows.
 MOST_ACTIONS = 50
+#: The limit on shapes of waiting gangs for which the page shows the slice that they can expect.
 MOST_OUTLOOKS = 50
 
 

@@ -65,8 +65,9 @@ class Tasks(NamedTuple):
     cells: Sequence[TaskStatus]
     #: The number of tasks in the selected state that the table leaves out.
     left_out: int
-    #: The number of the shown part of the grid, from 1 on, and the number of parts.
+    #: The number of the shown part of the grid, from 1 on.
     part: int
+    #: The number of parts into which the grid is divided.
     parts: int
 
 

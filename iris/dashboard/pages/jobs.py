@@ -37,7 +37,8 @@ class Line(NamedTuple):
     name: str
     #: For a line without a job: the id of the parent. Otherwise empty.
     parent: str = ""
-    #: For a line that counts further children: their number in each state. Otherwise empty.
+    #: For a line that counts further children: the number of these children in each state.
+    #: Otherwise empty.
     more: Mapping[str, int] = {}
 
 

@@ -22,9 +22,11 @@ from iris.usage.report import UsageReport
 
 #: The states of jobs that the page lists as failures.
 FAILED = (JobState.FAILED, JobState.WORKER_FAILED, JobState.UNSCHEDULABLE)
-#: The limits on failed jobs, on slices and on users that the page shows.
+#: The limit on failed jobs that the page shows.
 MOST_FAILURES = 8
+#: The limit on slices that the page shows.
 MOST_SLICES = 8
+#: The limit on users that the page shows.
 MOST_USERS = 8
 WEEK = timedelta(days=7)
 
@@ -33,8 +35,9 @@ class Waiting(NamedTuple):
     """The number of gangs of one band that wait for the same reason."""
 
     band: Band
-    #: The code of the reason, and the reason in a few words.
+    #: The code of the reason why the gangs wait.
     code: str
+    #: The reason in a few words.
     words: str
     gangs: int
 

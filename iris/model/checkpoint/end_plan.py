@@ -46,11 +46,12 @@ class Order:
         self._closed: dict[str, int] = {}
         #: By path, the position in the order of the last time that a file was renamed to this path.
         self._placed: dict[str, int] = {}
-        #: The directories that the program made, each with the time in nanoseconds since 1970 from
-        #: which on the kernel reports changes in the directory.
+        #: The directories that the program made. For each one, the time from which the kernel
+        #: reports changes in the directory, in nanoseconds since 1970.
         self._made: dict[str, int] = {}
-        #: The position of the last renaming, and a time after this renaming in nanoseconds since
-        #: 1970.
+        #: The position of the last renaming in the order of changes, and the time at which Iris
+        #: read the report of this renaming, in nanoseconds since 1970. The renaming itself was
+        #: earlier.
         self._last_placed, self._last_placed_at = 0, 0
 
     def written(self, path: str) -> None:

@@ -18,7 +18,7 @@ URGENT_PAUSE, PAUSE = (10.0, 1.0), (100.0, 10.0)
 
 
 class Disk(NamedTuple):
-    """A file system of the host, in bytes."""
+    """The size and the free space of one of the host's file systems, in bytes."""
 
     size: int
     free: int
@@ -36,7 +36,8 @@ class Disk(NamedTuple):
 class Holding(NamedTuple):
     """The disk space that an attempt uses on its host."""
 
-    #: The number of bytes on each file system.
+    #: The number of bytes that the attempt uses on each file system, by the device number of the
+    #: file system.
     used: Mapping[int, int]
     #: The disk space that the job requested, in bytes.
     requested: int

@@ -49,7 +49,8 @@ class Fault(Frozen):
     #: A regular expression for which Iris searches the program's output. `^` and `$` match at the
     #: ends of each line.
     pattern: str
-    #: An explanation for users. It follows "infrastructure fault: ".
+    #: An explanation for users. The reason of the failed attempt shows it after the words
+    #: "infrastructure fault: ".
     why: str = "the cluster's configuration counts it as a fault of the host"
 
     @field_validator("name")

@@ -63,7 +63,8 @@ LEAST_MEMORY = 100 * MIB
 #: The name of the fault of an attempt that fails or is not started because the host has a broken
 #: GPU.
 GPU_FAULT = "gpu-broken"
-#: The limit on characters of the text of a GPU's fault. All pages about the host show this text.
+#: The limit on characters of the description of a GPU's fault, because the status and the list of
+#: hosts show the description.
 MOST = 300
 
 #: The Xid messages of the driver after which a GPU must be reset or its machine restarted. The
@@ -128,8 +129,8 @@ class Reading(NamedTuple):
     gpus: tuple[Gpu, ...] = ()
     #: Why the list is incomplete; empty if it is complete.
     problem: str = ""
-    #: True if a GPU is lost. If False, the problem may be in `nvidia-smi` itself, which may work a
-    #: moment later.
+    #: True if `nvidia-smi` reports a lost GPU. If `lost` is False although there is a `problem`,
+    #: `nvidia-smi` itself may have failed, and the next reading may succeed.
     lost: bool = False
 
 

@@ -29,7 +29,7 @@ class StopIdle(Frozen):
         pydantic.ValidationError: wraps the `InvalidValue` of an invalid field.
     """
 
-    #: How long the GPUs must be idle.
+    #: How long the GPUs must be idle before the job ends, or before the warning.
     after: timedelta
     #: GPUs with less use than this are idle, in percent.
     below: float = DEFAULT_BELOW

@@ -22,8 +22,8 @@ MAX_TASKS = 10_000
 #: The limit on tasks that one workflow starts. A larger array is split into parts of this size.
 PART_TASKS = 250
 #: The limit on characters of a task's reason that the workflow of a large array keeps. The task's
-#: own workflow keeps the whole reason. The status of ten thousand tasks is one answer to a query,
-#: which may have 2 MiB after compression.
+#: own workflow keeps the whole reason. The status of ten thousand tasks has to fit into one answer
+#: to a query, which is limited to 2 MiB after compression.
 MAX_KEPT_REASON = 100
 #: The largest index of a task.
 MAX_INDEX = 999_999

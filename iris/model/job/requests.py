@@ -22,7 +22,7 @@ from iris.model.job.spec import Band, JobSpec
 from iris.model.rules import Contact
 from iris.model.units import GIB
 
-#: The time at which the count begins for times that are stored as numbers.
+#: Times that are stored as numbers are counted from this time.
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 #: The unit of times that are stored as numbers.
 MICROSECOND = timedelta(microseconds=1)
@@ -54,7 +54,8 @@ class Claim(NamedTuple):
 
     #: The tags, as `KEY=VALUE`. The scheduler keeps only the tags that have a quota.
     tags: tuple[str, ...] = ()
-    #: The named limits of which the gang occupies a part while it has hosts, each with the amount.
+    #: The named limits that the gang uses while it has hosts, each with the amount that the gang
+    #: occupies.
     limits: tuple[tuple[str, int], ...] = ()
 
     def with_tags(self, keys: Container[str]) -> "Claim":
@@ -74,7 +75,8 @@ class Request(Frozen):
     key: str
     #: The id of the workflow that receives the placement.
     owner: str
-    #: The id for messages: the id of the task, or of the job if the gang has several tasks.
+    #: The id that stands for the gang in messages to users: the id of the task, or of the job if
+    #: the gang has several tasks.
     task: str
     user: str = ""
     #: The resources that the gang needs on each host.
@@ -178,7 +180,7 @@ def request_for(
 
 
 class Seat(NamedTuple):
-    """A host, in one of its incarnations, that runs a task or several tasks that share a host."""
+    """A host, in one of its incarnations, that runs one or several tasks of a gang."""
 
     host_id: str
     slice_id: str
@@ -226,8 +228,8 @@ class Names(NamedTuple):
 
     task: str
     owner: str
-    #: The id at the end of the owner's id: "task" if it is the task's id, "job" if it is the job's
-    #: id, or "" if it is neither.
+    #: The id with which the owner's id ends: "task" for the task's id, "job" for the job's id, or
+    #: "" for neither of them. `owner` does not contain this part.
     end: str
 
     @classmethod

@@ -329,7 +329,7 @@ class JobSpec(Frozen):
         for name in self.secrets:
             if name in self.env:
                 raise InvalidValue(
-                    "secret", name, "is both a secret and in env", "remove one of them"
+                    "secret", name, "is set both as a secret and in env", "remove one of them"
                 )
         return self
 

@@ -42,8 +42,8 @@ class DescribeMachines:
     behind. Results: `MachinesDescribed` or `NotDescribed`.
     """
 
-    #: Whether a deadline has passed. If it has, the platform's answer decides whether the slice
-    #: fails.
+    #: True if the question is asked because a deadline of the slice has passed. Then the platform's
+    #: answer decides whether the slice fails.
     overdue: bool = False
 
 

@@ -12,8 +12,8 @@ from iris.model.host.resources import Resources
 from iris.model.job.requests import Request
 from iris.model.slice.status import SliceState
 
-#: The limit on outlooks that the autoscaler sends to the scheduler, one for each shape of waiting
-#: gangs. The scheduler stores them in its ledger.
+#: The limit on `Outlook` records that the autoscaler sends to the scheduler, one for each shape of
+#: waiting gangs. The scheduler stores them in its ledger.
 MOST_OUTLOOKS = 200
 
 
@@ -37,7 +37,8 @@ class Wanted(Frozen):
     broken: dict[str, str] = Field(default_factory=dict)
     #: The scale groups that an operator has paused: their hosts accept no new work.
     paused: tuple[str, ...] = ()
-    #: Whether the scheduler has received the outlooks of the waiting gangs.
+    #: Whether the scheduler has the `Outlook` records that the autoscaler sent last. If not, the
+    #: autoscaler sends them again.
     informed: bool = True
     #: The time of this snapshot, by the server's clock. The autoscaler counts a slice that became
     #: ready after this time as not ready yet, so that it does not create a second slice for the
@@ -125,7 +126,7 @@ class Outlook(Frozen):
     message: str
     #: When the slice in `message` was requested; None if no slice is requested.
     since: datetime | None = None
-    #: Whether any group could ever serve the gangs.
+    #: False if no scale group could ever serve the gangs.
     possible: bool = True
 
 
@@ -136,8 +137,8 @@ class Action(Frozen):
 
     at: datetime
     group: str
-    #: The kind of the action: "scale_up", "scale_down", "failed", "quota_exceeded", "stock_out",
-    #: "adopted", …
+    #: The kind of the action or event: "scale_up", "scale_down", "failed", "quota_exceeded",
+    #: "stock_out", "adopted", …
     what: str
     slice_id: str = ""
     reason: str = ""
@@ -147,11 +148,12 @@ class StockedOut(Frozen):
     """A zone without capacity for a kind of machine."""
 
     zone: str
-    #: The kind of machine as a text: `SliceType`, then variant, machine type or pool, then tier.
-    #: Groups that need the same kind of machine share this record.
+    #: The kind of machine as a text: the slice type, the accelerator variant, machine type or pool,
+    #: and the tier (preemptible or not). Scale groups that need the same kind of machine share this
+    #: record.
     kind: str
     until: datetime
-    #: The number of consecutive stock-outs.
+    #: The number of consecutive stock-outs of the zone for this kind of machine.
     times: int = 1
     #: When the stock-out was last reported. If a request from before this time fails later, the
     #: failure belongs to the same stock-out and does not count again.
@@ -208,9 +210,10 @@ class GroupMemory(Frozen):
     failed_at: datetime | None = None
     backoff_until: datetime | None = None
     backoff_reason: str = ""
-    #: True if so many slices failed in a row, of which the last one's agents never reported, that
-    #: the group requests at most one slice an hour. It is False again when a slice becomes ready or
-    #: fails in another way, or when the configuration is loaded again.
+    #: True if too many slices of the group failed in a row and the agents of the last one never
+    #: reported. While it is True, the group requests at most one slice an hour. It becomes False
+    #: when a slice becomes ready or fails in another way, or when the configuration is loaded
+    #: again.
     stopped: bool = False
     cooldown_until: datetime | None = None
     #: The times of scale-ups within the last minute, for the rate limit.

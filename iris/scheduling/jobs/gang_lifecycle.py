@@ -41,7 +41,7 @@ MAX_LEDGER_FULL = timedelta(minutes=16)
 #: If the delay before the next attempt is at least this long, the gang's status shows when that
 #: attempt begins.
 SHOWN_DELAY = timedelta(seconds=10)
-#: The most hosts that the text of a reason names.
+#: The limit on hosts that the reason in a gang's status names.
 NAMED_HOSTS = 2
 _NOBODY: frozenset[int] = frozenset()
 #: The states that a task on a host passes through, in order.
@@ -77,7 +77,7 @@ class GangLifecycle:
     held_since: datetime | None = None
     #: True if the user's latest overrides are not sent to the scheduler yet.
     amended: bool = False
-    #: True if an earlier run of the gang's workflow has sent the request.
+    #: True if an earlier run of the gang's workflow has already sent the request to the scheduler.
     repeated: bool = False
     #: The open request at the scheduler; None if there is none.
     request: Request | None = None

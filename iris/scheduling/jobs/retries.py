@@ -33,8 +33,8 @@ class RetryDecision(Frozen):
     retry: bool
     #: The time until the next attempt.
     delay: timedelta = timedelta(0)
-    #: The reason that the task at fault shows if there is no other attempt; empty if it shows the
-    #: reason of its outcome.
+    #: The reason that the status of the task at fault shows if the gang is not retried. If it is
+    #: empty, the status shows the reason in the task's outcome.
     reason: str = ""
 
 
@@ -86,8 +86,8 @@ SETUP_DELAYS = (
 #: request, whose size is limited (`REQUEST_BYTES`).
 MAX_AVOIDED = 4
 
-#: If several tasks of a gang fail, the first account in this order that one of them counts against
-#: is used.
+#: The order in which accounts are tried if several tasks of a gang fail: the gang's attempt counts
+#: against the first of these accounts that the failure of one of the tasks counts against.
 _WEIGHT = (Account.PREEMPTIONS, Account.UNDELIVERED, Account.SETUPS, Account.FAILURES)
 
 #: How an unsuccessful attempt ended, as its record of use says, by the account that the attempt

@@ -28,14 +28,17 @@ from iris.usage.records import (
     times_of,
 )
 
-#: The most records that may wait to be stored, and the most bytes that these records may have
-#: together as JSON. If the store is unreachable for so long that one of the limits is exceeded, the
-#: oldest records are dropped. Compressed, a record takes 35 to 60 bytes of the ledger's 2 MiB.
+#: The limit on records that wait to be stored. If the store is unreachable for so long that the
+#: limit is exceeded, the oldest records are dropped. Compressed, a record takes 35 to 60 bytes of
+#: the ledger's 2 MiB.
 MOST_WAITING = 5_000
+#: The limit on bytes of the records that wait to be stored, as JSON. If it is exceeded, the oldest
+#: records are dropped.
 MOST_WAITING_BYTES = 3_000_000
-#: The most records of one batch, and the most bytes that these records may have together as JSON. A
-#: batch is one payload of the scheduler's history, in which compression reduces it to an eighth.
+#: The limit on records of one batch that is sent to the store.
 MOST_AT_ONCE = 250
+#: The limit on bytes of the records of one batch, as JSON. A batch is one payload of the
+#: scheduler's history, in which compression reduces it to an eighth.
 MOST_BYTES_AT_ONCE = 128 * 1024
 
 _UNTOLD = AttemptEnd(end=UseEnd.UNKNOWN)

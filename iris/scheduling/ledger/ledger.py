@@ -50,8 +50,7 @@ from iris.scheduling.reasons.forecast import Forecast, forecast
 from iris.scheduling.reasons.quota_reasons import QuotaReasons
 from iris.usage.records import AttemptEnd
 
-#: The delay of the next search for victims, if the last search did not examine all waiting
-#: requests.
+#: The delay of the next search for gangs to evict, if the last search skipped some requests.
 CONTINUE_AFTER = timedelta(seconds=1)
 
 
@@ -67,12 +66,12 @@ class Ledger:
         self.hosts: dict[str, Host] = {host.id: host for host in hosts}
         #: The live placements, and sums over them, such as the use of each quota.
         self._seated = Seated(live, state.recent_use, state.used_at, state.quotas)
-        #: The pools of cohorts from which no gang could borrow in the last pass, because an owner
-        #: of lent amounts waited.
+        #: The pools of cohorts, as (cohort, resource), from which no gang may borrow as of the last
+        #: pass, because a gang waits for amounts that its quota has lent.
         self._closed_pools: frozenset[tuple[str, str]] = frozenset()
         self.waiting = Queue.unpack(tables["waiting"]) if tables else Queue()
-        #: The requests on hold: a user holds their jobs, or the control plane does because of a
-        #: budget.
+        #: The requests on hold: the user holds the job, or the control plane holds it because a
+        #: budget is used up.
         self.held = Queue.unpack(tables["held"]) if tables else Queue()
         self.closed = dict(state.closed)
         self.paused = state.paused
@@ -97,10 +96,12 @@ class Ledger:
         self._host_index: HostIndex | None = None
         #: The hosts that the last pass reserved, each with the shape for which it is reserved.
         self._reserved: dict[int, Shape] = {}
-        #: The shapes that did not fit in this round. A round is a series of passes that stopped at
-        #: their limit, up to the first pass that did not.
+        #: The shapes that did not fit in the current round. In a round, each scheduling pass
+        #: continues where the previous one stopped at its limit, until a pass does not stop at its
+        #: limit.
         self.passed_over: set[Shape] = set()
-        #: Whether resources became free since this round began.
+        #: Whether resources became free since this round began. If so, another round follows at
+        #: once, because shapes in `passed_over` may fit now.
         self._freed = False
         #: The shapes that did not fit when a pass last examined them; None until a round has ended.
         self.unfit: set[Shape] | None = None
@@ -109,7 +110,8 @@ class Ledger:
         self._passed_at: datetime | None = None
         #: The scale groups.
         self.catalog = Catalog(state.groups)
-        #: The autoscaler's outlooks for waiting shapes.
+        #: The autoscaler's latest `Outlook` record for each shape of waiting gangs: the slice that
+        #: they can expect.
         self.outlooks = tuple(state.outlooks)
 
     def state(self) -> LedgerState:

@@ -22,8 +22,8 @@ RECLAIM_EVERY = timedelta(seconds=1)
 
 
 class VictimSearch:
-    """The searches of consecutive passes. A search that did not examine all waiting requests goes
-    on in the next pass.
+    """The search for victims (gangs to evict), over several scheduling passes. A search that did
+    not examine all waiting requests continues in the next pass.
 
     Args:
         evicting: the keys of the placements that are being evicted. Victims are added.
@@ -33,7 +33,8 @@ class VictimSearch:
         self._evicting = evicting
         #: The shapes for which `evictions` has found no victims since its last complete search.
         self._fruitless: set[Shape] = set()
-        #: The lines for which `reclaims` has found no victims since its last complete search.
+        #: The lines of requests (`Line`) for which `reclaims` has found no victims since its last
+        #: complete search.
         self._fruitless_lines: set[Line] = set()
         #: The time of the last call of `reclaims`; None before the first call.
         self._reclaimed_at: datetime | None = None

@@ -46,7 +46,8 @@ class Capacity:
         self.effort = effort or Effort()
         self.effort.looks += len(index.hosts)
         self.free = free
-        #: The reserved hosts: only gangs of the given shape may still go there.
+        #: The reserved hosts, each with a shape. Only gangs of this shape may be placed on the
+        #: host.
         self.reserved: dict[int, Shape] = {}
         self._reserved_for: set[Shape] = set()
         #: For each shape of a single task: its candidates, and a heap of the candidates with enough

@@ -30,7 +30,8 @@ class ClusterState(NamedTuple):
     paused: str | None
     #: The scale groups.
     catalog: Catalog
-    #: The autoscaler's latest outlook for each waiting shape.
+    #: The autoscaler's latest `Outlook` record for each shape of waiting gangs: the slice that they
+    #: can expect.
     outlooks: Mapping[Shape, Outlook]
 
     @classmethod

@@ -66,8 +66,8 @@ class Pass(NamedTuple):
     stopped: bool
     #: The shapes that did not fit.
     refused: set[Shape]
-    #: The pools of cohorts from which no gang may borrow now, because an owner of lent amounts
-    #: waits.
+    #: The pools of cohorts, as (cohort, resource), from which no gang may borrow now, because a
+    #: gang waits for amounts that its quota has lent.
     closed_pools: frozenset[tuple[str, str]] = frozenset()
 
 
@@ -153,8 +153,8 @@ class _Placing:
     ) -> None:
         self.placed: list[Placement] = []
         self.refused: set[Shape] = set()
-        #: True if quotas can be borrowed. Then requests of all bands may reserve the hosts of gangs
-        #: that are being evicted; otherwise, requests of the band BATCH may not.
+        #: True if quotas can be borrowed. Then requests of all bands, not only of the bands above
+        #: BATCH, may reserve the hosts of gangs that are being evicted.
         self.may_reclaim = False
         self._capacity = capacity
         self._usage = usage

@@ -42,9 +42,9 @@ from iris.scheduling.quotas.use import (
 #: The most work of one search for victims, in looks (`Effort`), without the preparation of the
 #: search. The next search continues with the other requests.
 MAX_LOOKS = 100_000
-#: The most gangs of one band for which one search may find no victims in the same used-up quotas.
-#: The search skips further such gangs, so that a user with many kinds of gangs does not take all of
-#: its time.
+#: The limit on gangs of one band, with the same used-up quotas, for which one search finds no
+#: victims. After this many, the search skips the other gangs of the band with these quotas, so that
+#: a user with many kinds of gangs does not take all of its time.
 MOST_IN_VAIN = 2
 
 
@@ -56,8 +56,8 @@ class _Source(NamedTuple):
     #: The band of the request, if its quotas are used up; None if the request is within its nominal
     #: amounts.
     band: Band | None
-    #: The pools of the request's quotas, as (cohort, resource), if `band` is None. Otherwise the
-    #: used-up accounts, as (number of the account, empty text).
+    #: If `band` is None: the pools of the request's quotas, as (cohort, resource). Otherwise: the
+    #: accounts that are used up, as (number of the account, empty text).
     of: frozenset[tuple[str | int, str]]
 
 

@@ -87,8 +87,8 @@ class Refusal(Frozen):
     """
 
     code: RefusalCode
-    #: The reason as a sentence. It is cut to `REASON`, because it contains text from hosts and
-    #: users.
+    #: The reason as a sentence. It is cut to `REASON` characters, because it contains text from
+    #: hosts and users.
     message: Annotated[str, AfterValidator(_within_limit)]
     #: The amounts needed, for each resource that is short.
     needed: dict[str, int] = Field(default_factory=dict)
@@ -111,9 +111,10 @@ class Refusal(Frozen):
     group_has: int = 0
     #: For QUOTA: the quotas, or named limits, of which too little is left for the gang.
     quotas: tuple[QuotaStop, ...] = ()
-    #: The event or action that would end the wait.
+    #: What a user can do, or what has to happen, so that the gang gets hosts.
     remedy: Annotated[str, AfterValidator(_within_limit)] = ""
-    #: The autoscaler's outlook for the request; empty if there is none.
+    #: The autoscaler's message about the request: the slice that it has requested, or why it
+    #: requests none. Empty if there is no message.
     scaling: str = ""
     #: When the autoscaler requested the first slice that the gang waits for.
     since: datetime | None = None

@@ -24,7 +24,7 @@ Allowed = dict[Shape, tuple[int, Request]]
 
 
 class HostChooser(Protocol):
-    """Chooses the hosts of a request when it is the request's turn."""
+    """Chooses hosts for one request after another, in the order in which they are served."""
 
     def at_limit(self) -> bool:
         """Returns whether the loop must end before the next turn."""
@@ -104,8 +104,9 @@ def _give(
 
 
 class AllowedDemand:
-    """The result of `allowed_demand`, computed once for each state of the queue and the quotas: a
-    scheduler needs it after each pass, and twice for each answer to the autoscaler.
+    """The cached result of `allowed_demand`. It is computed once for each state of the queue and
+    the quotas, because a scheduler needs it after each pass, and twice for each answer to the
+    autoscaler.
     """
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from iris.scheduling.quotas.use import QuotaUse, Verdict
 
 
 class Stop(Enum):
-    """The treatment of a request that quotas stop, and of the rest of its line."""
+    """What happens to a request that quotas stop, and to the rest of its line."""
 
     SKIP_LINE = auto()
     SET_ASIDE = auto()  # they have turns after all others, if `QuotaGate.begin_borrowing` allows it
@@ -41,7 +41,8 @@ class QuotaGate:
         self._reclaims = reclaims
         self._may_borrow = may_borrow and use.table.lends
         self._borrowing = False
-        #: The pools of cohorts from which no further gang borrows in this pass.
+        #: The pools of cohorts from which no gang may borrow any more in this pass, because a gang
+        #: waits for amounts that its quota has lent.
         self.closed: set[Pool] = set()
 
     def stop(self, request: Request) -> Stop | None:

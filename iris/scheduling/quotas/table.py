@@ -11,7 +11,8 @@ from iris.scheduling.quotas.amounts import amounts_of
 #: The name of the account for the named limits of the cluster. It counts all gangs that take named
 #: limits.
 CLUSTER = ""
-#: The most entries of the cache of bounds. It is more than a ledger has lines of requests.
+#: The limit on entries in the cache of the bounds (`Bound`) of gangs. It is larger than the number
+#: of lines of requests in a full ledger.
 MOST_REMEMBERED = 50_000
 #: The number of an account, and a resource of which the account has a nominal amount.
 Bounded = tuple[int, str]
@@ -70,7 +71,7 @@ class Bound(NamedTuple):
 
 
 class QuotaTable:
-    """The accounts of all holders."""
+    """The quotas of a cluster, with one account for each holder."""
 
     def __init__(self, rules: QuotaRules) -> None:
         self.rules = rules

@@ -19,7 +19,7 @@ from iris.scheduling.quotas.table import Bound, Bounded, Pool, QuotaTable
 
 
 class Verdict(IntEnum):
-    """Whether a gang may start now."""
+    """Whether quotas allow a gang to start now."""
 
     FITS = 0  # within the nominal amounts
     BORROWS = 1  # with what others of a cohort do not use
@@ -43,7 +43,8 @@ class QuotaUse:
 
     def __init__(self, table: QuotaTable, live: Iterable[Placement] = ()) -> None:
         self.table = table
-        #: The number of gangs that began or ended so far.
+        #: The number of gangs that began or ended so far. A cache compares it to notice that the
+        #: use has changed.
         self.changes = 0
         self.used: dict[Bounded, int] = {}
         #: The amount that is used of each pool of a cohort.

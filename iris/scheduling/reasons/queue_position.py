@@ -37,9 +37,9 @@ _TIMES = (("hour", 3600), ("minute", 60), ("second", 1))
 class QueuePosition(NamedTuple):
     """The position of a request in the queue."""
 
-    #: The most requests that may be served before this request.
+    #: The largest number of requests that may be served before this request.
     ahead: int
-    #: The fewest requests that are served before this request.
+    #: The smallest number of requests that are served before this request.
     least: int
     #: Why another user comes first; empty if no other user does.
     why: str = ""
@@ -48,11 +48,12 @@ class QueuePosition(NamedTuple):
 class Releases(NamedTuple):
     """For each user, the weight of the placements that end before a waiting request fits."""
 
-    #: The weight of the placements that end in any case, by user.
+    #: By user, the weight of the placements that must end before the request fits, on whichever
+    #: hosts it is placed.
     certain: Mapping[str, int]
-    #: The most weight of placements that may end, by user.
+    #: By user, the largest weight of placements that may have to end before the request fits.
     most: Mapping[str, int]
-    #: The users of whom all placements end in any case.
+    #: The users whose placements must all end before the request fits.
     all_of: Collection[str] = ()
 
 
@@ -61,7 +62,9 @@ NOTHING = Releases({}, {})
 
 
 class HostHolders:
-    """The placements on each host."""
+    """The placements on each host, from which the class computes which of them have to end before a
+    request fits.
+    """
 
     def __init__(self, index: HostIndex, live: Iterable[Placement]) -> None:
         self._index = index

@@ -42,7 +42,8 @@ _BANDS = {
     "Burstable": Band.INTERACTIVE,
     "BE": Band.BATCH,  # best effort
 }
-#: The names of GPU variants in Iris, by the trace's names that contain the memory.
+#: The GPU variants of Iris, by the names in the trace. The names in the trace also contain the size
+#: of the memory.
 _VARIANTS = {"V100M16": "V100", "V100M32": "V100"}
 
 

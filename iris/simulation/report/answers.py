@@ -60,7 +60,7 @@ class Waits(Frozen):
 
 
 class Part(Frozen):
-    """The numbers of a set of gangs, such as the gangs of one band or user."""
+    """Results about a set of gangs, such as the gangs of one band or user."""
 
     gangs: int = 0
     waits: Waits = Waits()
@@ -81,18 +81,19 @@ class Part(Frozen):
 
 
 class Slices(Frozen):
-    """The numbers of the slices of one scale group, or of all scale groups."""
+    """Results about the slices of one scale group, or of all scale groups."""
 
     #: The number of slices that became ready.
     made: int = 0
-    #: The number of requests for slices that failed, and the number of ready slices that were lost,
-    #: each by the name of the `SliceFault`.
+    #: The number of requests for slices that failed, by the name of the `SliceFault`.
     refused: dict[str, int] = Field(default_factory=dict)
+    #: The number of ready slices that were lost, by the name of the `SliceFault`.
     lost: dict[str, int] = Field(default_factory=dict)
-    #: The host-hours of ready slices; the share of them that gangs held, from 0 to 1; and the
-    #: host-hours that no gang held.
+    #: The host-hours of ready slices.
     ready_host_hours: float = 0.0
+    #: The share of `ready_host_hours` that gangs held, from 0 to 1.
     held: float = 0.0
+    #: The host-hours of ready slices that no gang held.
     idle_host_hours: float = 0.0
     #: The host-hours of slices before they were ready, including slices that never became ready.
     boot_host_hours: float = 0.0
@@ -134,8 +135,9 @@ class Answers(Frozen):
     """The results of one simulation. Durations are in seconds."""
 
     begins: datetime
-    #: The end of the recorded time, and the end of the simulation.
+    #: The end of the recorded time.
     ends: datetime
+    #: The time at which the simulation ended.
     stopped: datetime
     #: The time from the beginning of the workload until its last gang had ended, or until the end
     #: of the simulation if some gangs never ended.
@@ -143,12 +145,12 @@ class Answers(Frozen):
     all: Part
     bands: dict[str, Part] = Field(default_factory=dict)
     users: dict[str, Part] = Field(default_factory=dict)
-    #: The numbers of the gangs of each team. The gangs of users without a team are under the empty
+    #: The results for the gangs of each team. The gangs of users without a team are under the empty
     #: name. The mapping is empty if there are no teams.
     teams: dict[str, Part] = Field(default_factory=dict)
     shapes: dict[str, Part] = Field(default_factory=dict)
     slices: Slices = Slices()
-    #: The numbers of the slices of each scale group, in the order of the configuration.
+    #: The results for the slices of each scale group, in the order of the configuration.
     groups: dict[str, Slices] = Field(default_factory=dict)
     waste: dict[str, Waste] = Field(default_factory=dict)
     #: The currency of all costs; empty without prices.
@@ -161,7 +163,7 @@ class Answers(Frozen):
 
 
 class _Told(NamedTuple):
-    """A gang, with its wait in seconds and its shape."""
+    """A gang of the results, with its wait in seconds and its shape."""
 
     gang: GangHistory
     waited: float

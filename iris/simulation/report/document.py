@@ -29,9 +29,9 @@ class Picture(Frozen):
 class Report(Frozen):
     """The results of a simulation of one configuration, or the comparison of two configurations."""
 
-    #: The name of the configuration, and the name of the configuration that it is compared with,
-    #: which is empty if there is none.
+    #: The name of the simulated configuration.
     configuration: str
+    #: The name of the configuration that it is compared with; empty if there is none.
     against: str = ""
     #: The simulated time and the number of gangs, as text.
     workload: str

@@ -14,7 +14,7 @@ from iris.simulation.report.answers import Answers
 
 #: The field names and keys that lead to a number in `Answers`: ("bands", "batch", "waits", "p90").
 Path = tuple[str, ...]
-#: The fields of `Answers` that are not compared between simulations.
+#: The fields of `Answers` that contain no results. Comparisons of simulations leave them out.
 _NO_RESULTS = {"begins", "ends", "stopped", "currency", "worst"}
 
 

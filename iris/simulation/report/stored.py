@@ -27,8 +27,9 @@ class Heading(Frozen):
     """The first line of a stored report: the data that a list of reports shows."""
 
     version: Literal[1] = 1
-    #: The name of the user who published the report, and the time.
+    #: The name of the user who published the report.
     user: _Text
+    #: The time at which the report was published.
     at: datetime
     configuration: _Text
     against: _Text = ""

@@ -38,7 +38,7 @@ class Table(NamedTuple):
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     #: The number of columns from the left that contain texts; the other columns contain numbers. If
-    #: the width does not suffice, the columns furthest to the right are less important.
+    #: the width does not suffice, columns of numbers are left out, the rightmost first.
     texts: int = 1
     #: A text below the table; empty if there is none.
     note: str = ""
@@ -49,8 +49,9 @@ class Headline(NamedTuple):
     and a number differs, its text has both values.
     """
 
-    #: The median wait, and the wait that 90 % of the gangs did not exceed.
+    #: The median wait of the gangs.
     median: str
+    #: The wait that 90 % of the gangs did not exceed.
     ninety: str
     #: The cost of all slices, with the currency; empty without prices.
     cost: str = ""
@@ -62,9 +63,9 @@ class Measure(NamedTuple):
     name: str
     path: Path
     form: Form
-    #: If true, tables leave the number out where all its values are zero.
+    #: If true, a table leaves the number out if all of its values are zero.
     rare: bool = False
-    #: The text that is shown where the number does not exist.
+    #: The text that is shown if the results do not contain the number.
     absent: str = NO_VALUE
 
 

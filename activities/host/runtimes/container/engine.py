@@ -50,7 +50,8 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 REQUEST_TIMEOUT_S = 60.0
 #: The time limit of the check whether an engine answers, in seconds.
 GREETING = 5.0
-#: The time for which an engine may be unreachable during a restart, in seconds.
+#: How long the engine may be unreachable while a command runs, for instance during a restart of the
+#: engine, before the command counts as failed. In seconds.
 AWAY = 60.0
 #: The interval between checks of a running command, in seconds.
 POLL_INTERVAL_S = 0.2

@@ -438,8 +438,8 @@ class _Look:
 
     Args:
         mounted: Iris's own directories in the container.
-        configured: other directories of the host in the container. If the agent itself runs in a
-            container, it may not see them.
+        configured: other directories of the host in the container. An agent that runs in a
+            container itself may not see these directories.
     """
 
     def __init__(

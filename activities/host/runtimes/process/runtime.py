@@ -64,6 +64,7 @@ class ProcessRuntime:
         self._user = user
         self._groups = tuple(groups)
         #: The cgroups of the last command that this agent launched; None before the first launch.
+        #: After the end of the attempt, `clear` looks whether they still exist.
         self._cgroups: tuple[str, ...] | None = None
 
     @property

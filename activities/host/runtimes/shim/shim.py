@@ -62,7 +62,8 @@ CHECK_INTERVAL_S = 1.0
 #: Processes that are still left then hang in the kernel.
 SWEEP = 10.0
 #: The time between SIGTERM and SIGKILL for processes that are left after a program ended by itself
-#: and that still run after the grace, in seconds. A shorter grace replaces it.
+#: and that still run after the program's grace, in seconds. If the grace is shorter than this, the
+#: grace is used instead.
 LAST_NOTICE = 5.0
 #: Two files that reserve disk space for the records of the start and the end, and the size of each
 #: file in bytes. The files are written early, because the program may fill the disk.
@@ -105,7 +106,8 @@ class Process:
         #: True if other processes of the program were alive after its first process had ended, and
         #: were killed.
         self.cut = False
-        #: True if the shim's SIGTERM ended a process other than the first one.
+        #: True if the shim's SIGTERM ended a process other than the first one. Files that this
+        #: process was writing may be incomplete.
         self.torn = False
         #: True if the shim has sent SIGTERM to the program.
         self._told = False

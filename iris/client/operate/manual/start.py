@@ -20,7 +20,7 @@ from iris.storage.object_store import Store
 #: How long the start of a cluster waits for the first hosts. Each host first gets the packages of
 #: Iris. The cluster also runs without hosts.
 HOSTS_TIMEOUT = timedelta(minutes=4)
-#: The states of slices that may still become hosts.
+#: The states of slices whose hosts have not started yet, but may still start.
 _COMING = (SliceState.REQUESTED, SliceState.PROVISIONING, SliceState.BOOTSTRAPPING)
 #: The states of scale groups that create no slices for now.
 _BLOCKED = (Availability.BACKOFF, Availability.QUOTA_EXCEEDED)

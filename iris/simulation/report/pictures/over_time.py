@@ -29,8 +29,9 @@ class _Columns(NamedTuple):
     name: str
     #: For each band, the largest number of waiting gangs in each column.
     waiting: tuple[tuple[float, ...], ...]
-    #: The mean number of ready hosts and the mean number of held hosts in each column.
+    #: The mean number of ready hosts in each column.
     ready: tuple[float, ...]
+    #: The mean number of hosts that gangs hold in each column.
     held: tuple[float, ...]
 
 
