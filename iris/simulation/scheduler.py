@@ -44,7 +44,7 @@ def _size_of(ledger: Ledger) -> int:
 
 
 class SimulatedScheduler:
-    """Enters messages into the ledger and runs its passes, as the scheduler's workflow does.
+    """Applies messages to the ledger and runs scheduling passes, as the scheduler's workflow does.
 
     Args:
         wake: called when the autoscaler has to learn that the demand has changed.

@@ -31,8 +31,8 @@ def path_of(name: str) -> PurePosixPath:
         raise InvalidValue(
             "output",
             name,
-            "is not the path of a file below a directory",
-            "check which program wrote it",
+            "is not a name that Iris gives to an object in the store",
+            "find the program that wrote the object, and delete the object",
         )
     return PurePosixPath(*parts)
 

@@ -41,7 +41,7 @@ class _Seldom(logging.Filter):
 
 
 class Exporter:
-    """Converts spans to those of OpenTelemetry, and exports them in batches.
+    """Converts Iris's spans to OpenTelemetry spans, and exports them in batches.
 
     Args:
         service: the name of this kind of process in traces.

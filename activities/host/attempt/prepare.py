@@ -296,7 +296,9 @@ class _Preparation:
             exists = task.bundle is None or workdir.is_dir()
         if not exists:
             raise JobFault(
-                f"the workspace has no directory {task.environment.project!r}; submit it, too", 2
+                f"the submitted workspace has no directory {task.environment.project!r}; add the"
+                " directory to the workspace, and submit the job again",
+                2,
             )
         return _Fetched(root, workdir, call, row)
 

@@ -20,7 +20,7 @@ ACTOR = "dashboard"
 
 
 class Field(NamedTuple):
-    """A field of the form of an action."""
+    """An input field in the form that the dashboard shows for an action."""
 
     name: str
     label: str

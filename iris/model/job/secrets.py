@@ -151,7 +151,9 @@ def parse_secret(text: str) -> tuple[str, str]:
         )
     parsed = own_secret(name) if not given else parse_secret_source(name, source)
     if parsed.kind is SecretKind.SEALED:
-        raise InvalidValue("secret", name, "has a source that only Iris itself writes", _REMEDY)
+        raise InvalidValue(
+            "secret", name, "has a source of the kind sealed:, which is reserved for Iris", _REMEDY
+        )
     return name, str(parsed)
 
 

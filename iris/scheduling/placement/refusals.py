@@ -87,8 +87,8 @@ class Refusal(Frozen):
     """
 
     code: RefusalCode
-    #: The reason as a sentence. It is cut to `REASON`, because it contains text from hosts and
-    #: users.
+    #: The reason as a sentence. It is cut to `REASON` characters, because it contains text from
+    #: hosts and users.
     message: Annotated[str, AfterValidator(_within_limit)]
     #: The amounts needed, for each resource that is short.
     needed: dict[str, int] = Field(default_factory=dict)
