@@ -21,7 +21,7 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.paths import identity_path
 from iris.config import DashboardAddress
-from iris.dashboard import connections, live
+from iris.dashboard import live, serve
 from iris.dashboard.actions.browser import Tokens, remember, said, say
 from iris.dashboard.actions.forms import MOST_BYTES, _own_address
 from iris.dashboard.actions.table import ACTIONS
@@ -382,7 +382,7 @@ async def test_a_form_with_many_fields_is_not_read(port: int) -> None:
 
 async def test_a_head_without_an_end_is_refused(port: int) -> None:
     """It would fill the memory."""
-    sent = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 2 * connections.MOST_HEAD
+    sent = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 2 * serve.MOST_HEAD
     # The answer may be lost, because the server closes before it has read everything.
     assert (await send(port, sent)).status in (0, 400)
 
