@@ -414,7 +414,7 @@ async def test_a_request_that_does_not_come_ends_its_connection(
     beginning: bytes, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each connection is a file descriptor of the control plane."""
-    monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 0.3)
+    monkeypatch.setattr(serve, "REQUEST_TIMEOUT", 0.3)
     assert (await send(port, beginning, within=20)).status in (0, 403)
 
 
@@ -444,7 +444,7 @@ async def test_thousands_of_connections_leave_the_control_plane_its_files(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those above the limit are closed at once, and the next browser is answered again."""
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(serve, "MOST_CONNECTIONS", 20)
     answers = await connected(port, [STREAM] * 200)
 
     assert 0 < sum(bool(each) for each in answers) <= 20
@@ -503,7 +503,7 @@ async def test_a_reader_that_does_not_read_is_cut_off(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits for it would stay in memory for ever."""
-    monkeypatch.setattr(connections, "READ_TIMEOUT", 0.3)
+    monkeypatch.setattr(serve, "READ_TIMEOUT", 0.3)
     asked = f"GET {FILE} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     lazy = socket.socket()
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

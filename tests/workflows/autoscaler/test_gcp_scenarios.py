@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from temporalio.testing import WorkflowEnvironment
 
-from iris.autoscaling import past_failures
+from iris.autoscaling import failure_memory
 from iris.client.connect.connection import connect
 from iris.client.connect.plugin import IrisPlugin
 from iris.messages.task import RunTask
@@ -474,7 +474,7 @@ async def test_scenario_17_a_group_whose_agents_never_come_is_stopped_and_says_w
     """After several such slices in a row, no more are created until an operator reloads the
     configuration.
     """
-    monkeypatch.setattr(past_failures, "BREAKS_AFTER", 3)
+    monkeypatch.setattr(failure_memory, "BREAKS_AFTER", 3)
     fleet.platform.agent_lives = lambda slice_id, worker: False
     pace = QUICK.model_copy(update={"init_timeout": SECOND / 2, "backoff": SECOND / 4})
     group = a_group(min_slices=1, max_slices=1, pace=pace)
