@@ -60,15 +60,17 @@ OUTSIDE_OF_A_FILE = {
 #: all of them.
 MAY_IMPORT: dict[str, set[str] | None] = {
     "concurrency": set(),
+    "lazy": set(),
     "storage": {"concurrency"},
     "retrying": set(),
     "processes": {"storage", "concurrency", "retrying"},
     "metrics": {"processes"},
     "tracing": set(),
-    "platforms": {"retrying", "metrics"},
-    "activities": {"storage", "concurrency", "retrying", "metrics", "tracing"},
+    "platforms": {"lazy", "retrying", "metrics"},
+    "activities": {"lazy", "storage", "concurrency", "retrying", "metrics", "tracing"},
     "workflows": {"activities"},
     "client": {
+        "lazy",
         "storage",
         "concurrency",
         "retrying",

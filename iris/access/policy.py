@@ -16,10 +16,8 @@ from iris.access.keys import SHORT, PublicKey
 from iris.config.errors import InvalidConfig, shape_problems
 from iris.config.values import Section
 from iris.model.errors import InvalidValue, NotFound
-from iris.model.names import check_name
+from iris.model.names import HOST_PREFIX, check_name
 
-#: The prefix of a host's name in a policy. The host's id follows.
-HOST = "host/"
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -35,10 +33,6 @@ class Role(StrEnum):
     CONTROL_PLANE = "control-plane"
 
 
-#: The roles that a person can have.
-PEOPLE = (Role.VIEWER, Role.USER, Role.OPERATOR)
-
-
 def _check_owner(name: str, role: Role) -> None:
     """Checks the name of a principal of this role.
 
@@ -48,9 +42,9 @@ def _check_owner(name: str, role: Role) -> None:
     if role is not Role.HOST:
         check_name("name", name)
         return
-    if not name.startswith(HOST):
-        raise InvalidValue("name", name, "is not the name of a host", f"write {HOST}HOST-ID")
-    check_name("name", name.removeprefix(HOST))
+    if not name.startswith(HOST_PREFIX):
+        raise InvalidValue("name", name, "is not the name of a host", f"write {HOST_PREFIX}HOST-ID")
+    check_name("name", name.removeprefix(HOST_PREFIX))
 
 
 class Principal(Section):

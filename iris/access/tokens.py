@@ -89,7 +89,7 @@ def _delegation(name: str, role: str, public: PublicKey, cluster: str) -> dict[s
 
 def host_name(host_id: str) -> str:
     """Returns the name under which a host proves who it is."""
-    return f"host/{host_id}"
+    return f"{names.HOST_PREFIX}{host_id}"
 
 
 def job_name(job: str) -> str:

@@ -2,7 +2,7 @@
 
 Four independent conditions stop requests: a used-up quota, a zone without stock, slices that fail
 while they are provisioned, and short-lived slices. The end of one condition does not end another.
-This module only reads the memory of these conditions. `iris.autoscaling.past_failures` records a
+This module only reads the memory of these conditions. `iris.autoscaling.failure_memory` records a
 stock-out, a quota or a failure, and decides how long it stops requests.
 
 A quota that counts in a zone or region does not stop requests in the group's other zones

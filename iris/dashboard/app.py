@@ -19,7 +19,6 @@ from iris.dashboard.guard import Guard
 from iris.dashboard.live import EVENT_STREAM, Live, NotUpToDate
 from iris.dashboard.log_routes import LogRoutes
 from iris.dashboard.pages import (
-    autoscaler,
     fleet,
     host,
     job,
@@ -29,7 +28,6 @@ from iris.dashboard.pages import (
     overview,
     queue,
     simulations,
-    slice,
     usage,
 )
 from iris.dashboard.reader import Reader
@@ -44,9 +42,9 @@ PAGES: tuple[Page, ...] = (
     Page("/logs/{job:path}", "logs.html", logs.load, "/jobs"),
     Page("/queue", "queue.html", queue.load, "/queue"),
     Page("/fleet", "fleet.html", fleet.load, "/fleet"),
-    Page("/slices/{slice}", "slice.html", slice.load, "/fleet"),
+    Page("/slices/{slice}", "slice.html", fleet.load_slice, "/fleet"),
     Page("/hosts/{host}", "host.html", host.load, "/fleet"),
-    Page("/autoscaler", "autoscaler.html", autoscaler.load, "/autoscaler"),
+    Page("/autoscaler", "autoscaler.html", fleet.load_autoscaler, "/autoscaler"),
     Page("/usage", "usage.html", usage.load, "/usage"),
     Page("/simulations", "simulations.html", simulations.load_list, "/simulations"),
     Page("/simulations/{simulation}", "simulation.html", simulations.load, "/simulations"),

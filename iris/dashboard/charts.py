@@ -21,6 +21,12 @@ MOST_ROWS = 24
 #: The CSS classes of the first and the second series of a chart. The lines also differ in their
 #: dashes.
 SERIES_CLASSES = ("first", "second")
+#: The width and the height of a drawing of bars, in its own units. The page scales the drawing.
+BARS_WIDTH, BARS_HEIGHT = 720, 160
+#: The space below the bars for the labels of days, and the space above the bars for the amounts.
+BELOW, ABOVE = 18, 16
+#: The limit on labels of days, because more labels would overlap.
+MOST_LABELS = 10
 
 
 class Point(NamedTuple):
@@ -239,3 +245,56 @@ def _table(drawn: Sequence[Series], form: Callable[[float], str]) -> Markup:
 
 def _clock(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%m-%d %H:%M:%S")
+
+
+class Bar(NamedTuple):
+    """One bar of a bar chart."""
+
+    label: str
+    amount: float
+    #: The amount as text, with its unit.
+    text: str
+
+
+def bar_chart(bars: Sequence[Bar], title: str) -> Markup:
+    """Returns a drawing of the bars, the largest as high as the drawing.
+
+    Args:
+        title: what the drawing shows, for people who do not see it.
+    """
+    highest = max((bar.amount for bar in bars), default=0.0) or 1.0
+    step = BARS_WIDTH / max(1, len(bars))
+    every = -(-len(bars) // MOST_LABELS)
+    parts = [
+        Markup(
+            '<svg class="bars" viewBox="0 0 {} {}" role="img" aria-label="{}">'
+            '<line class="axis" x1="0" x2="{}" y1="{}" y2="{}"/>'
+        ).format(
+            BARS_WIDTH, BARS_HEIGHT, title, BARS_WIDTH, BARS_HEIGHT - BELOW, BARS_HEIGHT - BELOW
+        )
+    ]
+    for index, bar in enumerate(bars):
+        height = (BARS_HEIGHT - BELOW - ABOVE) * max(0.0, bar.amount) / highest
+        left, top = index * step + step * 0.12, BARS_HEIGHT - BELOW - height
+        parts.append(
+            Markup(
+                '<g><title>{}: {}</title><rect class="used" x="{:.1f}" y="{:.1f}" width="{:.1f}"'
+                ' height="{:.1f}"/>'
+            ).format(bar.label, bar.text, left, top, step * 0.76, height)
+        )
+        if index % every == 0:
+            middle = index * step + step / 2
+            parts.append(
+                Markup('<text x="{:.1f}" y="{}">{}</text>').format(
+                    middle, BARS_HEIGHT - 4, bar.label
+                )
+            )
+        if len(bars) <= MOST_LABELS and bar.amount > 0:
+            parts.append(
+                Markup('<text class="amount" x="{:.1f}" y="{:.1f}">{}</text>').format(
+                    index * step + step / 2, top - 4, bar.text
+                )
+            )
+        parts.append(Markup("</g>"))
+    parts.append(Markup("</svg>"))
+    return Markup("").join(parts)

@@ -20,7 +20,7 @@ from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.fleet_views import Holdings, QueueView
 from iris.messages.scheduler import HostView, Snapshot, Totals
 from iris.model import names
-from iris.model.errors import IrisError
+from iris.model.errors import IrisError, Unreachable
 from iris.model.job.spec import Band
 from iris.model.job.status import JobStatus
 from iris.model.slice.status import SliceStatus
@@ -86,6 +86,8 @@ class Reader:
         #: Held during a query of the scheduler, so that there is one at a time: the service keeps
         #: only a few queries of a workflow that has not answered yet.
         self._scheduler = asyncio.Lock()
+        #: How often the scheduler has not answered.
+        self._silences = 0
         #: Held while records of use are read, so that many records are not in memory twice.
         self._usage = asyncio.Lock()
         #: Held while a report of a simulation is read, so that not several large reports are in
@@ -145,8 +147,16 @@ class Reader:
         self, question: Hashable, ask: Callable[[], Awaitable[T]], fresh: float = SHARED_FOR
     ) -> T:
         async def in_turn() -> T:
+            silences = self._silences
             async with self._scheduler:
-                return await ask()
+                # Otherwise each question in the line would wait for the whole time limit once more.
+                if self._silences != silences:
+                    raise Unreachable("the scheduler does not answer")
+                try:
+                    return await ask()
+                except Unreachable:
+                    self._silences += 1
+                    raise
 
         return await self.shared(question, in_turn, fresh)
 

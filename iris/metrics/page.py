@@ -19,6 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from iris.metrics.kinds import Counter, Gauge, Histogram, Metric
+from iris.model.ip_address import host_of
 
 logger = logging.getLogger(__name__)
 # Without the time of creation beside each counter, which Prometheus would store as a metric.
@@ -141,14 +142,11 @@ class _Handler(BaseHTTPRequestHandler):
         logger.debug(format, *args)
 
 
-def _is_local(host: str) -> bool:
+def _is_local(header: str) -> bool:
     """Returns whether a `Host` header names this machine by its loopback address or localhost."""
-    name, colon, port = host.rpartition(":")
-    name = name if colon and port.isdigit() else host
-    if name == "localhost":
-        return True
+    name = host_of(header)
     try:
-        return ipaddress.ip_address(name.strip("[]")).is_loopback
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
 

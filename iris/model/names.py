@@ -12,6 +12,9 @@ from iris.model.errors import InvalidValue
 #: The limit on characters of a name. Temporal's SQL stores keep ids in 255 characters.
 #: `<cluster>/task/<user>/<name>:<index>` with three names of this length stays below 200.
 MAX_NAME = 60
+#: The prefix of the name under which a host proves who it is, and of its name in a policy. The
+#: host's id follows.
+HOST_PREFIX = "host/"
 #: The limit on characters of a job's id, which contains the names of all its parent jobs:
 #: `<cluster>/task/<user>/<name>/<child>:<index>` stays below 240.
 MAX_JOB_ID = 160
@@ -362,7 +365,7 @@ ENV_USER = "IRIS_USER"
 #: (`iris.client.access.identity_file`).
 ENV_IDENTITY = "IRIS_IDENTITY"
 #: The secret with the identity of a job: a key that belongs to the job, and a delegation to this
-#: key that the job's user has signed (`iris.client.access.job_identity`).
+#: key that the job's user has signed (`iris.client.access.token_sources`).
 ENV_JOB_IDENTITY = "IRIS_JOB_IDENTITY"
 #: The variable with a command that prints a token of an OpenID Connect provider.
 ENV_TOKEN_COMMAND = "IRIS_TOKEN_COMMAND"  # noqa: S105

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Self
 
+from temporalio.api.common.v1 import Payload
+
 #: The name of the Temporal header that carries the trace of a job's workflow or activity.
 HEADER = "iris-trace"
 #: Matches a `traceparent`: the version, the id of the trace, the id of the span and the flags.
@@ -79,9 +81,9 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def encode(fields: Mapping[str, str]) -> bytes:
-    """Returns the content of a header."""
-    return json.dumps(fields).encode()
+def header(fields: Mapping[str, str]) -> Payload:
+    """Returns the header with these fields, which `decode` reads."""
+    return Payload(data=json.dumps(fields).encode())
 
 
 def decode(data: bytes) -> Mapping[str, Any]:

@@ -1,5 +1,5 @@
 """Connections to machines over SSH: opened when they are needed, kept if wanted, with a limit for
-every wait.
+every wait; and ports that are forwarded over one.
 
 A key that is not in the known hosts is refused, and no password is ever asked for.
 """
@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -543,3 +543,34 @@ class SecretFiles:
             value = await asyncio.to_thread(self._access, resource)
             self._values[resource] = (time.monotonic(), value)
             return value
+
+
+async def forward(
+    access: HostAccess, ports: Mapping[int, int], *, known_hosts: Path, connect_timeout: timedelta
+) -> str:
+    """Forwards ports until the connection breaks.
+
+    Args:
+        ports: the loopback port on the machine for each loopback port of this machine.
+
+    Returns:
+        Why it broke, or why there was none.
+    """
+    settings = ManualSettings(
+        cluster="",
+        uid="",
+        hosts={},
+        zones={},
+        connect_timeout=connect_timeout,
+        known_hosts=known_hosts,
+    )
+    try:
+        async with Connections(settings).to(access) as connection:
+            for here, there in ports.items():
+                await connection.forward_local_port("127.0.0.1", here, "127.0.0.1", there)
+            await connection.wait_closed()
+    except MachineFault as error:
+        return str(error)
+    except (OSError, asyncssh.Error) as error:
+        return f"{access}: {error}"
+    return f"{access}: the SSH connection broke"

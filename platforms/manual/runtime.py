@@ -102,6 +102,7 @@ def _files(extras: Sequence[str], programs: Sequence[str]) -> Iterator[tuple[str
                 yield f"{packages}/iris/{linked.name}/{path.relative_to(linked.resolve())}", path
     for found in _distributions(extras):
         root = Path(str(found.locate_file("")))
+        is_needed = found.name == NEEDED  # each look at the name reads all metadata
         for file in found.files or ():
             path = Path(str(found.locate_file(file)))
             # A process that was started in a source tree finds the metadata that a build has left
@@ -110,7 +111,7 @@ def _files(extras: Sequence[str], programs: Sequence[str]) -> Iterator[tuple[str
             if not path.is_file() or path.suffix == ".pyc":
                 continue
             if path.is_relative_to(root) and file.parts[0] != "..":
-                if own or found.name != NEEDED:
+                if own or not is_needed:
                     yield f"{packages}/{file}", path
             elif path.name in programs:
                 yield f"bin/{path.name}", path

@@ -1,5 +1,6 @@
-"""Computes how much of each budget is used, holds new jobs of those who have used up theirs, and
-releases the jobs when the period is over or the budget has grown.
+"""Publishes the prices, teams and budgets of the configuration in the store, for clients. Computes
+how much of each budget is used, holds new jobs of those who have used up theirs, and releases the
+jobs when the period is over or the budget has grown.
 """
 
 import asyncio
@@ -178,3 +179,45 @@ class Budgets:
 def _days_in(report: UsageReport) -> Iterable[DayUse]:
     for row in report.rows:
         yield DayUse(row.by["user"], datetime.fromisoformat(row.by["day"]).date(), row)
+
+
+@contextlib.asynccontextmanager
+async def publishing_accounting(
+    cluster: str, store: str, current: Callable[[], ClusterConfig]
+) -> AsyncIterator[None]:
+    """Keeps the prices and teams in the store those of the configuration for as long as the block
+    lasts. Jobs do not wait for it.
+
+    Args:
+        current: returns the present configuration.
+    """
+
+    async def keep() -> None:
+        published: Accounting | None = None
+        while True:
+            accounting = accounting_of(current())
+            if accounting != published:
+                try:
+                    await publish(Store(store), cluster, accounting)
+                    published = accounting
+                except (IrisError, *STORE_ERRORS) as error:
+                    logger.warning(
+                        "cannot write the prices into the store, trying again: %s", error
+                    )
+            await asyncio.sleep(CHECK_INTERVAL.total_seconds())
+
+    async with beside(keep()):
+        yield
+
+
+async def publish(store: Store, cluster: str, accounting: Accounting) -> None:
+    """Writes the prices and teams of the cluster. Deletes them if there are none.
+
+    Raises:
+        OSError, BaseError: the store does not answer.
+    """
+    path = store_paths.accounting(cluster)
+    if accounting.rates or accounting.teams or accounting.budgets:
+        await store.put(path, accounting.model_dump_json().encode())
+    else:
+        await store.delete([path])

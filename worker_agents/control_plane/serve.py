@@ -64,14 +64,13 @@ from iris.scheduling.ledger.codec import LedgerState
 from iris.storage.object_store import Store
 from iris.tracing import spans
 from iris.worker_agents.control_plane import planner_gauges
-from iris.worker_agents.control_plane.accounting import publishing_accounting
-from iris.worker_agents.control_plane.budgets import Budgets
+from iris.worker_agents.control_plane.budgets import Budgets, publishing_accounting
 from iris.worker_agents.control_plane.config_watcher import (
     ConfigFile,
     CurrentPlatform,
     MachinesBeside,
+    SshHosts,
     platform_of,
-    ssh_hosts,
 )
 from iris.worker_agents.control_plane.dashboard import serving
 from iris.worker_agents.control_plane.job_tracing import JobTracing
@@ -264,7 +263,7 @@ async def _platform(
         delegate=functools.partial(slice_delegation, options.address),
     )
     if file.config.platform.manual is not None and options.machines is not None:
-        machines = ssh_hosts(manual_settings(file.config, uid), options.machines)
+        machines = SshHosts(manual_settings(file.config, uid), options.machines)
         await hosts.enter_async_context(machines.serving())
         make = functools.partial(make, ssh_platform=machines.platform)
     elif file.config.platform.gcp is not None:

@@ -65,6 +65,7 @@ from iris.model.errors import Rejected, Unreachable
 from iris.model.host.faults import FAULTS
 from iris.model.host.gpus import offered
 from iris.model.host.hosts import Host
+from iris.platforms import gcp
 from iris.processes.process import locked, rest_memory, stop_event
 from iris.storage.files import make_private
 from iris.storage.object_store import Store
@@ -482,11 +483,9 @@ def _secrets(options: AgentOptions, own: Sequence[Path], store: Store) -> HostSe
 
     @functools.cache
     def manager() -> SecretManager:
-        from iris.platforms.gcp.secret_manager import (
-            GoogleSecrets,  # late: Google's libraries take time and memory
+        return gcp.secret_manager.GoogleSecrets(
+            options.tasks.secrets_project, options.tasks.secrets_endpoint
         )
-
-        return GoogleSecrets(options.tasks.secrets_project, options.tasks.secrets_endpoint)
 
     return HostSecrets(
         options.tasks.secrets, manager, own=own, sealed=SealedValues(options.cluster, store)

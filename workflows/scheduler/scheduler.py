@@ -67,9 +67,9 @@ from iris.workflows import policies, web_ui
 from iris.workflows.jobs.job_checks import JobChecks
 from iris.workflows.scheduler import unsent_signals
 from iris.workflows.scheduler.fleet_views import holdings_of, queue_of
-from iris.workflows.scheduler.handed_over import HandedOver
 from iris.workflows.scheduler.quota_views import quotas_of_ledger
 from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of, totals_of, uses_of
+from iris.workflows.scheduler.unsent_signals import HandedOver
 from iris.workflows.scheduler.use_records import store_uses
 from iris.workflows.signals import send_signal
 

@@ -89,6 +89,7 @@ class SealedValues:
         private = self._keys()
         if self.store is None:
             raise Unusable("the agent of this host has no store")
+
         from iris.model import sealed  # few jobs have such secrets
 
         entry = sealed_entry(path, variable)

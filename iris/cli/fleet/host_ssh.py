@@ -10,6 +10,7 @@ from iris.cli.command import Command
 from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import cluster_argument, cluster_option, config_option
 from iris.cli.run import selected, with_client
+from iris.client import operate
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.config import ClusterConfig
@@ -93,9 +94,7 @@ def _config_of(cluster: ClusterRef) -> ClusterConfig | None:
     """Returns the cluster's configuration if this machine knows it."""
     if cluster.config is not None or cluster.record is None:
         return cluster.config
-    from iris.client.operate.make_controller import known_config  # imports the local cluster
-
-    return known_config(cluster.record)
+    return operate.make_controller.known_config(cluster.record)
 
 
 def _settings_of(config: ClusterConfig | None) -> ManualSettings | None:

@@ -79,19 +79,32 @@ class BackgroundLoop:
         Raises:
             TimeoutError: the next value did not arrive in time.
         """
+        running: asyncio.Task[Any] | None = None
 
         async def following() -> tuple[T, ...]:
+            nonlocal running
+            running = asyncio.current_task()
             async with asyncio.timeout(None if end is None else max(0.0, end - time.monotonic())):
                 async for value in values:
                     return (value,)
             return ()
 
+        async def ending() -> None:
+            # After an interruption such as Ctrl-C, the task may go on for a moment, and Python
+            # refuses to close a generator that runs.
+            if running is not None and not running.done():
+                # A second cancellation would cut off the clean-up after the first one.
+                if not running.cancelling():
+                    running.cancel()
+                await asyncio.wait([running])
+            if (close := getattr(values, "aclose", None)) is not None:
+                await close()
+
         try:
             while value := self.run(following()):
                 yield value[0]
         finally:
-            if (close := getattr(values, "aclose", None)) is not None:
-                self.run(close())
+            self.run(ending())
 
     @contextmanager
     def entered(self, block: AbstractAsyncContextManager[T]) -> Iterator[T]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from iris.client import access
 from iris.client.connect.paths import has_identity
 from iris.model import names, store_paths
 from iris.model.errors import InvalidValue, Unreachable, first_line
@@ -46,12 +47,10 @@ def current_user() -> str:
         return acting
     if explicit := os.environ.get(names.ENV_USER):
         return names.check_name(names.ENV_USER, explicit)
-    if has_identity():
-        from iris.client.access.identity_file import own_identity  # most users have none
-
-        # A machine may have the identity of a host only, whose name is no user's.
-        if (own := own_identity()) is not None and names.is_name(own.name):
-            return own.name
+    # A machine may have the identity of a host only, whose name is no user's.
+    own = access.identity_file.own_identity() if has_identity() else None
+    if own is not None and names.is_name(own.name):
+        return own.name
     try:
         login = getpass.getuser()
     except (KeyError, OSError):  # the uid has no name, as in containers
@@ -66,7 +65,7 @@ def signed(reason: str) -> str:
 
 def in_a_job() -> bool:
     """Returns whether the program runs in a job, of which a bare name may mean a child
-    (`iris.client.jobs.resolve_id`).
+    (`iris.client.jobs.find`).
     """
     return names.ENV_JOB_ID in os.environ
 

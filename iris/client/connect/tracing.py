@@ -8,12 +8,11 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any
 
-from temporalio.api.common.v1 import Payload
 from temporalio.client import Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
 
 from iris.model import names
 from iris.tracing import spans
-from iris.tracing.context import HEADER, Span, TraceContext, encode
+from iris.tracing.context import HEADER, Span, TraceContext, header
 
 
 class SubmissionTracing(Interceptor):
@@ -39,8 +38,7 @@ class _Outbound(OutboundInterceptor):
             trace_id = parent.trace_id if parent is not None else secrets.token_hex(16)
             sampled = parent is None or parent.sampled
             context = TraceContext(trace_id, secrets.token_hex(8), sampled)
-        header = Payload(data=encode({"traceparent": str(context)}))
-        input.headers = {**input.headers, HEADER: header}
+        input.headers = {**input.headers, HEADER: header({"traceparent": str(context)})}
         began, error = datetime.now(UTC), ""
         try:
             return await super().start_workflow(input)

@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.rpc import Connection
-from iris.client.jobs.resolve_id import resolve_id
+from iris.client.jobs.find import resolve_id
 from iris.concurrency import for_each
 from iris.messages.job import Endpoints
 from iris.model import names

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from temporalio.client import Client, WorkflowExecution
+from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.rows import JobRow, row_of, state_of
@@ -39,6 +40,8 @@ MOST_TIMES = 2
 #: The time before which no time window begins: Iris did not exist yet, so there are no earlier
 #: workflows.
 _FIRST = datetime(2025, 1, 1, tzinfo=UTC)
+#: The maximum number of descendants of a job that are listed.
+MAX_CHILDREN = 1000
 
 
 @dataclass(frozen=True)
@@ -467,3 +470,38 @@ def _within(query: str, start: datetime | None, until: datetime | None) -> str:
     return f"{query}{since}" + (
         f" AND StartTime < '{until.isoformat()}'" if until is not None else ""
     )
+
+
+class ChildJobsClient:
+    """Lists the jobs below a job."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def children(self, job: str, first_run: str) -> list[JobRow]:
+        """Returns the children of the job, the oldest first. Returns no jobs if the service cannot
+        list workflows.
+
+        Args:
+            first_run: the first run of the job. Earlier jobs of the same name have other children.
+        """
+        try:
+            rows = await list_jobs(self._connection, JobFilter(below=job), MAX_CHILDREN)
+        except RPCError as error:
+            # Such a service keeps no lists. The rest of an explanation does not need them.
+            if error.status is RPCStatusCode.UNIMPLEMENTED:
+                return []
+            raise
+        return [
+            row
+            for row in reversed(rows)
+            if row.parent_run == first_run and names.parent_id(row.id) == job
+        ]
+
+    async def live_below(self, job: str) -> int:
+        """Returns the number of running jobs below the job: its children, their children, and so
+        on. These jobs end with the job, unless it succeeds.
+        """
+        return len(
+            await list_jobs(self._connection, JobFilter(below=job, live_only=True), MAX_CHILDREN)
+        )

@@ -19,6 +19,7 @@ from temporalio.api.common.v1 import Payloads
 from iris.client.connect.connection import CompressionCodec
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys
 from iris.model.errors import IrisError
+from iris.model.ip_address import host_of
 
 #: The maximum size of a request, in bytes. A page of a history has at most 4 MiB; base64 and JSON
 #: add a third.
@@ -112,8 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
         machine (DNS rebinding) has that name in `Host`.
         """
         secret, _, verb = self.path.partition("?")[0].removeprefix("/").partition("/")
-        host, _, port = self.headers.get("Host", "").rpartition(":")
-        is_ours = self._is_of_a_page() and host in (ADDRESS, "localhost") and port.isdecimal()
+        host = host_of(self.headers.get("Host", ""))
+        is_ours = self._is_of_a_page() and host in (ADDRESS, "localhost")
         return verb if self.server.is_secret(secret) and is_ours else None
 
     def _is_of_a_page(self) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
+from iris.client import access
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
 from iris.client.connect.secret_keys import public_key
@@ -212,9 +213,7 @@ def _unreadable(name: str, path: Path, why: str) -> InvalidValue:
 def _value(record: ClusterRecord, spec: JobSpec, name: str, source: SecretSource) -> bytes | None:
     """Returns the value of a secret that this machine has. Returns None for a named secret."""
     if name == names.ENV_JOB_IDENTITY:
-        from iris.client.access.job_identity import new_job_identity  # few jobs have one
-
-        return new_job_identity(spec.id, record.address)
+        return access.token_sources.new_job_identity(spec.id, record.address)
     if source.kind is SecretKind.FILE:
         return read_value(name, Path(source.name).expanduser())
     value = (

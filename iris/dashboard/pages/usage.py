@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from iris.dashboard.bars import Bar, bar_chart
+from iris.dashboard.charts import Bar, bar_chart
 from iris.dashboard.content import Address, Content
 from iris.dashboard.reader import USAGE_SHARED_FOR, Reader
 from iris.model.errors import InvalidValue

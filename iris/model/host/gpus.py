@@ -112,8 +112,6 @@ class Gpu(Frozen):
     #: The name with which users request it: `H100`, or `A100-1g.10gb` for a MIG instance.
     variant: str
     memory_bytes: int = 0
-    #: The address on the PCI bus; empty if it is not known.
-    bus: str = ""
 
     @property
     def is_instance(self) -> bool:
@@ -168,9 +166,9 @@ def parse_gpus(queried: str, listed: str = "") -> tuple[Gpu, ...]:
     instances = _instances(listed)
     gpus: list[Gpu] = []
     for line in queried.splitlines():
-        index, uuid, name, memory, bus, mig = (
-            [cell.strip() for cell in line.split(",")] + [""] * 6
-        )[:6]
+        index, uuid, name, memory, _, mig = ([cell.strip() for cell in line.split(",")] + [""] * 6)[
+            :6
+        ]
         if not index.isdecimal() or not uuid.startswith("GPU-"):
             continue
         size = int(memory) * MIB if memory.isdecimal() else 0
@@ -180,7 +178,6 @@ def parse_gpus(queried: str, listed: str = "") -> tuple[Gpu, ...]:
             name=name,
             variant=gpu_variant(name),
             memory_bytes=size,
-            bus=bus,
         )
         if mig == "Enabled" or uuid in instances:
             gpus += (_instance(gpu, profile, each) for profile, each in instances.get(uuid, ()))

@@ -40,9 +40,9 @@ from iris.scheduling.placement.host_index import HostIndex
 from iris.scheduling.placement.place import Pass, place
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.queue import Queue
-from iris.scheduling.placement.quota_demand import AllowedDemand
 from iris.scheduling.placement.recent_use import Lately
 from iris.scheduling.placement.refusals import Refusal
+from iris.scheduling.placement.turns import AllowedDemand
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.quotas.use import QuotaUse
 from iris.scheduling.reasons.explain import WaitReasons

@@ -30,8 +30,14 @@ from iris.scheduling.placement.victims import (
     possible_victims,
     victims_for,
 )
-from iris.scheduling.quotas.borrowed import Borrowed, borrowed_gangs, gangs_of_accounts
-from iris.scheduling.quotas.use import QuotaUse, Shortage, Verdict
+from iris.scheduling.quotas.use import (
+    Borrowed,
+    QuotaUse,
+    Shortage,
+    Verdict,
+    borrowed_gangs,
+    gangs_of_accounts,
+)
 
 #: The most work of one search for victims, in looks (`Effort`), without the preparation of the
 #: search. The next search continues with the other requests.

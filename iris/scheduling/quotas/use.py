@@ -1,4 +1,5 @@
-"""What gangs hold of quotas, and whether another gang may start.
+"""What gangs hold of quotas, whether another gang may start, and which gangs hold what their quotas
+have borrowed.
 
 An account with a cohort may hold more than its nominal amounts while the others of the cohort use
 less: it borrows. What an account keeps (`kept`) is never lent. What its gangs hold above that
@@ -7,12 +8,13 @@ gang within its nominal amounts may still find the pool empty, because others bo
 `iris.scheduling.placement.reclaim` takes back what was borrowed.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
 from iris.model.host.resources import MAX_AMOUNT
 from iris.model.job.requests import Placement, Request
+from iris.scheduling.quotas.amounts import amounts_of
 from iris.scheduling.quotas.table import Bound, Bounded, Pool, QuotaTable
 
 
@@ -148,3 +150,64 @@ class QuotaUse:
         if bound.pool is not None:
             more = max(0, after - bound.kept) - max(0, before - bound.kept)
             self.pools[bound.pool] = self.pools.get(bound.pool, 0) + more
+
+
+class Borrowed(NamedTuple):
+    """A gang that holds more than the nominal amounts of its quota."""
+
+    placement: Placement
+    cohort: str
+    #: The name of the quota that has borrowed for the gang.
+    quota: str
+    #: The resources of which the gang holds borrowed amounts.
+    resources: frozenset[str]
+
+
+def gangs_of_accounts(table: QuotaTable, live: Iterable[Placement]) -> dict[int, list[Placement]]:
+    """Returns the gangs that each account counts, by the number of the account."""
+    found: dict[int, list[Placement]] = {}
+    for placement in live:
+        for number in table.covering(placement):
+            found.setdefault(number, []).append(placement)
+    return found
+
+
+def borrowed_gangs(use: QuotaUse, gangs: Mapping[int, list[Placement]]) -> list[Borrowed]:
+    """Returns the gangs that hold borrowed amounts.
+
+    The nominal amounts of a quota belong to its gangs of the highest bands, and in a band to those
+    that started first. So none of these gangs is evicted for another quota, however many of the
+    others are.
+
+    Args:
+        gangs: the gangs by account.
+    """
+    table = use.table
+    over = {
+        number
+        for (number, resource), used in use.used.items()
+        if table.accounts[number].cohort is not None
+        and used > table.accounts[number].nominal[resource]
+    }
+    found: list[Borrowed] = []
+    for number in sorted(over):
+        account = table.accounts[number]
+        sums: dict[str, int] = dict.fromkeys(account.nominal, 0)
+        for placement in sorted(gangs.get(number, ()), key=_precedence):
+            amounts = amounts_of(placement)
+            after = {each: used + amounts.get(each, 0) for each, used in sums.items()}
+            beyond = frozenset(
+                each
+                for each, used in after.items()
+                if used > account.nominal[each] and amounts.get(each)
+            )
+            if beyond:
+                found.append(Borrowed(placement, account.cohort or "", account.name, beyond))
+            else:
+                sums = after
+    return found
+
+
+def _precedence(placement: Placement) -> tuple[int, float, str]:
+    started = placement.placed_at.timestamp() if placement.placed_at else 0.0
+    return (placement.band.rank, started, placement.key)

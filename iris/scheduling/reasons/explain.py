@@ -10,13 +10,15 @@ from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.refusals import IN_QUEUE, INFEASIBLE, Refusal, RefusalCode
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.reasons import why_waiting
-from iris.scheduling.reasons.queue_order import UserTurn, in_order, turns_of_users
 from iris.scheduling.reasons.queue_position import (
     NOTHING,
     HostHolders,
     Releases,
+    UserTurn,
     first_ahead,
+    in_order,
     position,
+    turns_of_users,
 )
 from iris.scheduling.reasons.quota_reasons import QuotaReasons
 

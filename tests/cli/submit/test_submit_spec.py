@@ -15,7 +15,7 @@ import pytest
 
 from iris.cli.submit.command import submit
 from iris.cli.submit.job_from_options import draft_of, plan_job
-from iris.cli.submit.workspace import send_files, upload_workspace
+from iris.cli.submit.prepare import upload_workspace, with_files
 from iris.client.build.files import JobFiles
 from iris.client.build.parent import EnclosingJob
 from iris.client.build.warnings import job_warnings
@@ -656,7 +656,7 @@ async def test_the_first_line_says_what_is_sent_and_why(
     record = ClusterRecord(name="c", address="x", store=(tmp_path / "store").as_uri())
     Store(record.store, create=True)
     given = params(*(option.replace("{here}", str(here)) for option in options))
-    await send_files(record, [plan_job(given, shares_files=False)], quiet=False)
+    await with_files(record, [plan_job(given, shares_files=False)], quiet=False)
 
     first, *_ = [*capsys.readouterr().err.splitlines(), None]
     assert first == (None if said is None else said.replace("{here}", str(here)))
@@ -781,5 +781,5 @@ async def test_demands_that_exclude_each_other_are_refused_before_anything_is_se
     record = ClusterRecord(name="trial", address="127.0.0.1:1", store=store.as_uri())
 
     with pytest.raises(InvalidValue, match="exclude each other"):
-        await send_files(record, [plan_job(options, shares_files=False)], quiet=True)
+        await with_files(record, [plan_job(options, shares_files=False)], quiet=True)
     assert not store.exists()

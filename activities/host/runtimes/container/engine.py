@@ -14,9 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iris.activities.host import runtimes
 from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.shim import start_errors
 from iris.activities.host.runtimes.shim.container import of_the_job
@@ -107,8 +109,7 @@ def engine(patience: float = REQUEST_TIMEOUT_S) -> Iterator["DockerClient"]:
             own calls raise it, too.
     """
     try:
-        import docker
-        from requests import RequestException
+        library = runtimes.docker_library
     except ImportError:
         raise HostFault(
             "the Python package docker is not installed: pip install 'iris-temporal[docker]'", FAULT
@@ -117,7 +118,7 @@ def engine(patience: float = REQUEST_TIMEOUT_S) -> Iterator["DockerClient"]:
     _knock(path)
     try:
         # The timeout keeps an engine that hangs from blocking the caller for ever.
-        client = docker.DockerClient(
+        client = library.DockerClient(
             base_url=f"unix://{path}",
             timeout=patience,  # type: ignore[arg-type]
         )
@@ -125,11 +126,11 @@ def engine(patience: float = REQUEST_TIMEOUT_S) -> Iterator["DockerClient"]:
             yield client
         finally:
             client.close()
-    except docker.errors.APIError as error:
+    except library.APIError as error:
         raise HostFault(
             f"the container engine refused a request: {error.explanation or error}", FAULT
         ) from None
-    except (docker.errors.DockerException, RequestException) as error:
+    except (library.DockerException, library.RequestException) as error:
         raise HostFault(f"the container engine gave an invalid answer: {error}", FAULT) from None
 
 
@@ -161,11 +162,9 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
             the container.
     """
     with engine() as found:
-        from docker.errors import APIError
-
         try:
             found.api.start(container)
-        except APIError as error:
+        except runtimes.docker_library.APIError as error:
             if of_the_job(str(error.explanation)):
                 raise JobFault(
                     f"the container could not be started: {error.explanation}", 126
@@ -208,11 +207,9 @@ def pause(key: str, *, paused: bool) -> bool:
 
 def remove(found: "DockerClient", container: str) -> None:
     """Kills and removes the container. Does nothing if it is gone or is being removed."""
-    from docker.errors import APIError
-
     try:
         found.api.remove_container(container, v=True, force=True)
-    except APIError as error:
+    except runtimes.docker_library.APIError as error:
         if error.status_code not in (404, 409):
             raise
 
@@ -287,12 +284,10 @@ def _stat(found: "DockerClient", container: str, path: Path) -> dict[str, Any] |
 
     The status of a link is its own, not that of its target.
     """
-    from requests import codes
-
     answer = found.api.head(
         _archive(found, container), params={"path": str(path)}, timeout=REQUEST_TIMEOUT_S
     )
-    if answer.status_code == codes.not_found:
+    if answer.status_code == HTTPStatus.NOT_FOUND:
         return None
     header = answer.headers.get("X-Docker-Container-Path-Stat")
     return {} if header is None else dict(json.loads(base64.b64decode(header)))

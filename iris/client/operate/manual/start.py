@@ -13,6 +13,7 @@ from iris.config import ClusterConfig
 from iris.model.errors import IrisError, Unreachable
 from iris.model.slice.scaling import Availability
 from iris.model.slice.status import SliceState
+from iris.platforms import manual
 from iris.platforms.manual.settings import manual_settings
 from iris.storage.object_store import Store
 
@@ -37,11 +38,9 @@ async def prepare(config: ClusterConfig, progress: Progress) -> None:
         Unreachable: the store cannot be used.
         IrisError: no machine can be used.
     """
-    from iris.platforms.manual.platform import ManualPlatform  # imports asyncssh, which is optional
-
     uid = await cluster_uid(Store(config.controller.bundle_prefix, create=True), config.name)
     settings = manual_settings(config, uid)
-    unusable = await ManualPlatform(settings).unusable()
+    unusable = await manual.platform.ManualPlatform(settings).unusable()
     lines = [f"machine {host} cannot be used: {reason}" for host, reason in unusable.items()]
     if settings.all_hosts and len(unusable) == len(settings.all_hosts):
         raise IrisError(

@@ -22,8 +22,6 @@ WIDTH = 720.0
 LEFT, RIGHT = 52.0, 14.0
 #: The width of a plot, which is the number of columns for which values are computed.
 PLOT = round(WIDTH - LEFT - RIGHT)
-#: The height of a line of text, in units of the picture.
-LINE = 16.0
 #: The style sheet with the colours of pictures and pages, as CSS variables.
 COLOURS = """\
 :root {
