@@ -4,73 +4,35 @@ command line. What they need is allowed, and nothing of it is refused.
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ListWorkersRequest, TerminateWorkflowExecutionRequest
 
 from iris.model import names
-from tests.e2e.access.conftest import Service, a_service
-from tests.e2e.access.people import NAMESPACE, Principal, base64url
-from tests.e2e.cluster import a_home, eventually
-from tests.e2e.operate.production import OwnCluster
+from tests.e2e.access.lab import People, a_lab
+from tests.e2e.access.people import NAMESPACE
+from tests.e2e.cluster import eventually
 
 pytestmark = pytest.mark.production
 
 OFFER = ("--cpu", "4", "--memory", "4g", "--attribute", "rack=a")
 
 
-class People(OwnCluster):
-    """A cluster of which each process has an identity."""
-
-    service: Service
-
-    def identity(self, who: Principal) -> dict[str, str]:
-        """Returns the environment of somebody's processes."""
-        path = self.home / f"{who.name.replace('/', '-')}.identity"
-        if not path.exists():
-            secret = who.key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
-            clusters = [{"name": self.name, "address": self.address}]
-            key = {**who.jwk, "d": base64url(secret)}
-            path.touch(0o600)
-            path.write_text(json.dumps({"name": who.name, "clusters": clusters, "key": key}))
-        return {"IRIS_IDENTITY": str(path), "IRIS_USER": ""}
-
-    def begin(self, *arguments: str, **options: Any) -> Any:
-        """Starts a command as the control plane, a machine, or the person `who`."""
-        who = options.pop("who", "cp" if arguments[0] == "controller" else "ada")
-        return super().begin(*arguments, **{**self.identity(self.service.people[who]), **options})
-
-    def refusals(self, *who: str) -> list[Mapping[str, Any]]:
-        """Returns the lines of the audit with what these principals may not do."""
-        known = [self.service.people[each].name for each in who]
-        return [
-            each for each in self.service.audit() if each["who"] in known and not each["allowed"]
-        ]
-
-
 @pytest.fixture(scope="module")
 def lab() -> Iterator[People]:
     """A cluster with one slice of two machines that joined."""
-    with a_service() as service, a_home() as home:
-        cluster = People(home, "lab", service.temporal.service.addresses)
-        cluster.service = service
-        try:
-            cluster.start()
-            for host, who in {"own-w-0": "joined", "own-w-1": "second"}.items():
-                place = ("--host-id", host, "--slice", "own", "--slice-size", "2")
-                where = ("--run-as=root", "--dir", str(cluster.home / host))
-                cluster.begin("agent", "--join", *place, *where, *OFFER, who=who)
-            eventually(lambda: len(cluster.host_ids()) == 2, every=0.5)
-            yield cluster
-        finally:
-            cluster.clear()
+    with a_lab() as cluster:
+        for host, who in {"own-w-0": "joined", "own-w-1": "second"}.items():
+            place = ("--host-id", host, "--slice", "own", "--slice-size", "2")
+            where = ("--run-as=root", "--dir", str(cluster.home / host))
+            cluster.begin("agent", "--join", *place, *where, *OFFER, who=who)
+        eventually(lambda: len(cluster.host_ids()) == 2, every=0.5)
+        yield cluster
 
 
 def shell(text: str) -> tuple[str, ...]:
