@@ -43,7 +43,7 @@ LOCAL_ADDRESS = "127.0.0.1"
 MAX_LOCAL_HOSTS = 500
 
 REQUEST = "request.json"
-#: The directory with a directory for each host, which has the host's id as its name.
+#: The directory that contains one directory for each host, named by the host's id.
 HOSTS = "hosts"
 KEY = "slice.key"
 MACHINES = "machines.json"

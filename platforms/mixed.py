@@ -34,7 +34,7 @@ class MixedPlatform:
         machine_zones: the zones of the machines' scale groups.
         is_cloud_zone: returns whether the cloud has the zone. The zones of earlier configurations
             count too.
-        limit: how long a list waits for one part.
+        limit: how long `list_slices` waits for one platform.
     """
 
     def __init__(

@@ -552,7 +552,8 @@ class Cluster:
         self.watch = Watch()
         self.uses = UseKeeper()
         self.hosts: dict[str, FakeHost] = {}
-        self._workers = contextlib.AsyncExitStack()
+        #: The workers that serve, in the order in which they began.
+        self._workers: list[Worker] = []
 
     async def __aenter__(self) -> Self:
         # The time-skipping server can add them and not list them, so `register_search_attributes`
@@ -629,8 +630,14 @@ class Cluster:
     async def stop_serving(self) -> None:
         """End the workers of the control plane and of the hosts: no query is answered from now
         on.
+
+        The one of the jobs ends first. It would wait for three seconds for an exchange that the
+        scheduler does not answer any more, as that of a program which ends with its host.
         """
-        await asyncio.wait_for(self._workers.aclose(), PATIENCE.total_seconds())
+        async with asyncio.timeout(PATIENCE.total_seconds()), contextlib.AsyncExitStack() as ends:
+            for worker in reversed(self._workers):
+                ends.push_async_exit(worker)
+            self._workers.clear()
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop_serving()
@@ -646,7 +653,7 @@ class Cluster:
             max_heartbeat_throttle_interval=HEARTBEAT_INTERVAL,
             **settings,
         )
-        await self._workers.enter_async_context(worker)
+        self._workers.append(await worker.__aenter__())
 
     async def start_autoscaler(self, *suspects: Silent) -> WorkflowHandle[Any, Any]:
         """Without it nobody looks at the fleet; with it no clock jumps further than its next

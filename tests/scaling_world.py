@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
-from iris.autoscaling.past_failures import learn
+from iris.autoscaling.failure_memory import learn
 from iris.autoscaling.plan import plan
 from iris.model.host.hosts import Host
 from iris.model.host.resources import Resources

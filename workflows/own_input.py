@@ -21,7 +21,7 @@ def check_id(expected: str) -> None:
         ApplicationError: it has another id. It is not retried.
     """
     if (actual := workflow.info().workflow_id) != expected:
-        raise foreign(f"it is for workflow {expected}, and this is {actual}")
+        raise foreign(f"it belongs to workflow {expected}, and this workflow is {actual}")
 
 
 def was_started_by_client() -> bool:

@@ -62,10 +62,11 @@ EXCHANGE_PATIENT = timedelta(seconds=30)
 #: because an idle agent always polls.
 SCHEDULE_TO_START = timedelta(seconds=60)
 #: The time without a heartbeat after which the server gives up a long activity of the control
-#: plane. It is that of an attempt, whose activity `Contact.heartbeat_timeout` limits.
+#: plane. It is as long as for an attempt with the default lease; for other leases, see
+#: `Contact.heartbeat_timeout`.
 HEARTBEAT = HEARTBEAT_TIMEOUT
-#: The time that the server's timeout of an attempt is longer than the attempt's time limit. The
-#: agent ends an attempt that runs too long. The server's timeout is for agents that fail to do so.
+#: The time by which the server's timeout of an attempt exceeds the attempt's time limit. The agent
+#: ends an attempt that runs too long. The server's timeout is for agents that fail to do so.
 TIMEOUT_MARGIN = timedelta(minutes=2)
 #: The timeout, ten years, of programs without a time limit. Temporal requires a timeout.
 NO_TIMEOUT = timedelta(days=3650)
@@ -92,15 +93,15 @@ MAX_LEAVING_CHECK = timedelta(seconds=5)
 #: How long an ending slice waits for the scheduler to remove its hosts, before it deletes its
 #: machines anyway.
 SCHEDULER_PATIENCE = timedelta(minutes=1)
-#: The time limit of the autoscaler's question to the scheduler for the demand.
+#: The time limit of the query with which the autoscaler asks the scheduler for the demand.
 QUERY_DEMAND = timedelta(seconds=10)
-#: As in simulations.
+#: The shortest time between two evaluations of the autoscaler. The simulation uses the same value.
 EVALUATE_EVERY = pacing.EVALUATE_EVERY
-#: The number of observations from one census, a list of all slices that have a workflow, to the
-#: next.
+#: Once in this many observations of the fleet, the observation includes a census: a list of all
+#: slices that have a workflow.
 CENSUS_EVERY = 40
-#: The number of observations from one comparison of the READY slices with the scheduler's ledger to
-#: the next: a minute.
+#: Once in this many observations of the fleet, which is once a minute, the READY slices are
+#: compared with the scheduler's ledger.
 LEDGER_CHECK_EVERY = 4
 #: The number of observations in a row after which machines without a workflow are adopted. One is
 #: not enough: a workflow that has just started is not in the lists yet.
@@ -131,7 +132,7 @@ LIST_LAG = timedelta(seconds=5)
 #: The interval at which the scheduler checks that the owners of placements and requests still
 #: exist. It checks only while there are any placements or requests.
 CHECK_JOBS_EVERY = timedelta(seconds=60)
-#: The time limit of one check that owners still exist.
+#: The time limit of one check that the owners of placements and requests still exist.
 CHECK_JOBS = timedelta(seconds=60)
 #: The time limit of the check for running children of jobs that have ended without success. Each
 #: parent takes one call.
@@ -154,7 +155,8 @@ DELETE_SECRETS = timedelta(seconds=10)
 NOTIFY = timedelta(seconds=30)
 #: The time in which a webhook has to accept the message about a job's end.
 NOTIFY_WITHIN = timedelta(days=1)
-#: The pauses between two calls of a webhook: some 150 calls a day.
+#: The pauses between repeated calls of a webhook that has not accepted a message: some 150 calls
+#: within `NOTIFY_WITHIN`.
 NOTIFY_AGAIN = RetryPolicy(
     initial_interval=timedelta(seconds=2), maximum_interval=timedelta(minutes=10)
 )

@@ -26,7 +26,7 @@ class Ancestors:
     def __init__(self, client: Client, cluster: str) -> None:
         self._client = client
         self._cluster = cluster
-        #: The known results of `unsuccessful`, by (job, run id).
+        #: The results of earlier calls of `unsuccessful`, by (job, run id).
         self._known: dict[tuple[str, str], str] = {}
 
     async def unsuccessful(self, parent: Parent) -> str:

@@ -20,8 +20,9 @@ from iris.model.job.arrays import part_workflow
 
 logger = logging.getLogger(__name__)
 
-#: The pause before a workflow is described or signalled again. The end of a thousand tasks takes
-#: seconds, and the end of their programs can take minutes.
+#: The pause between two requests to the service about the same workflow, while that workflow has
+#: not ended or the service does not answer. It takes seconds until the workflows of a thousand
+#: tasks have ended, and can take minutes until their programs have.
 AGAIN = timedelta(seconds=2)
 
 

@@ -10,10 +10,10 @@ from iris.autoscaling.missing_hosts import MissingHost
 from iris.model import names
 from iris.model.slice.status import SliceState, SliceStatus
 
-#: The most slices that one check queries. A later check queries the other slices, once the first
-#: ones are in the ledger again.
+#: The most slices that one check queries. If the ledger seems to lack hosts of more slices, later
+#: checks query the others, after the hosts of the first ones have been added to the ledger.
 SLICES = 32
-#: The most hosts that one check returns.
+#: The most missing hosts that one check returns.
 HOSTS = 64
 PAGE = 1_000
 

@@ -43,15 +43,18 @@ PATIENCE = timedelta(seconds=5)
 #: The time limit of one batch, for a service that answers slowly. Owners that were not signalled by
 #: then are signalled again later.
 BATCH_PATIENCE = timedelta(seconds=15)
-#: The most keys that one check of ended owners returns.
+#: One check returns the keys of at most this many requests and placements whose owners have ended.
+#: The next check returns the others.
 MOST_GONE = 5_000
-#: How long the scheduler keeps the placements of a terminated job, because the hosts report when no
-#: program of the job runs any more. After this time, each host has reported, or its lease has run
-#: out. The value is for the default lease; a longer lease adds its difference to the default.
+#: How long the scheduler keeps the placements of a terminated job, so that each host can report
+#: that no program of the job runs any more. After this time, the lease of a host that has not
+#: reported has run out. If the cluster's lease is longer than the default lease, this time is
+#: longer by the difference.
 LEFT_TO_HOSTS = timedelta(seconds=60)
 
-#: The number of first attempts of an activity that fail as a whole if the service answers with a
-#: status in `AWAY`. Later attempts treat this status as an error of the one workflow.
+#: If the service answers with a status in `AWAY`, this many first attempts of an activity fail as a
+#: whole, so that Temporal tries the activity again. Later attempts treat this status as an error of
+#: the one workflow.
 PATIENT_ATTEMPTS = 3
 
 

@@ -55,10 +55,11 @@ PAGE = 1_000
 LIST_PATIENCE = 10
 #: How many seconds the comparison of the slices with the scheduler's ledger may take.
 LEDGER_PATIENCE = 5
-#: The most task queues that one observation reads. Later observations read the others.
+#: The most task queues that one observation describes, to find when each host last polled. Later
+#: observations describe the others.
 MOST_POLLS_READ = 1_000
-#: The most task queues that are read at the same time. Temporal allows 2,400 requests a second in a
-#: namespace by default.
+#: The most task queues that the observer describes at the same time, to find when each host last
+#: polled. Temporal allows 2,400 requests a second in a namespace by default.
 POLLS_AT_ONCE = 50
 
 
@@ -66,9 +67,9 @@ class FleetObserver:
     """Activities that observe the machines and hosts of a cluster. They change nothing.
 
     The time in an agent's report is that of the host's clock, which may be wrong by any amount. So
-    a report counts as new if it differs from the last one, and its age is measured here. The host's
-    clock is used only to find when the report arrived between two observations
-    (`liveness.age_of_new_report`). A restarted control plane has no earlier reports.
+    a report counts as new if it differs from the last one, and its age is measured by the clock of
+    this process. The host's clock is used only to find when the report arrived between two
+    observations (`liveness.age_of_new_report`). A restarted control plane has no earlier reports.
     """
 
     def __init__(self, client: Client, platform: SliceOps | None = None) -> None:
@@ -76,25 +77,26 @@ class FleetObserver:
         self._platform = platform
         #: The last reported observation of each slice's machines, by slice id.
         self._reported: dict[str, SliceObservation] = {}
-        #: The number of the last report.
+        #: The number of the last fleet report that an observation returned.
         self._number = 0
         #: The last report of each agent's process, by the process's key.
         self._seen: dict[str, _Report] = {}
         #: When the reports were last read, on the monotonic clock of this process; None if never.
         self._observed_at: float | None = None
-        #: True if the service delivers the reports of this cluster's control plane. Then it also
-        #: delivers the reports of agents that send reports.
+        #: True if a recent report of the control plane's own worker has arrived. The service then
+        #: delivers the reports of agents, too, so that an agent without a report counts as silent.
         self._reports_arrive = False
-        #: True if the service can ping hosts.
+        #: True if the service can ping hosts. If it cannot, the observer reads when each silent
+        #: host last polled instead.
         self._can_ping = True
         #: When each host last answered a ping or began a poll, on this process's monotonic clock,
         #: by (host, incarnation).
         self._answered: dict[tuple[str, str], float] = {}
-        #: The number of silent hosts that do not count as lost, because no other host answers
-        #: either.
+        #: The number of silent hosts that do not count as lost, because the witnesses (other hosts
+        #: that were pinged) did not answer either.
         self._held = 0
-        #: The last time at which some hosts were silent and no other host answered; None if other
-        #: hosts answer.
+        #: The last time at which some hosts were silent and the witnesses did not answer either;
+        #: None if witnesses answer.
         self._held_at: float | None = None
         #: When an agent that should report was first missing in the server's list, by (host,
         #: incarnation). A new agent is missing for ten seconds, and so is every agent after a

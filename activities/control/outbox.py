@@ -61,20 +61,21 @@ MAX_BATCH = 500
 BUSY = 0.5
 #: The longest pause between two batches of a busy outbox, in seconds.
 MAX_PAUSE = 0.1
-#: The longest time that a busy outbox keeps messages which change nothing for anybody who waits, in
-#: seconds: requests while nothing is free, and releases while nobody waits for hosts.
+#: The longest time that a busy outbox keeps messages that cannot give hosts to a waiting gang, in
+#: seconds: requests while no host is free, and releases while no gang waits.
 UNHURRIED = 0.2
-#: The longest time from a request to its answer, in seconds, if the answer is kept because hosts
-#: are likely to become free. The gang's workflow answers no queries meanwhile.
+#: The longest time from a request to its answer, in seconds, if the outbox delays the answer
+#: because hosts are likely to become free. The gang's workflow answers no queries meanwhile.
 KEEP = 2.5
-#: The most answers that are kept at the same time. Each occupies a slot for workflow tasks, of
-#: which a worker has a hundred.
+#: The most answers that the outbox delays at the same time. Each delayed answer occupies a slot for
+#: workflow tasks, and a worker has a hundred slots.
 MOST_KEPT = 32
-#: The time in which placements are counted to estimate how long a gang will wait, in seconds, and
-#: the least number of them for an estimate.
+#: The period over which placements are counted to estimate how long a gang will wait, in seconds.
 RATE_OVER = 2.0
+#: The least number of placements within `RATE_OVER` for which the wait of a gang is estimated.
 LEAST_PLACED = 4
-#: The time after which signals are confirmed by a batch without messages, in seconds.
+#: The time after which a batch without messages confirms signals that no other batch has confirmed,
+#: in seconds.
 CONFIRM_AFTER = 2.0
 #: The pause between two tries while the scheduler or the server is away, in seconds.
 RETRY_EVERY = 0.5
@@ -92,15 +93,15 @@ class _Entry(NamedTuple):
     answer: asyncio.Future[Answer]
     #: When the message arrived, by the event loop's clock.
     arrived: float
-    #: Whether the answer may be kept (`Envelope.patient`).
+    #: True if the outbox may delay the answer (`Envelope.patient`).
     patient: bool
 
 
 class _Kept(NamedTuple):
-    """A request without hosts whose answer is kept."""
+    """A request that got no hosts, and whose answer is delayed."""
 
     entry: _Entry
-    #: The answer that it gets when it is kept no longer.
+    #: The answer that the request gets when the delay ends.
     answer: Answer
     timer: asyncio.TimerHandle
 
@@ -110,7 +111,8 @@ class Outbox:
 
     Args:
         notifier: signals placements to their owners.
-        hold_of: returns the hold of a new job that must not have hosts yet; None if it may.
+        hold_of: returns the hold for the request of a new job that must not get hosts yet, for
+            instance because of a budget; None if the job may get hosts.
     """
 
     def __init__(
@@ -128,14 +130,16 @@ class Outbox:
         self._sender: asyncio.Task[None] | None = None
         self._id = uuid.uuid4().hex
         self._pace = _Pace()
-        #: The keys of placements that were signalled, for the next batch.
+        #: The keys of placements that were signalled to their owners. The next batch confirms them
+        #: to the scheduler.
         self._signalled: list[str] = []
-        #: Whether the answer to the last batch may have been lost.
+        #: Whether the answer to the last batch may have been lost. The next batch says so, and the
+        #: scheduler itself then signals the placements that no control plane has confirmed.
         self._again = False
-        #: Whether to send a batch even without messages, to confirm signals.
+        #: Whether to send a batch even if no message waits, to confirm signals to the scheduler.
         self._must_confirm = False
         self._signals: set[asyncio.Task[None]] = set()
-        #: The requests without hosts whose answers are kept, by key.
+        #: The requests that got no hosts, and whose answers are delayed, by key.
         self._kept: dict[str, _Kept] = {}
 
     @activity.defn
@@ -337,13 +341,16 @@ class _Pace:
     def __init__(self) -> None:
         self._under_way = False
         self._busy_until = 0.0
-        #: The time of the last exchange, and how long it took.
+        #: The end of the last exchange with the scheduler, by the event loop's clock, and the
+        #: duration of that exchange, both in seconds.
         self._ended, self._took = 0.0, 0.0
         #: Whether the last request got hosts.
         self._has_room = True
-        #: Whether a pause before the next batch is useful.
+        #: False in a full cluster in which hosts become free one by one: a pause before the next
+        #: batch would leave these hosts idle.
         self._may_pause = True
-        #: The times of the placements of the last seconds.
+        #: The times of the placements within the last `RATE_OVER` seconds, by the event loop's
+        #: clock.
         self._placed: deque[float] = deque()
         self._arrival = asyncio.Event()
 

@@ -27,8 +27,8 @@ from iris.model.job.demand_limits import MESSAGE_BYTES, size_of
 from iris.model.slice.status import SliceState, SliceStatus
 from iris.scheduling.ledger.recovery import GangReport, RecoveryCursor, RecoveryPage
 
-#: The server's status codes while it is away or refuses every request. No workflow is skipped
-#: because of one of them, because they are not about a single workflow.
+#: The server's status codes while it is away or refuses every request. They say nothing about a
+#: single workflow, so the recovery skips no workflow because of them.
 OUTAGES = (
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.RESOURCE_EXHAUSTED,
@@ -40,11 +40,11 @@ OUTAGES = (
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-#: The most queries that run at the same time.
+#: The most queries of workflows that one activity runs at the same time.
 AT_ONCE = 32
 #: The most workflows that one activity queries. `PAGE_BYTES` may allow fewer.
 PAGE = 1_000
-#: The most bytes of one result. The answers of a thousand ordinary gangs need half of them.
+#: The most bytes of one result. The answers of a thousand ordinary gangs need half of this limit.
 PAGE_BYTES = MESSAGE_BYTES
 #: The states of a slice in which the scheduler knows the slice's hosts.
 SERVING = (SliceState.READY, SliceState.DRAINING)

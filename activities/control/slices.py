@@ -13,8 +13,8 @@ logger = logging.getLogger(__name__)
 
 
 class Slices:
-    """Activities that call a platform. Each call may be repeated, because the machines of a slice
-    have the slice's id as their name.
+    """Activities that call a platform. Each call may be repeated: the machines of a slice have the
+    slice's id as their name, so a second call finds the machines of the first one.
     """
 
     def __init__(self, platform: Platform) -> None:

@@ -8,8 +8,8 @@ from iris.metrics.declared import USES_STORED
 from iris.storage.object_store import Store
 from iris.usage.lines import to_objects
 
-#: The number of objects that are written at the same time. A batch has one for each day on which a
-#: use ended.
+#: The number of objects that are written at the same time. A batch has one object for each day on
+#: which a use ended.
 _AT_ONCE = 8
 
 

@@ -70,7 +70,7 @@ class WebhookCalls:
             raise ApplicationError(f"{shown} cannot be called: {reason}", type="NoAnswer") from None
         except UnicodeError:  # a label of the host name is empty or too long
             raise ApplicationError(
-                f"{shown} has no possible host name", type="Invalid", non_retryable=True
+                f"{shown} has an invalid host name", type="Invalid", non_retryable=True
             ) from None
         except OSError as error:  # includes other errors of TLS, and errors of name resolution
             raise ApplicationError(
@@ -146,4 +146,4 @@ class WebhookCalls:
                 )
             except OSError as error:
                 failed = failed or error
-        raise failed or OSError("its name stands for no address")
+        raise failed or OSError("its host name has no address")

@@ -15,26 +15,30 @@ from pydantic import Field, ValidationError
 from iris.model import store_paths
 from iris.model.frozen import Frozen
 
-#: `audit-<YYYYMMDDTHH>-<server>.jsonl`, as `server/` names its files.
+#: Matches the name that a Temporal server gives an audit file: `audit-YYYYMMDDTHH-SERVER.jsonl`.
 _FILE = re.compile(r"audit-(\d{4})(\d\d)(\d\d)T(\d\d)-([A-Za-z0-9._-]{1,100})\.jsonl")
 
 
 class AuditEntry(Frozen):
-    """One call to Temporal's service. The server knows who made it from the caller's token."""
+    """One call to Temporal's service, as the server recorded it. The server identifies the caller
+    by the caller's token.
+    """
 
     at: datetime
-    #: The name of the caller, and its role; empty if the caller proved no name.
+    #: The name of the caller (`who`) and the caller's role; both are empty if the server could not
+    #: identify the caller.
     who: str = ""
     role: str = ""
     #: The first characters of the id of the caller's key.
     key: str = ""
     #: The address from which the call came: `HOST:PORT`.
     origin: str = Field(default="", alias="from")
-    #: Temporal's method.
+    #: The name of the called method of Temporal's API.
     method: str = ""
-    #: The id of what the call was about, without the cluster: `job/ada/train`.
+    #: The id of the object on which the caller acted, such as a workflow or a schedule, without the
+    #: name of the cluster: `job/ada/train`.
     what: str = ""
-    #: What was done there, such as `signal hold`.
+    #: The kind of the action and its name, such as `signal hold`.
     detail: str = ""
     #: The reason that the caller gave, if it is not encrypted.
     why: str = ""
@@ -47,15 +51,16 @@ class AuditEntry(Frozen):
 
 
 class AuditQuestion(NamedTuple):
-    """Which entries to show: those from `since` on, before `until`."""
+    """Selects the audit entries to show: those of calls at or after `since` and before `until`."""
 
     since: datetime
     until: datetime
-    #: Only the calls of this person; empty for all.
+    #: Selects only the calls of this person; empty selects the calls of all callers.
     user: str = ""
-    #: Only the calls about this job, its tasks and its child jobs, as a full job id; empty for all.
+    #: The full id of a job: selects only the calls about this job, its tasks and its child jobs.
+    #: Empty selects the calls about anything.
     job: str = ""
-    #: Only refused calls.
+    #: Whether to select only refused calls.
     refused: bool = False
 
     def asks_for(self, entry: AuditEntry) -> bool:
@@ -69,15 +74,17 @@ class AuditQuestion(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """The entries that a question asks for, the oldest first."""
+    """The audit entries that an `AuditQuestion` selects, the oldest first."""
 
     entries: tuple[AuditEntry, ...]
-    #: The number of lines that are not entries.
+    #: The number of lines in the audit files that are not valid entries. They are skipped.
     unreadable: int = 0
 
 
 class AuditFile(NamedTuple):
-    """What the name of a server's file says."""
+    """The parts of the name of an audit file: the day and the hour of its entries, and the server
+    that wrote it.
+    """
 
     day: date
     hour: int

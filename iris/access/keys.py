@@ -15,7 +15,7 @@ from pydantic import ConfigDict, field_validator
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 
-#: The length of a private and of a public key in bytes.
+#: The length in bytes of a private key and of a public key.
 KEY_BYTES = 32
 #: The beginning of a public key in command lines and messages.
 PREFIX = "ed25519:"
@@ -41,13 +41,13 @@ def from_base64url(text: str) -> bytes:
 
 
 class PublicKey(Frozen):
-    """A public key."""
+    """A public key of Ed25519, in the form of a JSON Web Key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kty: Literal["OKP"] = "OKP"
     crv: Literal["Ed25519"] = "Ed25519"
-    #: The key in base64url.
+    #: The public key in base64url.
     x: str
 
     @field_validator("x")

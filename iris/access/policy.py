@@ -16,25 +16,21 @@ from iris.access.keys import SHORT, PublicKey
 from iris.config.errors import InvalidConfig, shape_problems
 from iris.config.values import Section
 from iris.model.errors import InvalidValue, NotFound
-from iris.model.names import check_name
+from iris.model.names import HOST_PREFIX, check_name
 
-#: The name of a host begins with this.
-HOST = "host/"
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class Role(StrEnum):
-    """What somebody may do. `docs/how-to/shared-cluster.md` describes the roles."""
+    """The set of actions that a person, host or control plane may do.
+    `docs/how-to/shared-cluster.md` describes the roles.
+    """
 
     VIEWER = "viewer"
     USER = "user"
     OPERATOR = "operator"
     HOST = "host"
     CONTROL_PLANE = "control-plane"
-
-
-#: The roles of people.
-PEOPLE = (Role.VIEWER, Role.USER, Role.OPERATOR)
 
 
 def _check_owner(name: str, role: Role) -> None:
@@ -46,19 +42,21 @@ def _check_owner(name: str, role: Role) -> None:
     if role is not Role.HOST:
         check_name("name", name)
         return
-    if not name.startswith(HOST):
-        raise InvalidValue("name", name, "is not the name of a host", f"write {HOST}HOST-ID")
-    check_name("name", name.removeprefix(HOST))
+    if not name.startswith(HOST_PREFIX):
+        raise InvalidValue("name", name, "is not the name of a host", f"write {HOST_PREFIX}HOST-ID")
+    check_name("name", name.removeprefix(HOST_PREFIX))
 
 
 class Principal(Section):
     """A person, host or control plane, and its keys."""
 
-    #: The name: of a person as in the ids of jobs, of a host `host/` and the host's id.
+    #: The name. For a person, it is the user in the ids of jobs. For a host, it is `host/` and the
+    #: host's id.
     name: str
     role: Role
     keys: tuple[PublicKey, ...] = ()
-    #: Of a host that joins: the slice of the host. Empty: the slice has the id of the host.
+    #: The slice of a host that joined the cluster by itself, not as a machine that Iris created.
+    #: Empty if the slice has the same id as the host.
     slice: str = ""
 
     @field_validator("slice")
@@ -68,7 +66,9 @@ class Principal(Section):
 
 
 class Mapped(Section):
-    """The name and the role of somebody whom another service identifies."""
+    """The name and the role of a person or machine that is identified by a token of an issuer or by
+    a TLS certificate.
+    """
 
     name: str
     role: Role
@@ -79,37 +79,42 @@ class Issuer(Section):
 
     #: The `iss` claim of the tokens: a URL.
     issuer: str
-    #: The URL of the service's keys, a JSON Web Key Set.
+    #: The URL of the issuer's public keys, a JSON Web Key Set.
     jwks_uri: str
     #: The `aud` claim of the tokens.
     audience: str
     #: The claim that identifies a person.
     claim: str = "email"
-    #: The people, by the value of the claim. Nobody else is accepted.
+    #: The names and roles of the people who are accepted, by the value of the claim. Tokens with
+    #: other values are refused.
     users: dict[str, Mapped] = Field(default={})
 
 
 class Policy(Section):
-    """Who may act on a cluster, and what each role may do."""
+    """The access policy of a cluster: the people, hosts and control planes that may act on it, and
+    the actions that each role may do.
+    """
 
-    #: The rules have texts for which the server decides, such as `*`.
+    #: The fields in which any text is allowed, such as `*` in the rules. Only the Temporal servers
+    #: check these fields.
     free_texts: ClassVar[frozenset[str]] = frozenset({"rules"})
 
     version: Literal[1] = 1
-    #: The name of the cluster, which tokens must name.
+    #: The name of the cluster. A token is accepted only if it names this cluster.
     cluster: str
-    #: The Temporal namespace of the cluster. Nothing else may use it.
+    #: The Temporal namespace of the cluster. Only this cluster may use the namespace.
     namespace: str = "default"
     principals: tuple[Principal, ...] = ()
     issuers: tuple[Issuer, ...] = ()
-    #: People and machines by the common name of their TLS certificate. It counts if a call has no
-    #: token.
+    #: The names and roles of people and machines by the common name of their TLS certificate. The
+    #: certificate identifies the caller only if a call has no token.
     certificates: dict[str, Mapped] = Field(default={})
-    #: The ids of keys that are refused, and whose delegations are refused.
+    #: The ids of revoked keys. Tokens and delegations that were signed with them are refused.
     revoked: tuple[str, ...] = ()
-    #: The directory of the servers' audit files; empty: none are written.
+    #: The directory in which each server writes its audit files. Empty if the servers write no
+    #: audit files.
     audit_dir: str = ""
-    #: What each role may do (`iris.access.rules`).
+    #: The actions that each role may do, as written by `iris.access.rules`.
     rules: dict[str, Any] = Field(default={})
 
     @field_validator("cluster")
@@ -152,7 +157,7 @@ class Policy(Section):
         owner = next((each for each in self.principals if key in each.keys), None)
         if owner is not None and owner.name != name:
             raise InvalidValue(
-                "key", key, f"is the key of {owner.name}", "each person and machine makes its own"
+                "key", key, f"is the key of {owner.name}", "make another key: iris user key"
             )
         if key.id in self.revoked:
             raise InvalidValue("key", key, "was revoked", "make another one: iris user key --new")
@@ -229,7 +234,7 @@ def parse_policy(text: str, source: str) -> Policy:
         where = f"line {error.lineno}, column {error.colno}"
         raise InvalidConfig([f"{where}: invalid JSON: {error.msg}"], source) from None
     if not isinstance(values, dict):
-        raise InvalidConfig(["the file has no object"], source)
+        raise InvalidConfig(["the file is not a JSON object"], source)
     try:
         policy = Policy.model_validate(values)
     except ValidationError as error:

@@ -11,13 +11,13 @@ from typing import Any
 from iris.model import names
 from iris.model.job.arrays import KIND_PART
 
-#: All kinds of ids, or all names.
+#: In a rule, stands for all kinds of ids or for all names.
 ALL = "*"
 _ANY = (ALL,)
-#: Kinds of ids that are not kinds of workflows.
+#: Kinds of ids that are not ids of workflows: sessions beside a task, worker pools and hosts.
 _SESSION, _POOL, _HOST = "session", "pool", "host"
 _CONTROL, _PLANNER, _PATIENT = "control", "planner", "patient"
-#: What is not of one id.
+#: The kind of actions on the whole cluster, such as listing its jobs. Such an action has no id.
 _CLUSTER = "cluster"
 _JOB, _TASK, _SLICE, _SCHEDULE = (
     names.KIND_JOB,
@@ -26,11 +26,12 @@ _JOB, _TASK, _SLICE, _SCHEDULE = (
     names.KIND_SCHEDULE,
 )
 _SCHEDULER, _AUTOSCALER = names.KIND_SCHEDULER, names.KIND_AUTOSCALER
-#: The kinds of workflows of users.
+#: The kinds of workflows and schedules that belong to users.
 _USERS = (_JOB, _TASK, KIND_PART, _SCHEDULE)
-#: The kinds of workflows.
+#: All kinds of workflows and schedules of a cluster.
 _WORKFLOWS = (*_USERS, _SLICE, _SCHEDULER, _AUTOSCALER)
-#: The activities beside a task: commands, profiles, and connections to its ports.
+#: The activities on a task's host beside the task: commands, profiles, and connections to the
+#: task's ports.
 _SESSIONS = ("exec_task", "profile_task", "forward_ports")
 #: The activities of a pool's workers.
 _POOL_CALLS = ("run_calls", "retire")
@@ -38,7 +39,8 @@ _POOL_CALLS = ("run_calls", "retire")
 _OWN_HOST = "{host}"
 #: The signals with which a user changes a job.
 _CHANGES = ("hold", "release", "set_priority", "cancel_task")
-#: The queries whose answers have states and reasons, and nothing that was given to a job.
+#: The queries that every role of people may make, by kind. Their answers contain states and
+#: reasons, but not the command, environment or other inputs of a job.
 _STATES: Mapping[str, tuple[str, ...]] = {
     _JOB: ("status", "attempts"),
     _TASK: ("status", "own_status", "attempts"),

@@ -17,11 +17,12 @@ from iris.model import names
 
 #: How long a token is valid. The servers refuse tokens that are valid for more than ten minutes.
 LIFETIME = timedelta(minutes=10)
-#: How long the programs of a job may act for its user after the submission.
+#: How long the programs of a job may act as the job's user, from the submission of the job.
 JOB_LIFETIME = timedelta(days=90)
 #: The issuer in tokens that Iris signs.
 ISSUER = "iris"
-#: The field of a token's header with the delegation of its key.
+#: The name of the header field of a token that contains a delegation: a signed statement that
+#: allows the key of the token to act for the hosts of one slice, or for the programs of one job.
 DELEGATION = "iris_delegation"
 
 
@@ -88,7 +89,7 @@ def _delegation(name: str, role: str, public: PublicKey, cluster: str) -> dict[s
 
 def host_name(host_id: str) -> str:
     """Returns the name under which a host proves who it is."""
-    return f"host/{host_id}"
+    return f"{names.HOST_PREFIX}{host_id}"
 
 
 def job_name(job: str) -> str:
@@ -116,10 +117,10 @@ def claims_of(token: str) -> Mapping[str, Any]:
     """
     parts = token.split(".")
     if len(parts) != 3:
-        raise ValueError("it does not have three parts")
+        raise ValueError("the token does not have three parts")
     claims = json.loads(from_base64url(parts[1]))
     if not isinstance(claims, dict):
-        raise ValueError("its claims are no object")
+        raise ValueError("the token's claims are not a JSON object")
     return claims
 
 

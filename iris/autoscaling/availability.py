@@ -2,7 +2,7 @@
 
 Four independent conditions stop requests: a used-up quota, a zone without stock, slices that fail
 while they are provisioned, and short-lived slices. The end of one condition does not end another.
-This module only reads the memory of these conditions. `iris.autoscaling.past_failures` records a
+This module only reads the memory of these conditions. `iris.autoscaling.failure_memory` records a
 stock-out, a quota or a failure, and decides how long it stops requests.
 
 A quota that counts in a zone or region does not stop requests in the group's other zones
@@ -22,13 +22,14 @@ from iris.model.units import format_duration
 
 #: The period over which rates are counted.
 MINUTE = timedelta(minutes=1)
-#: The period in which ended slices count for `Churn`.
+#: Only slices that ended within this period count for `Churn`.
 CHURN_WINDOW = timedelta(minutes=30)
 #: The least number of ended slices for which the share of short-lived ones is computed.
 CHURN_SAMPLES = 3
 #: A slice that ends sooner than this after it became ready is short-lived.
 SHORT_LIFETIME = timedelta(minutes=5)
-#: A slice that ends later than this after it became ready is long-lived.
+#: A slice that ends later than this after it became ready is long-lived. A slice whose lifetime is
+#: between `SHORT_LIFETIME` and this does not count for `Churn`.
 LONG_LIFETIME = timedelta(minutes=10)
 #: (share of short-lived slices, factor): if at least this share is short-lived, the growth of the
 #: group is multiplied by the factor. The highest share comes first.
@@ -60,15 +61,15 @@ class Churn(NamedTuple):
 
 
 class GroupAvailability(NamedTuple):
-    """The availability of a scale group for new slices."""
+    """Whether a scale group can get new slices now, and the limit if it cannot."""
 
     state: Availability
     #: Why the availability is limited; empty if it is not.
     why: str = ""
     #: When the limit ends; None if that is unknown.
     until: datetime | None = None
-    #: True if too many short-lived slices are the reason of the limit. `min_slices` is restored
-    #: nevertheless, but slowly.
+    #: True if the reason for the limit is that too many slices were short-lived. `min_slices` is
+    #: restored nevertheless, but slowly.
     churned: bool = False
 
     @property

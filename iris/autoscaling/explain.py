@@ -29,11 +29,13 @@ class Tally(NamedTuple):
 
     #: By group, the number of gangs that wait for coming slices.
     coming: Counter[str]
-    #: By group, the number of gangs that wait for slices that are requested now.
+    #: By group, the number of gangs that wait for slices that the current evaluation of the
+    #: autoscaler requests.
     requested: Counter[str]
-    #: By group, the number of gangs that wait for slices that are requested later.
+    #: By group, the number of gangs that wait for slices that a later evaluation of the autoscaler
+    #: may request.
     later: Counter[str]
-    #: The ids of the new slices, by (group, whether the slices are requested now).
+    #: The ids of the new slices, by (group, whether the current evaluation requests the slices).
     new: dict[tuple[str, bool], set[int]]
 
     @classmethod

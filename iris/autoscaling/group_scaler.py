@@ -35,9 +35,10 @@ class GroupScaler:
     capacity for the waiting gangs. After the gangs are packed, `decide` selects the slices.
 
     Args:
-        group: the group with the sizes to plan with.
+        group: the scale group. Its resources are those that the autoscaler has learned from earlier
+            slices (`sizes.planned`).
         stock: the zones that are out of stock.
-        promised: the group as the configuration has it.
+        promised: the scale group as the configuration has it, with the configured resources.
         paused: whether an operator has paused placement on the group's hosts.
     """
 
@@ -86,7 +87,8 @@ class GroupScaler:
         )
         self.creates: list[Create] = []
         self.shrinking = Shrinking()
-        #: The number of new slices that are needed but not requested now.
+        #: The number of new slices that are needed but that the current evaluation of the
+        #: autoscaler does not request.
         self.lacking = 0
         #: When the limit on new slices per minute allows the next slice; None if the limit causes
         #: no delay.

@@ -13,15 +13,16 @@ from iris.model.slice.status import SliceFacts, SliceState
 
 _S = SliceState
 #: The states of coming slices, each with its place in the order: slices with the lowest number are
-#: ready first. A READY slice is coming until the scheduler has computed the demand with it.
+#: ready first. A READY slice also counts as coming until the scheduler has computed a demand that
+#: takes the slice into account.
 _COMING = {_S.READY: 0, _S.BOOTSTRAPPING: 1, _S.PROVISIONING: 2, _S.REQUESTED: 3}
 #: The states of slices whose machines the platform deletes soon.
 _LEAVING = frozenset({_S.FAILED, _S.DELETING})
 
 
 class SliceInventory:
-    """The slices of one group, by their use. Slices in `drains` do not count as coming, busy or
-    idle.
+    """The slices of one scale group: coming, busy, idle, and to be deleted at once (`drains`). A
+    slice in `drains` is not among the coming, busy or idle ones.
 
     Args:
         group: None if the group is no longer in the configuration.

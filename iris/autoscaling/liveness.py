@@ -32,8 +32,8 @@ from iris.model.frozen import Frozen
 
 #: How often an agent reports.
 REPORT_INTERVAL = timedelta(seconds=10)
-#: A host without a report for this time is silent, and the next observation of the fleet is soon.
-#: The time is `REPORT_INTERVAL` with a margin, so that one missing report is noticed.
+#: A host without a report for this time is silent, and the fleet is observed again soon. The time
+#: is `REPORT_INTERVAL` with a margin, so that one missing report is noticed.
 SILENCE = timedelta(seconds=14)
 #: An agent can be away for less than this time without the loss of a task. It is the lease of the
 #: programs minus the time to renew the lease.
@@ -50,8 +50,8 @@ POLL_LIMIT = timedelta(seconds=75)
 #: If at most this many slices are silent at once, no witnesses are needed. Witnesses are other
 #: hosts that must answer a ping before silent hosts count as lost.
 FEW_SLICES = 2
-#: If at most this share of a larger fleet's slices is silent at once, no witnesses are needed.
-#: Slices are counted, not hosts, because the hosts of one slice are lost together.
+#: If at most this share of all slices of the fleet is silent at once, no witnesses are needed
+#: either. Slices are counted, not hosts, because the hosts of one slice are lost together.
 SHARE = 0.5
 #: The number of hosts that are pinged as witnesses. They are hosts that are not silent. Most of
 #: them have to answer before silent hosts count as lost.

@@ -25,7 +25,8 @@ from iris.model.slice.status import SliceFacts
 from iris.scheduling.placement.catalog import CandidateGroup, Catalog, Share
 
 _Amounts = tuple[int, int, int, int]
-#: A number that stands for infinity: how many tasks without resource requests fit on one host.
+#: A number that stands for infinity, such as the number of tasks without resource requests that fit
+#: on one host.
 _ENDLESS = 10**9
 
 
@@ -65,7 +66,8 @@ class Supply:
     idle: Pool = field(default_factory=dict)
     #: The coming slices that no gang has taken yet. The slice that is ready first comes first.
     coming: Pool = field(default_factory=dict)
-    #: How many new slices may be requested, at once or when the current delay has passed.
+    #: How many new slices the group may request, now or when its present delay (such as a cooldown)
+    #: is over.
     free: int = 0
     #: The zones in which new slices may be requested.
     zones: frozenset[str] = frozenset()
@@ -249,9 +251,9 @@ class _Part(NamedTuple):
 
     #: The existing slices, idle or coming, that the part gets.
     slices: list[PlannedSlice]
-    #: The number of new slices that the part needs, by group and zone.
+    #: The number of new slices to request for the part, by group and zone.
     new: dict[tuple[str, str], int]
-    #: Whether the slices have enough hosts for the part.
+    #: Whether the existing and the new slices together have enough hosts for the part.
     enough: bool
 
 

@@ -22,10 +22,10 @@ from datetime import datetime
 
 from iris.autoscaling import explain, sizes
 from iris.autoscaling.availability import out_of_stock
+from iris.autoscaling.failure_memory import FORGOTTEN, record
 from iris.autoscaling.group_scaler import GroupScaler
 from iris.autoscaling.inventory import SliceInventory
 from iris.autoscaling.packing import DemandResult, pack
-from iris.autoscaling.past_failures import FORGOTTEN, record
 from iris.model.slice.scale_groups import Pace, ScaleGroup
 from iris.model.slice.scaling import MOST_OUTLOOKS, Action, Create, Drain, Memory, ScalePlan, Wanted
 from iris.model.slice.status import SliceFacts, SliceState

@@ -15,8 +15,7 @@ from iris.model.slice.scale_groups import region_of
 from iris.model.slice.scaling import Freed, Memory, UsedUp
 from iris.model.slice.status import SliceFacts
 
-#: The faults of a slice that mean that its machines were never created, if the slice was not ready
-#: before.
+#: If a slice ended with one of these faults before it was ready, its machines were never created.
 _NEVER_MADE = frozenset(
     {SliceFault.STOCK_OUT, SliceFault.QUOTA, SliceFault.BAD_CONFIG, SliceFault.PLATFORM}
 )

@@ -18,7 +18,7 @@ from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import GroupMemory, SizeFound
 from iris.model.slice.status import SliceFacts
 
-#: The number of a group's latest slices whose sizes are remembered.
+#: The sizes (the resources of the hosts) of this many latest slices of a group are remembered.
 MOST_SIZES = 3
 #: If all remembered slices of a group lacked devices, the group tries another slice after this
 #: time.

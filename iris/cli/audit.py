@@ -13,7 +13,7 @@ from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
 from iris.cli.show.messages import show_progress
 
-#: The most rows of the table, unless the user wants others.
+#: The maximum number of rows of the table if the user gives no `--limit`.
 ROWS = 100
 
 

@@ -108,8 +108,8 @@ def kind_of(words: Sequence[str], incomplete: str) -> Kind | None:
 
 
 class _Names(ShellComplete):
-    """Completes names of objects without importing the command where possible. Completes all other
-    words as click does.
+    """Completes the names of objects, such as jobs, without importing the command. Completes all
+    other words as click does, which imports the command.
     """
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:

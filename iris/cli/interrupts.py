@@ -17,7 +17,8 @@ from iris.model.job.errors import JobCancelled, JobFailed
 
 T = TypeVar("T")
 
-#: The maximum number of seconds that an interrupted command waits for the answer to its request.
+#: The maximum number of seconds that an interrupted command waits for the service's answers to the
+#: requests that it has already sent.
 ANSWER_TIMEOUT_S = 10.0
 
 

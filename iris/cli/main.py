@@ -17,7 +17,7 @@ from iris.model import names
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-#: An example for each Iris command that runs a command of the user.
+#: For each command of Iris that runs a command of the user: an example of its use.
 RUNS_A_COMMAND = {
     "submit": "iris submit [options] -- python train.py --lr 0.1",
     "exec": "iris exec train -- ls -la",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from iris.cli.show.messages import print_json, raise_first
+from iris.client import operate
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
 from iris.model.errors import IrisError, NotFound, Unreachable
@@ -21,7 +22,8 @@ class Known(NamedTuple):
 
     #: The known part of the output, as text for people.
     text: str
-    #: The names of the missing parts.
+    #: The names of the parts of the output that are missing, because only the control plane knows
+    #: them.
     not_asked: str = ""
     #: The known fields of an object, as JSON. None for a list, because an incomplete list would
     #: look complete.
@@ -81,9 +83,7 @@ async def locate(cluster: ClusterRef) -> None:
         Rejected: this version cannot reach it.
     """
     if cluster.text is not None and cluster.record is None:
-        from iris.client.operate.make_controller import locate as find_control_plane
-
-        await asyncio.to_thread(find_control_plane, cluster)
+        await asyncio.to_thread(operate.make_controller.locate, cluster)
 
 
 def with_client(

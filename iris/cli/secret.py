@@ -13,9 +13,11 @@ from iris.cli.run import for_each, selected, with_client
 from iris.cli.show.columns import Column
 from iris.cli.show.listing import Listing
 from iris.cli.show.messages import print_json
+from iris.client import operate
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.secret_keys import new_keys
+from iris.client.operate import manual
 from iris.client.operate.key_rotation import rotate_keys
 from iris.client.secrets.named import NamedSecret
 from iris.model.job.secrets import MAX_VALUE_BYTES, check_secret_name
@@ -146,11 +148,8 @@ def print_new_keys() -> None:
 
 def _over_ssh(cluster: ClusterRef) -> dict[str, Any]:
     """Rotates the keys of a cluster with its control plane on a machine over SSH."""
-    from iris.client.operate.make_controller import controller_of
-    from iris.client.operate.manual.controller import ManualController
-
-    controller = controller_of(cluster)
-    assert isinstance(controller, ManualController)
+    controller = operate.make_controller.controller_of(cluster)
+    assert isinstance(controller, manual.controller.ManualController)
     return controller.rotate_keys()
 
 

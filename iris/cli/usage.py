@@ -21,13 +21,13 @@ from iris.cli.show.messages import print_json, show_progress
 from iris.cli.show.usage import trace_notes, usage_csv, usage_text
 from iris.usage.report import parse_key
 
-#: The most rows of the table, unless the user wants others.
+#: The maximum number of rows of the table if the user gives no `--limit`.
 ROWS = 30
 
 
-#: The options about the use of the cluster, which exclude a job.
+#: The options about the use of the whole cluster. They cannot be combined with the argument JOB.
 _OF_THE_CLUSTER = ("by", "since", "until", "user", "group", "limit", "trace", "as_csv")
-#: The options about sums, which exclude a trace.
+#: The options that decide how sums are shown. They cannot be combined with `--trace`.
 _NOT_OF_TRACES = ("by", "user", "group", "limit", "as_json", "as_csv")
 
 

@@ -36,7 +36,8 @@ class Watchable(Command):
     """A command that shows state, with the options `--json` and `--watch`.
 
     With `--watch`, a terminal shows the output on the whole screen and keeps it up to date.
-    Elsewhere, and with `--json`, the command prints the output again after each change.
+    If standard output is not a terminal, or with `--json`, the command prints the output again
+    after each change.
     """
 
     def __init__(self, *args: object, **attributes: object) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVarTuple, Unpack, overload
 from temporalio.client import Client
 from typing_extensions import TypeVar
 
+from iris.client import build, fleet, schedules, secrets
 from iris.client.build.inheritance import inherit
 from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.connect.cluster_ref import ClusterRef, resolve_cluster
@@ -77,23 +78,17 @@ class AsyncIrisClient:
     @cached_property
     def autoscaler(self) -> "AutoscalerClient":
         """The operations on the autoscaler, as `iris autoscaler` has them."""
-        from iris.client.fleet.autoscaler import AutoscalerClient
-
-        return AutoscalerClient(self.connection)
+        return fleet.autoscaler.AutoscalerClient(self.connection)
 
     @cached_property
     def slices(self) -> "SlicesClient":
         """The operations on slices, as `iris slice` has them."""
-        from iris.client.fleet.slices import SlicesClient
-
-        return SlicesClient(self.connection, self.autoscaler)
+        return fleet.slices.SlicesClient(self.connection, self.autoscaler)
 
     @cached_property
     def hosts(self) -> "HostsClient":
         """The operations on hosts, as `iris host` has them."""
-        from iris.client.fleet.hosts import HostsClient
-
-        return HostsClient(self.connection, self.slices)
+        return fleet.hosts.HostsClient(self.connection, self.slices)
 
     @cached_property
     def exec(self) -> "ExecClient":
@@ -105,16 +100,12 @@ class AsyncIrisClient:
     @cached_property
     def schedules(self) -> "SchedulesClient":
         """The operations on schedules, as `iris schedule` has them."""
-        from iris.client.schedules.client import SchedulesClient
-
-        return SchedulesClient(self.connection)
+        return schedules.client.SchedulesClient(self.connection)
 
     @cached_property
     def secrets(self) -> "SecretsClient":
         """The named secrets of the current user, as `iris secret` has them."""
-        from iris.client.secrets.named import SecretsClient
-
-        return SecretsClient(self.connection)
+        return secrets.named.SecretsClient(self.connection)
 
     @cached_property
     def endpoints(self) -> "EndpointsClient":
@@ -126,9 +117,7 @@ class AsyncIrisClient:
     @cached_property
     def simulations(self) -> "SimulationsClient":
         """The reports of simulations that were published for all users of the cluster."""
-        from iris.client.fleet.simulations import SimulationsClient
-
-        return SimulationsClient(self.connection)
+        return fleet.simulations.SimulationsClient(self.connection)
 
     @cached_property
     def cluster(self) -> "ClusterClient":
@@ -422,12 +411,10 @@ class AsyncIrisClient:
             IrisError: the store does not accept the job's files.
             Unreachable: the service does not answer.
         """
-        from iris.client.schedules.when import parse_overlap
-
-        policy = parse_overlap(overlap)
+        policy = schedules.when.parse_overlap(overlap)
         if "name" not in options:
             raise InvalidValue(
-                "name", "", "is missing: a schedule is found by it", "write name='nightly'"
+                "name", "", "is missing: a schedule needs a name", "write name='nightly'"
             )
         spec = await self._make(work, args, kwargs, workspace, None, **options)
         return await self.schedules.create(spec, when, overlap=policy, paused=paused)
@@ -469,9 +456,7 @@ class AsyncIrisClient:
         if names.ENV_JOB_ID not in os.environ:
             return None
         if self._parents is None:
-            from iris.client.build.parent import ParentLookup
-
-            self._parents = ParentLookup(self.connection)
+            self._parents = build.parent.ParentLookup(self.connection)
         return await self._parents.find()
 
     def job(self, job: str) -> "AsyncJob[Any]":
@@ -516,19 +501,15 @@ class AsyncIrisClient:
         **options: Unpack["JobOptions"],
     ) -> "JobSpec":
         """Returns the job with its files in the store, and prints warnings about it."""
-        from iris.client.build.job import make_job
-
         files = self._workspace if workspace is None else workspace
-        spec = await make_job(self.record, work, args, kwargs, files, within, **options)
+        spec = await build.job.make_job(self.record, work, args, kwargs, files, within, **options)
         for warning in job_warnings(spec, option="env", remedy="secret={{{0!r}: 'env:{0}'}}"):
             warnings.warn(warning, stacklevel=3)
         return spec
 
     async def _trial(self, **options: Unpack["JobOptions"]) -> "JobSpec":
         """Returns a job of these options for questions to the scheduler."""
-        from iris.client.build.options import job_spec
-
-        spec = job_spec(current_user(), ("forecast",), **options)
+        spec = build.options.job_spec(current_user(), ("forecast",), **options)
         if (within := await self.enclosing_job()) is not None:
             spec = inherit(spec, within.spec, given=[*options])
         return spec

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from iris.client.connect.identity import signed
+from iris.access.audit import Audit, AuditQuestion
+from iris.client import fleet
+from iris.client.access.whoami import Caller, ask_who
+from iris.client.connect.identity import full_job_id, signed
 from iris.client.connect.rpc import Connection
 from iris.messages.fleet_views import Holdings, QueuePage, QueueView
 from iris.messages.quotas import QuotaList, QuotaQuestion
@@ -14,8 +17,6 @@ from iris.model.job.spec import Band
 from iris.model.rules import Rules
 
 if TYPE_CHECKING:
-    from iris.access.audit import Audit
-    from iris.client.access.whoami import Caller
     from iris.client.fleet.usage_trace import UsageTrace
     from iris.config import ClusterConfig
     from iris.storage.garbage import UnusedFolder
@@ -40,14 +41,12 @@ class ClusterClient:
         """The address of the cluster's Temporal service: `HOST:PORT`."""
         return self._connection.record.address
 
-    async def whoami(self) -> "Caller":
+    async def whoami(self) -> Caller:
         """Returns who the cluster's Temporal servers take this program for.
 
         Raises:
             Unreachable: the service does not answer.
         """
-        from iris.client.access.whoami import ask_who  # few commands need it
-
         return await ask_who(self._connection)
 
     async def status(self) -> Snapshot:
@@ -94,11 +93,8 @@ class ClusterClient:
             Rejected: the cluster has no store, so its use is not recorded.
             Unreachable, IrisError: the store does not answer.
         """
-        # This imports the store and the records, which few commands need.
-        from iris.client.fleet.usage_report import question, usage_report
-
-        asked = question(by, since, until, user=user, group=group)
-        return await usage_report(self._connection, asked)
+        asked = fleet.usage_report.question(by, since, until, user=user, group=group)
+        return await fleet.usage_report.usage_report(self._connection, asked)
 
     async def usage_trace(
         self,
@@ -121,10 +117,8 @@ class ClusterClient:
             Rejected: the cluster has no store, so its use is not recorded.
             Unreachable, IrisError: the store does not answer.
         """
-        from iris.client.fleet.usage_report import question
-        from iris.client.fleet.usage_trace import usage_trace
-
-        return await usage_trace(self._connection, question((), since, until), names=names)
+        asked = fleet.usage_report.question((), since, until)
+        return await fleet.usage_trace.usage_trace(self._connection, asked, names=names)
 
     async def audit(
         self,
@@ -134,7 +128,7 @@ class ClusterClient:
         user: str = "",
         job: str = "",
         refused: bool = False,
-    ) -> "Audit":
+    ) -> Audit:
         """Returns who changed what on a cluster with identities, and which calls were refused.
         A change appears some ten seconds after it was made.
 
@@ -150,16 +144,10 @@ class ClusterClient:
             Rejected: the cluster has no store.
             Unreachable, IrisError: the store does not answer.
         """
-        from iris.access.audit import AuditQuestion
-        from iris.client.connect.identity import full_job_id
-        from iris.client.fleet.cluster_store import store_of
-        from iris.client.fleet.usage_report import time_of
-        from iris.client.operate.audit import DEFAULT_TIME, read_audit
-
-        store = store_of(self._connection, "it keeps no audit")
-        begin, end = time_of(since, until, DEFAULT_TIME)
-        wanted = AuditQuestion(begin, end, user, full_job_id(job) if job else "", refused)
-        return await read_audit(store, self.name, wanted)
+        store = fleet.cluster_store.store_of(self._connection, "it keeps no audit")
+        begin, end = fleet.usage_report.time_of(since, until, fleet.audit.DEFAULT_TIME)
+        asked = AuditQuestion(begin, end, user, full_job_id(job) if job else "", refused)
+        return await fleet.audit.read_audit(store, self.name, asked)
 
     async def holdings(self) -> Holdings:
         """Returns what the hosts offer and what runs on them, by scale group and by user, and the
@@ -240,11 +228,10 @@ class ClusterClient:
         Raises:
             Unreachable: the service does not answer.
         """
-        # This imports the whole configuration, which few commands need.
-        from iris.client.fleet.configure import configure_planners
-
         with self._connection.rpc_errors():
-            await configure_planners(self._connection.client, self._connection.record.name, config)
+            await fleet.configure.configure_planners(
+                self._connection.client, self._connection.record.name, config
+            )
 
     async def set_rules(self, rules: Rules) -> None:
         """Replaces the scheduling rules.
@@ -271,10 +258,7 @@ class ClusterClient:
             Unreachable: the service does not answer.
             IrisError: the store does not answer.
         """
-        # This imports the store, which few commands need.
-        from iris.client.fleet.unused_files import find_unused
-
-        return await find_unused(self._connection, older_than)
+        return await fleet.unused_files.find_unused(self._connection, older_than)
 
     async def delete_unused(self, folders: "Sequence[UnusedFolder]") -> "list[UnusedFolder]":
         """Deletes folders that `find_unused` returned, and returns the deleted ones.
@@ -288,9 +272,7 @@ class ClusterClient:
             Unreachable: the service does not answer.
             IrisError: the store does not answer.
         """
-        from iris.client.fleet.unused_files import delete_unused
-
-        return await delete_unused(self._connection, folders)
+        return await fleet.unused_files.delete_unused(self._connection, folders)
 
     async def check_exists(self) -> None:
         """Raises unless this service has the cluster. Another service or namespace has no workflow

@@ -14,7 +14,7 @@ from iris.config.dashboard import DashboardAddress, dashboard_of
 from iris.config.defaults import apply_defaults, secrets_of
 from iris.config.errors import InvalidConfig
 from iris.config.group_settings import ScaleGroupConfig
-from iris.config.groups import rules_of, scale_groups_of
+from iris.config.groups import quotas_of, rules_of, scale_groups_of
 from iris.config.load import (
     config_values,
     dump_config,
@@ -30,7 +30,6 @@ from iris.config.local import (
     with_actions,
     with_rules,
 )
-from iris.config.quotas import quotas_of
 from iris.config.schema import Bootstrap, ClusterConfig
 
 __all__ = [

@@ -12,7 +12,8 @@ from iris.model.errors import InvalidValue
 
 _CURRENCY = re.compile("[A-Z]{3}")
 _DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
-#: The largest amount. A larger number is a mistake, and sums of it would lose cents.
+#: The limit on amounts of money and on numbers of hours. A larger number is a mistake, and sums of
+#: such numbers would not be exact to the cent.
 _MOST = 1e12
 
 
@@ -47,21 +48,21 @@ def _read_amount(value: Any) -> Any:
     return value
 
 
-#: The three letters of a currency.
+#: The currency of all amounts of money, as the three letters of ISO 4217.
 Currency = Annotated[str, AfterValidator(_read_currency)]
-#: A day by UTC, `2026-12-01`; empty for none.
+#: A day by UTC, as `2026-12-01`; empty for no day.
 Day = Annotated[
     str, BeforeValidator(_read_date), WithJsonSchema({"type": "string", "format": "date"})
 ]
-#: An amount of money or of hours.
+#: An amount of money or a number of hours.
 Amount = Annotated[
     float, BeforeValidator(_read_amount), WithJsonSchema({"type": "number", "minimum": 0})
 ]
 
 
 class RateConfig(Section):
-    """What one kind of machine costs. The prices of one entry are added: a machine with GPUs may
-    have a price for the machine and one for each GPU.
+    """The price of one kind of machine. The prices of one entry are added: a machine with GPUs may
+    have a price for the machine and a price for each GPU.
     """
 
     machine: str = Field(
@@ -85,7 +86,7 @@ class RateConfig(Section):
 
 
 class Prices(Section):
-    """What machines cost, for `iris usage`."""
+    """The prices of machines, for `iris usage`."""
 
     currency: Currency = Field("USD", description="The currency of all prices.")
     rates: tuple[RateConfig, ...] = Field(
@@ -95,7 +96,7 @@ class Prices(Section):
 
 
 class Period(StrEnum):
-    """The time for which a budget is given. Each begins at midnight, UTC."""
+    """The period for which a budget applies. Each period begins at midnight, UTC."""
 
     DAY = "day"
     WEEK = "week"  # from Monday on
@@ -103,15 +104,15 @@ class Period(StrEnum):
 
 
 class BudgetAction(StrEnum):
-    """What happens when a budget is used up."""
+    """The consequence for new jobs when a budget is used up."""
 
     WARN = "warn"
     HOLD = "hold"
 
 
 class BudgetConfig(Section):
-    """How much a user or a team may use in a period. Exactly one of user and team, and of amount,
-    chip_hours and gpu_hours must be set.
+    """The limit on the use by a user or a team in a period. Exactly one of user and team, and
+    exactly one of amount, chip_hours and gpu_hours must be set.
     """
 
     user: str = Field("", description="The user; `*`: each user, with a budget of its own.")

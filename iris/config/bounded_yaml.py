@@ -9,18 +9,20 @@ import yaml
 
 from iris.model.errors import InvalidValue
 
-#: The limit on values of a document that are repetitions by aliases and merge keys. A configuration
-#: of a thousand groups has fewer repetitions.
+#: The limit on values of a document that are copies made by aliases and merge keys. A configuration
+#: of a thousand groups has fewer copies.
 MAX_REPEATED = 100_000
 
 
 class RepeatedKey(NamedTuple):
-    """A key that a mapping has twice. YAML would keep the last value without a word."""
+    """A key that occurs twice in a mapping. YAML would keep the last value without a warning."""
 
     key: str
-    #: The place of the second one, and the line of the first.
+    #: The line of the key's second occurrence, from 1 on.
     line: int
+    #: The column of the key's second occurrence, from 1 on.
     column: int
+    #: The line of the key's first occurrence, from 1 on.
     first_line: int
 
     @property

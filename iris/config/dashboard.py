@@ -1,28 +1,41 @@
-"""Where the dashboard of a configuration is."""
+"""Where the dashboard of a configuration is, and the checks of its section."""
 
+import re
+from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from iris.config.schema import ClusterConfig
+from iris.model.errors import InvalidValue
 
-#: The port of the Temporal service that the default port of the dashboard follows.
+#: The port of the Temporal service from which `dashboard_of` derives the default port of the
+#: dashboard, which is higher by 2.
 SERVICE_PORT = 10000
+#: Matches a host name, without a port. Source: RFC 1123, section 2.1
+_HOST_NAME = re.compile(
+    r"(?=.{1,253}$)[a-z0-9][a-z0-9-]{0,62}(\.[a-z0-9][a-z0-9-]{0,62})*", re.IGNORECASE
+)
+#: Matches the address of a server, without a path: the pages link to each other from the root. The
+#: address goes into Markdown, so it has no characters that are markup there.
+_URL = re.compile(r"https?://([a-z0-9.-]{1,253}|\[[0-9a-f:.]+\])(:[0-9]{1,5})?/?", re.IGNORECASE)
 
 
 class DashboardAddress(NamedTuple):
-    """Where a process serves the dashboard, and for what."""
+    """The address at which a process serves the dashboard, and its settings."""
 
-    #: The port; 0 to serve none.
+    #: The port; 0 if the process serves no dashboard.
     port: int = 0
-    #: The IP address. Other machines reach the pages only if it is not a loopback address.
+    #: The IP address at which the process listens. Other machines can open the pages only if this
+    #: is not a loopback address.
     address: str = "127.0.0.1"
-    #: The host names with which browsers may ask, besides localhost and IP addresses.
+    #: The host names that browsers may use for the dashboard, in addition to localhost and IP
+    #: addresses.
     names: tuple[str, ...] = ()
-    #: Whether the pages can change something.
+    #: Whether users can change the cluster from the pages.
     allow_actions: bool = False
-    #: The address that people use, such as that of a proxy; empty if the pages have none but their
-    #: own.
+    #: The URL that users open, such as the URL of a proxy; empty if users open the process's own
+    #: address.
     public_url: str = ""
 
     @property
@@ -69,3 +82,30 @@ def dashboard_of(
     host = urlsplit(url).hostname
     names = section.names if host is None or host in section.names else (*section.names, host)
     return DashboardAddress(port, section.address, names, section.allow_actions, url)
+
+
+def dashboard_problems(config: ClusterConfig) -> Iterator[InvalidValue]:
+    """Yields the errors of the section `dashboard`. The defaults must have been applied."""
+    dashboard, controller = config.dashboard, config.controller
+    if dashboard.allow_actions and not ip_address(dashboard.address).is_loopback:
+        problem = f"is not possible at {dashboard.address}, which other machines reach"
+        remedy = "remove it, or remove dashboard.address and use a tunnel: the pages have no logins"
+        yield InvalidValue("dashboard.allow_actions", "true", problem, remedy)
+    for name in dashboard.names:
+        if not _HOST_NAME.fullmatch(name):
+            yield InvalidValue(
+                "dashboard.names", name, "is no host name", "write it without a port"
+            )
+    if dashboard.url and not _URL.fullmatch(dashboard.url):
+        problem, remedy = "is no address of pages", "write https://NAME or http://NAME:PORT"
+        yield InvalidValue("dashboard.url", dashboard.url, problem, remedy)
+    machine = controller.gcp or controller.manual
+    taken = {config.metrics.controller_port: "metrics.controller_port"}
+    if machine is not None:
+        taken |= {
+            machine.port: f"controller.{controller.kind}.port",
+            machine.port + 1: "the Web UI of Temporal",
+        }
+    if dashboard.port and dashboard.port in taken:
+        problem = f"is the port of {taken[dashboard.port]}, too"
+        yield InvalidValue("dashboard.port", str(dashboard.port), problem, "use another port")

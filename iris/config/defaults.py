@@ -52,7 +52,8 @@ ONLY_FOR: Mapping[str, frozenset[SliceType]] = {
 LOCAL_ZONE = "local-a"
 #: The zone of slices on existing machines.
 MANUAL_ZONE = "manual-a"
-#: The longest delay after a manual_vm group had no free machine.
+#: The default of `max_stockout_delay` for manual_vm groups: the longest delay after such a group
+#: had no free machine.
 MAX_POOL_DELAY = timedelta(minutes=1)
 #: The disk of a cloud machine, unless the configuration sets another size.
 CLOUD_DISK = 50 * GIB
@@ -64,17 +65,15 @@ CLOUD_LEASE = timedelta(minutes=5)
 #: programs, Docker and the agent. At most half of a small machine is reserved.
 MEMORY_SHARE, SYSTEM_MEMORY = 0.02, GIB
 #: The disk of a VM that its host does not offer to tasks, because the images of the system and of
-#: Iris use it: a share of the disk or an amount, whichever is larger. A TPU machine's boot disk has
-#: its own size.
+#: Iris use it: a share of the disk or an amount, whichever is larger. It does not apply to TPU
+#: machines, because Google determines the size of their boot disk.
 DISK_SHARE, LEAST_DISK = 0.1, 15 * GIB
 
 S = TypeVar("S", bound=Section)
 
 
 class Source(NamedTuple):
-    """Values for the keys that a section does not set, and the name of the source of these
-    values.
-    """
+    """The default values of keys, and the name of their origin, which is shown with each value."""
 
     origin: str
     values: Mapping[str, Any]

@@ -110,7 +110,7 @@ def _changed(
     values = [f"{key}: [{', '.join(new)}]" for key, (old, new) in lists.items() if old != new]
     values += [f"{key}: {size}" for key, size in numbers.items()]
     raise Rejected(
-        f"the file is too intricate to be changed here; write in scale_groups.{group}:"
+        f"the file cannot be changed automatically; write in scale_groups.{group}:"
         f" {', '.join(values)}"
     )
 
@@ -124,16 +124,16 @@ def _without_group(text: str, group: str) -> str:
             return changed
     except (_NotWritten, InvalidConfig):
         pass
-    raise Rejected(
-        f"the file is too intricate to be changed here; remove scale_groups.{group} from it"
-    )
+    raise Rejected(f"the file cannot be changed automatically; remove scale_groups.{group} from it")
 
 
 # -- lists and numbers of a group ------------------------------------------------------------
 
 
 class _NotWritten(Exception):
-    """The text of the configuration has no place where only this value can be changed."""
+    """The value cannot be changed automatically, because the configuration's text does not contain
+    the section or key in a form in which only this value can be replaced.
+    """
 
 
 def _with_list(text: str, group: str, key: str, wanted: Sequence[str]) -> str:

@@ -1,10 +1,12 @@
-"""Converts `ClusterConfig` to scale groups and scheduling rules."""
+"""Converts `ClusterConfig` to scale groups, scheduling rules and quotas."""
 
 from iris.config.defaults import tpu_of
 from iris.config.group_settings import Accelerator, ScaleGroupConfig
+from iris.config.quota_settings import QuotaAmounts, QuotaConfig
 from iris.config.schema import ClusterConfig
 from iris.model.host.accelerators import parse_gpu
 from iris.model.host.resources import Resources, parse_device
+from iris.model.quotas import NAMED, QuotaRule, QuotaRules
 from iris.model.rules import Rules
 from iris.model.slice.scale_groups import Pace, ScaleGroup
 
@@ -62,3 +64,41 @@ def _gpu_variant(group: ScaleGroupConfig) -> str:
         return ""
     device = parse_device(group.resources.device)
     return device.variant if device else parse_gpu(group.accelerator_variant).variant
+
+
+def quotas_of(config: ClusterConfig) -> QuotaRules:
+    """Returns the quotas of a configuration. Teams count only if one of them has a quota."""
+    has_teams = any(quota.team for quota in config.quotas.values())
+    return QuotaRules(
+        quotas=tuple(_rule(name, quota) for name, quota in config.quotas.items()),
+        limits=config.limits,
+        teams=config.teams if has_teams else {},
+    )
+
+
+def _rule(name: str, quota: QuotaConfig) -> QuotaRule:
+    return QuotaRule(
+        name=name,
+        user=quota.user,
+        team=quota.team,
+        tag=quota.tag,
+        bands=quota.bands,
+        nominal=amounts(quota),
+        cohort=quota.cohort,
+        borrow=amounts(quota.borrow),
+        lend=amounts(quota.lend),
+        waiting=quota.waiting,
+    )
+
+
+def amounts(section: QuotaAmounts) -> dict[str, int]:
+    """Returns the amounts that are set, by resource."""
+    found = {
+        "chips": section.chips,
+        "gpus": section.gpus,
+        "cpus": round(section.cpus * 1000) if section.cpus is not None else None,
+        "memory": section.memory,
+        "hosts": section.hosts,
+        **{NAMED + name: amount for name, amount in section.limits.items()},
+    }
+    return {resource: amount for resource, amount in found.items() if amount is not None}

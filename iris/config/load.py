@@ -18,9 +18,9 @@ from iris.config.values import Section
 #: Matches the name of a configuration file. It does not match the text of a configuration in one
 #: line, which contains a key and a colon.
 _FILE_NAME = re.compile(r"(?:(?!: ).)+\.ya?ml")
-#: What a configuration begins with.
+#: The example in error messages of how a configuration begins.
 _FIRST = "platform: {local: {}}"
-#: The most bytes of a file. A configuration of a thousand groups has a megabyte.
+#: The limit on bytes of a configuration file. A configuration of a thousand groups has a megabyte.
 _MOST_BYTES = 10_000_000
 S = TypeVar("S", bound=Section)
 

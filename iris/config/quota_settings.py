@@ -7,7 +7,7 @@ from iris.model.job.spec import Band
 
 
 class QuotaAmounts(Section):
-    """Amounts of resources. Those that are unset are not bounded."""
+    """Limits on amounts of resources. A resource whose amount is not set is not limited."""
 
     chips: Count | None = Field(None, description="TPU chips.")
     gpus: Count | None = Field(None, description="GPUs.")
@@ -22,8 +22,8 @@ class QuotaAmounts(Section):
 
 
 class QuotaConfig(QuotaAmounts):
-    """What a user, a team or the jobs with a tag may hold at once. Exactly one of user, team and
-    tag must be set.
+    """The limits on the resources that a user, a team or the jobs with a tag may hold at once.
+    Exactly one of user, team and tag must be set.
     """
 
     user: str = Field("", description="The user; `*`: each user, with a quota of its own.")

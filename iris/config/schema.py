@@ -52,7 +52,7 @@ _STORE = StoreLimits()
 
 class GcpEndpoints(Section):
     """Addresses of Google's APIs, for a cluster that does not use the public ones, such as a test.
-    To an address that begins with `http://` or `grpc://`, Iris sends neither TLS nor credentials.
+    Iris uses neither TLS nor credentials with an address that begins with `http://` or `grpc://`.
     """
 
     tpu: str = Field("", description="Address of the Cloud TPU API; empty: tpu.googleapis.com.")

@@ -160,7 +160,7 @@ AttributeOfHost = Annotated[Attribute, AfterValidator(check_lines)]
 Address = Annotated[str, AfterValidator(_read_address)]
 #: An IP address.
 IpAddress = Annotated[str, AfterValidator(parse_ip)]
-#: The name of the user for an ssh login. If it is empty, another setting decides.
+#: The name of the user for an SSH login. If it is empty, `defaults.ssh.user` applies.
 LoginUser = Annotated[str, AfterValidator(_read_login_user)]
 #: An SSH jump host as `[USER@]HOST[:PORT]`; empty for none.
 JumpHost = Annotated[str, AfterValidator(_read_jump_host)]

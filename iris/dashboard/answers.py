@@ -8,15 +8,16 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 
-#: How long an error is shared at most, in seconds.
+#: The longest time for which an error is cached, in seconds.
 ERROR_SHARED_FOR = 1.5
-#: The most answers that are kept.
+#: The limit on cached results. The oldest result is dropped first.
 MOST_KEPT = 500
 T = TypeVar("T")
 
 
 class Answers:
-    """The answers that are shared.
+    """Caches the results of queries, each under a key (the question). Viewers who ask the same
+    question at the same time wait for one result.
 
     Args:
         clock: returns the time in seconds.
@@ -24,7 +25,8 @@ class Answers:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        #: The answers by their question, each with the time until which it is shared.
+        #: By question: the time until which the result is cached, and the result, which may still
+        #: be awaited.
         self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
 
     async def shared(self, question: Hashable, ask: Callable[[], Awaitable[T]], fresh: float) -> T:

@@ -19,7 +19,6 @@ from iris.dashboard.guard import Guard
 from iris.dashboard.live import EVENT_STREAM, Live, NotUpToDate
 from iris.dashboard.log_routes import LogRoutes
 from iris.dashboard.pages import (
-    autoscaler,
     fleet,
     host,
     job,
@@ -29,14 +28,13 @@ from iris.dashboard.pages import (
     overview,
     queue,
     simulations,
-    slice,
     usage,
 )
 from iris.dashboard.reader import Reader
 from iris.dashboard.rendering import STATIC, make_environment, static
 from iris.model.errors import IrisError
 
-#: The pages, in the order of the navigation.
+#: All pages of the dashboard, in the order of the navigation.
 PAGES: tuple[Page, ...] = (
     Page("/", "overview.html", overview.load, "/"),
     Page("/jobs", "jobs.html", jobs.load, "/jobs"),
@@ -44,15 +42,15 @@ PAGES: tuple[Page, ...] = (
     Page("/logs/{job:path}", "logs.html", logs.load, "/jobs"),
     Page("/queue", "queue.html", queue.load, "/queue"),
     Page("/fleet", "fleet.html", fleet.load, "/fleet"),
-    Page("/slices/{slice}", "slice.html", slice.load, "/fleet"),
+    Page("/slices/{slice}", "slice.html", fleet.load_slice, "/fleet"),
     Page("/hosts/{host}", "host.html", host.load, "/fleet"),
-    Page("/autoscaler", "autoscaler.html", autoscaler.load, "/autoscaler"),
+    Page("/autoscaler", "autoscaler.html", fleet.load_autoscaler, "/autoscaler"),
     Page("/usage", "usage.html", usage.load, "/usage"),
     Page("/simulations", "simulations.html", simulations.load_list, "/simulations"),
     Page("/simulations/{simulation}", "simulation.html", simulations.load, "/simulations"),
     Page("/more", "more.html", more.load, "/more"),
 )
-#: The entries of the navigation.
+#: The entries of the navigation: the path of the page, and the text.
 SECTIONS: tuple[tuple[str, str], ...] = (
     ("/", "Overview"),
     ("/jobs", "Jobs"),
@@ -63,15 +61,16 @@ SECTIONS: tuple[tuple[str, str], ...] = (
     ("/simulations", "Simulations"),
     ("/more", "More"),
 )
-#: The content of a file of the dashboard never changes: its address contains its hash.
+#: The `Cache-Control` header of static files. Their content never changes at one address, because
+#: the address contains a hash of the content.
 FOR_EVER = "public, max-age=31536000, immutable"
 
 
 class Dashboard:
-    """Answers requests for pages.
+    """The web application of the dashboard.
 
     Args:
-        names: the host names with which browsers may ask, besides those of this machine.
+        names: the host names that browsers may use, in addition to localhost and IP addresses.
         allow_actions: whether the pages can change something.
     """
 

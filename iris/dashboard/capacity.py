@@ -7,13 +7,15 @@ from iris.messages.fleet_views import Amounts, GroupHoldings, UserHoldings
 
 
 class Meter(NamedTuple):
-    """An amount of which a part is used, and a part is free on hosts that accept no work."""
+    """How much of one resource is used and how much is free. Free amounts on hosts that accept no
+    new work count as closed.
+    """
 
     used: int
-    #: The part that is free, but on hosts that accept no new work.
+    #: The free amount on hosts that accept no new work.
     closed: int
     total: int
-    #: The noun: "chips", "GPUs", "cores".
+    #: The noun after an amount: "chips", "GPUs" or "cores".
     unit: str
 
     @property
@@ -37,16 +39,17 @@ class Meter(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """What hosts of one kind offer: those of one group, or of all groups."""
+    """The capacity of the hosts of one kind, in one scale group or in all."""
 
-    #: The kind of machine: `tpu:v5litepod-16`, or empty for machines without accelerators.
+    #: The accelerators of each host, such as `tpu:v5litepod-16`; empty for hosts without
+    #: accelerators.
     device: str
-    #: The scale group; empty for hosts that joined by themselves, and for a sum of groups.
+    #: The scale group; empty for hosts that joined by themselves, and for the sum over all groups.
     group: str
     hosts: int
     busy: int
     closed: int
-    #: The accelerators, or the cores of machines without accelerators.
+    #: The use of the accelerators; for hosts without accelerators, the use of the cores.
     main: Meter
     cores: Meter
 

@@ -13,12 +13,20 @@ from markupsafe import Markup
 
 from iris.dashboard.rendering import clean
 
-#: The size of a drawing in its own units. It is stretched to the width of its place.
+#: The width and the height of a drawing in its own units. The page stretches the drawing to the
+#: available width.
 WIDTH, HEIGHT = 1000.0, 200.0
-#: The most rows of the table that a chart has as its text.
+#: The limit on rows of the table that shows the values of a chart as text.
 MOST_ROWS = 24
-#: The classes of the series, in their order. The lines differ in their dashes, too.
+#: The CSS classes of the first and the second series of a chart. The lines also differ in their
+#: dashes.
 SERIES_CLASSES = ("first", "second")
+#: The width and the height of a drawing of bars, in its own units. The page scales the drawing.
+BARS_WIDTH, BARS_HEIGHT = 720, 160
+#: The space below the bars for the labels of days, and the space above the bars for the amounts.
+BELOW, ABOVE = 18, 16
+#: The limit on labels of days, because more labels would overlap.
+MOST_LABELS = 10
 
 
 class Point(NamedTuple):
@@ -42,17 +50,18 @@ class Level(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A part of a bar on a time line."""
+    """A period in the bar of an attempt on a time line."""
 
-    #: What happened in this time: `waiting`, `set-up` or `run`. The heights of the parts differ,
-    #: too.
+    #: The phase of the attempt: `waiting`, `set-up` or `run`. It determines the height of the
+    #: segment.
     kind: str
     start: datetime
     end: datetime
     title: str
 
 
-#: The top and the height of each kind of segment, in units of a bar's height of 20.
+#: The distance from the top and the height of each kind of segment. The whole bar has a height of
+#: 20.
 _HEIGHTS = {"waiting": (8.0, 4.0), "set-up": (5.0, 10.0), "run": (1.0, 18.0)}
 
 
@@ -236,3 +245,56 @@ def _table(drawn: Sequence[Series], form: Callable[[float], str]) -> Markup:
 
 def _clock(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%m-%d %H:%M:%S")
+
+
+class Bar(NamedTuple):
+    """One bar of a bar chart."""
+
+    label: str
+    amount: float
+    #: The amount as text, with its unit.
+    text: str
+
+
+def bar_chart(bars: Sequence[Bar], title: str) -> Markup:
+    """Returns a drawing of the bars, the largest as high as the drawing.
+
+    Args:
+        title: what the drawing shows, for people who do not see it.
+    """
+    highest = max((bar.amount for bar in bars), default=0.0) or 1.0
+    step = BARS_WIDTH / max(1, len(bars))
+    every = -(-len(bars) // MOST_LABELS)
+    parts = [
+        Markup(
+            '<svg class="bars" viewBox="0 0 {} {}" role="img" aria-label="{}">'
+            '<line class="axis" x1="0" x2="{}" y1="{}" y2="{}"/>'
+        ).format(
+            BARS_WIDTH, BARS_HEIGHT, title, BARS_WIDTH, BARS_HEIGHT - BELOW, BARS_HEIGHT - BELOW
+        )
+    ]
+    for index, bar in enumerate(bars):
+        height = (BARS_HEIGHT - BELOW - ABOVE) * max(0.0, bar.amount) / highest
+        left, top = index * step + step * 0.12, BARS_HEIGHT - BELOW - height
+        parts.append(
+            Markup(
+                '<g><title>{}: {}</title><rect class="used" x="{:.1f}" y="{:.1f}" width="{:.1f}"'
+                ' height="{:.1f}"/>'
+            ).format(bar.label, bar.text, left, top, step * 0.76, height)
+        )
+        if index % every == 0:
+            middle = index * step + step / 2
+            parts.append(
+                Markup('<text x="{:.1f}" y="{}">{}</text>').format(
+                    middle, BARS_HEIGHT - 4, bar.label
+                )
+            )
+        if len(bars) <= MOST_LABELS and bar.amount > 0:
+            parts.append(
+                Markup('<text class="amount" x="{:.1f}" y="{:.1f}">{}</text>').format(
+                    index * step + step / 2, top - 4, bar.text
+                )
+            )
+        parts.append(Markup("</g>"))
+    parts.append(Markup("</svg>"))
+    return Markup("").join(parts)

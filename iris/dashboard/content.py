@@ -6,34 +6,35 @@ from typing import Any, NamedTuple
 from iris.dashboard.reader import Reader
 from iris.model.errors import InvalidValue, IrisError, NotFound, Rejected
 
-#: The HTTP status of a page that the cluster does not answer for. It may a moment later.
+#: The HTTP status of a page if the cluster does not answer. The cluster may answer a moment later.
 NO_ANSWER = 503
 
 
 class Content(NamedTuple):
-    """The values of a page for its template."""
+    """The values that a template renders as a page."""
 
     title: str
-    #: The values by their names in the template.
+    #: The values, by the names that the template uses.
     values: Mapping[str, Any]
-    #: The page to which a person comes with the `Back` link; empty for none.
+    #: The path of the page to which the `Back` link leads; empty if there is no such link.
     above: str = ""
-    #: The HTTP status.
+    #: The HTTP status of the page.
     status: int = 200
 
 
 class Address(NamedTuple):
-    """The parts of a page's address that it depends on."""
+    """The parameters in the address of a page."""
 
     #: The parameters in the path, such as `job`.
     path: Mapping[str, str]
-    #: The parameters after the question mark.
+    #: The parameters of the query, which follow the question mark.
     query: Mapping[str, str]
-    #: Whether only the changed part of an open page is wanted.
+    #: Whether the request is for an update of an open page, which contains only the part that
+    #: changes.
     live: bool = False
 
 
-#: Loads a page.
+#: Loads the content of a page.
 #:
 #: Raises:
 #:     NotFound: the address names an object that does not exist.
@@ -43,13 +44,13 @@ Load = Callable[[Reader, Address], Awaitable[Content]]
 
 
 class Page(NamedTuple):
-    """A page of the dashboard."""
+    """The path, the template and the content of one page of the dashboard."""
 
-    #: The path, in Starlette's notation.
+    #: The path, in Starlette's notation: `/hosts/{host}`.
     path: str
     template: str
     load: Load
-    #: The entry of the navigation that leads to this page or to the page above it.
+    #: The path of the navigation's entry that is marked while this page is open.
     section: str
 
 

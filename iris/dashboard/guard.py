@@ -7,7 +7,6 @@ from the browser of a user under the name of its own site, if that name resolves
 dashboard; `actions.browser` checks that, too.
 """
 
-import re
 from collections.abc import Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -16,11 +15,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: Matches a `Host` header: a name or an address in brackets, with or without a port. The port may
-#: be any, because a tunnel has another port on the user's machine.
-_HOST = re.compile(
-    r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{1,5})?", re.IGNORECASE
-)
+from iris.model.ip_address import host_of
+
 HEADERS = {
     # Scripts, styles and data come from this origin only, and none is written into a page.
     "Content-Security-Policy": (
@@ -37,10 +33,11 @@ HEADERS = {
 
 
 class Guard:
-    """Checks each request, and adds the headers to each answer.
+    """Refuses requests whose `Host` header is not allowed, and adds security headers to each
+    response.
 
     Args:
-        names: the host names with which browsers may ask, besides those of this machine.
+        names: the host names that browsers may use, in addition to localhost and IP addresses.
     """
 
     def __init__(self, app: ASGIApp, names: Sequence[str] = ()) -> None:
@@ -69,7 +66,7 @@ class Guard:
         host = headers.get("host", "")
         if not self._is_own(host):
             return (
-                f"this machine is not {host if _HOST.fullmatch(host) else 'so named'}; open the"
+                f"this machine is not {host if host_of(host) else 'so named'}; open the"
                 " dashboard at 127.0.0.1, at localhost, or at a name in dashboard.names of the"
                 " configuration"
             )
@@ -84,10 +81,7 @@ class Guard:
         return ""
 
     def _is_own(self, host: str) -> bool:
-        found = _HOST.fullmatch(host)
-        if found is None:
-            return False
-        name = (found["v6"] or found["name"]).lower()
+        name = host_of(host)
         return name in self._names or _is_address(name)
 
 

@@ -12,9 +12,11 @@ from iris.model.host.hosts import ClosedBy
 from iris.model.slice.status import SliceFacts, SliceState
 from iris.model.units import format_bytes, format_cpu
 
-#: The states of open hosts: nothing runs there, or something does.
+#: The states of a host that accepts work and has no tasks, of a host that accepts work and has
+#: tasks, and of a host whose agent has stopped reporting.
 FREE, BUSY, SILENT = "FREE", "BUSY", "SILENT"
-#: The states of hosts, the most urgent first. `PAUSED` is the state of hosts of a paused group.
+#: The possible states of a host, the most urgent one first. A host is `PAUSED` if its scale group
+#: is paused.
 STATES = (
     SILENT,
     *(by.upper() for by in (ClosedBy.QUARANTINE, ClosedBy.DRAIN, ClosedBy.CORDON)),
@@ -23,26 +25,26 @@ STATES = (
     BUSY,
     FREE,
 )
-#: The steps in which a cell shows how much of a host is used.
+#: The number of steps in which a cell of the grid shows how much of a host is used.
 STEPS = 8
-#: The most tasks that a cell or a row names.
+#: The limit on tasks that a cell of the grid or a row of the table names.
 NAMED = 2
 
 
 class HostRow(NamedTuple):
-    """A host as lists show it."""
+    """A host in the grid or the table of hosts."""
 
     id: str
     slice_id: str
     #: The scale group; empty for a host that joined by itself.
     group: str
     state: str
-    #: Why the host is not open; empty if it is.
+    #: Why the host accepts no new work; empty if it accepts work.
     reason: str
-    #: The part of the host that is used, from 0 to 1: that of its accelerators, or the larger one
-    #: of its cores and its memory.
+    #: The used share of the host's accelerators, from 0 to 1. For a host without accelerators, the
+    #: used share of its cores or of its memory, whichever is larger.
     used: float
-    #: What is used as a text: `4 of 4 chips, 2 of 8 cores`.
+    #: The used amounts as text: `4 of 4 chips, 2 of 8 cores`.
     use: str
     tasks: tuple[str, ...]
     report: AgentReport | None
@@ -150,13 +152,13 @@ def in_order(rows: Iterable[HostRow], sort: str) -> list[HostRow]:
 
 
 class SliceCells(NamedTuple):
-    """The cells of one slice."""
+    """The hosts of one slice in the grid."""
 
     id: str
     hosts: Sequence[HostRow]
     #: The state of the slice, if it is not READY; empty otherwise.
     state: str = ""
-    #: The number of hosts that have not joined yet.
+    #: The number of the slice's hosts that have not joined yet.
     missing: int = 0
 
     @property
@@ -166,7 +168,7 @@ class SliceCells(NamedTuple):
 
 
 class GroupCells(NamedTuple):
-    """The slices of one group."""
+    """The slices of one scale group in the grid."""
 
     group: str
     slices: Sequence[SliceCells]

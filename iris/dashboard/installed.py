@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-#: The command that installs what the dashboard needs.
+#: The command that installs the packages that the dashboard needs.
 INSTALL = "pip install 'iris-temporal[dashboard]'"
 _NEEDED = ("starlette", "uvicorn", "jinja2")
 

@@ -21,28 +21,32 @@ from iris.dashboard.content import Address, Page
 logger = logging.getLogger(__name__)
 
 EVENT_STREAM = "text/event-stream"
-#: The pause between two renderings of an open page, in seconds.
+#: The shortest pause between two renderings of an open page, in seconds.
 INTERVAL = 2.0
-#: The longest pause, in seconds. The pause becomes longer while a page does not change, so that
-#: pages that stay open cost little, and is short again after a change.
+#: The longest pause between two renderings of an open page, in seconds, after which the state of
+#: the cluster is checked again. The pause grows while the page does not change, so that pages that
+#: stay open cost little. After a change it is short again.
 LONGEST = 8.0
 GROWTH = 1.5
-#: The longest time between two renderings, in seconds, while nothing shows that the cluster has
-#: changed. Some of what pages show changes unnoticed: reports of agents, and records of use.
+#: The longest time between two renderings, in seconds, if the state of the cluster (`state`) has
+#: not changed. Agents' reports and records of use can change a page without a change of that state.
 OLDEST = 30.0
-#: The time after which a page without changes gets a comment, in seconds: proxies close idle
-#: connections, and the server notices only by a write that a browser is gone.
+#: The time without an update after which the browser is sent a comment, in seconds. Proxies close
+#: idle connections, and only a write shows that a browser is gone.
 KEEP_ALIVE = 20.0
-#: The most pages that are open at the same time. Each costs a connection and a few kilobytes.
+#: The limit on pages that are open at the same time. Each page costs a connection and a few
+#: kilobytes.
 MOST_STREAMS = 200
 
 
 class NotUpToDate(Exception):
-    """The cluster does not answer, so an open page stays as it is. The message is the problem."""
+    """An open page cannot be updated, because the cluster does not answer. The message says what is
+    wrong.
+    """
 
 
 class Live:
-    """The open pages.
+    """Sends updates to the open pages.
 
     Args:
         render: returns the part of a page that changes. It raises `NotUpToDate` if the cluster does
@@ -58,13 +62,13 @@ class Live:
     ) -> None:
         self._render = render
         self._state = state
-        #: Identifies this process. A page that was loaded from an earlier one loads itself again,
+        #: The id of this process. A page that was loaded from an earlier process reloads itself,
         #: because its scripts and styles may have changed.
         self.started = uuid.uuid4().hex[:12]
-        #: Set when the process ends.
+        #: This event is set when the process ends.
         self.closed = asyncio.Event()
         self._streams = 0
-        #: The renderings by address. Each is shared by all who look at it.
+        #: The cached renderings, by address. All viewers of one address share a rendering.
         self._renderings = Answers()
 
     def close(self) -> None:

@@ -11,18 +11,19 @@ from iris.client.logs.entries import LogEntry
 from iris.dashboard.rendering import clean
 from iris.model.host.faults import is_error_line
 
-#: The most characters of a line that a page shows. The download has all of them.
+#: The limit on characters of a line on a page. The download contains the whole line.
 MOST_CHARACTERS = 8_000
-#: The most changes of colour in a line. The text after them has the last colour.
+#: The limit on changes of colour within a line. The rest of the line has the last colour.
 MOST_COLOURS = 200
 _COLOUR = re.compile(r"\x1b\[([0-9;:]{0,64})m")
-#: Matches the other control sequences of terminals (ECMA-48), and titles and links (OSC).
+#: Matches control sequences of terminals (ECMA-48) other than colours, and the sequences that set
+#: titles and links (OSC).
 _SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-ln-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])"
 )
-#: The letter of each stream. Lines of the program's own output have none.
+#: The letter that marks the lines of each stream. Lines of standard output have no letter.
 _LETTERS = {"stdout": "", "stderr": "E", "build": "B"}
-#: The styles that a page shows, by their numbers, with their classes.
+#: The CSS classes of the text styles, by the numbers that select the styles in a terminal.
 _STYLES = {1: "b", 3: "i", 4: "u"}
 
 

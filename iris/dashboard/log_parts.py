@@ -16,33 +16,34 @@ from iris.model.errors import InvalidValue
 from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
 
-#: The most lines of a page, and the most of their characters.
+#: The limits on lines and on characters of a part of a log that a page shows.
 MOST_LINES, MOST_CHARACTERS = 1_000, 400_000
-#: The most characters of the new lines of one event. More than a person can read in a second, and
-#: little enough that the control plane's other work does not wait.
+#: The limit on characters of the new lines that are sent to a page at once. It is more than a
+#: person can read in a second, and so little that it does not delay the control plane's other work.
 MOST_AT_ONCE = 100_000
-#: The most lines in which one request looks for a text.
+#: The limit on lines that one request searches for a text.
 MOST_SEARCHED = 20_000
-#: The most bytes of all logs together that one request reads. At least one chunk of each log is
+#: The limit on bytes of all logs together that one request reads. At least one chunk of each log is
 #: read.
 MOST_BYTES = 8 * 1024 * 1024
-#: The most characters of a line that count for `MOST_CHARACTERS`, because a page cuts longer lines.
+#: The limit on characters of one line that count towards the limits above, because a page cuts
+#: longer lines.
 _COUNTED = 8_000
 
 
 class Selection(NamedTuple):
-    """The lines that a page shows."""
+    """Selects the log lines that a page shows."""
 
     job: str
-    #: The first run of the job's workflow.
+    #: The id of the first run of the job's workflow.
     run_id: str
-    #: The task, or None for all tasks.
+    #: The index of the task; None for all tasks.
     task: int | None
     #: The number of tasks whose logs are read.
     tasks: int = 1
     attempt: int | None = None
     streams: frozenset[Stream] | None = None
-    #: Only lines with this text. Upper and lower case are the same.
+    #: The text that a line must contain, in upper or lower case; empty for all lines.
     find: str = ""
 
     def takes(self, entry: LogEntry) -> bool:
@@ -65,7 +66,9 @@ Position = Mapping[tuple[int, int], int]
 
 
 class Place(NamedTuple):
-    """A place in a log: before the last `skip` lines of this time."""
+    """A place in a log: before the last `skip` lines that were written at `until_ms`, in
+    milliseconds since 1970.
+    """
 
     until_ms: int
     skip: int
@@ -75,14 +78,15 @@ class Place(NamedTuple):
 
 
 class LogPart(NamedTuple):
-    """A part of a log."""
+    """Consecutive lines of a log."""
 
     entries: Sequence[LogEntry]
-    #: Where the part before this one ends; None if there is none.
+    #: The end of the part before this one; None if there is no earlier part.
     earlier: Place | None
-    #: The time of the first line in which the text was looked for. None if there was no line.
+    #: The time of the earliest line that was read; None if there was no line. Lines before it were
+    #: not searched.
     since: datetime | None
-    #: Up to where the logs were read.
+    #: The position up to which the logs were read.
     position: Position
 
 
@@ -173,7 +177,7 @@ def _last_entries(
 
 
 class _Newest:
-    """The newest of the lines that are added, up to the limits of one event."""
+    """Keeps the newest lines of a log, up to the limits on what is sent to a page at once."""
 
     def __init__(self) -> None:
         self.entries: deque[LogEntry] = deque()
@@ -191,12 +195,12 @@ class _Newest:
 
 
 class News(NamedTuple):
-    """New lines of a log."""
+    """The lines of a log that were written since the last check."""
 
     entries: Sequence[LogEntry]
-    #: The lines that have no newline so far.
+    #: The lines whose end has not been written yet.
     begun: Sequence[LogEntry]
-    #: The number of lines before `entries` that are left out, because they are too many.
+    #: The number of new lines that are left out before `entries`, because there are too many.
     left_out: int
     position: Position
 

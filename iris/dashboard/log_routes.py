@@ -30,15 +30,16 @@ from iris.dashboard.reader import Reader
 from iris.model.errors import IrisError
 from iris.storage.object_store import Store
 
-#: The pause between two looks for new output, in seconds.
+#: The pause between two checks for new output, in seconds.
 INTERVAL = 1.0
-#: The most logs that are followed or downloaded at the same time. Each reads the store.
+#: The limit on logs that are followed or downloaded at the same time, because each of them reads
+#: the store.
 MOST_READERS = 60
 T = TypeVar("T", str, bytes)
 
 
 class LogRoutes:
-    """Streams and downloads of logs.
+    """Serves the streams of new log lines, and the downloads of logs.
 
     Args:
         closed: set when the process ends.

@@ -12,29 +12,31 @@ from iris.messages.scheduler import HostView, Snapshot, Totals
 from iris.model.slice.scaling import Availability
 from iris.scheduling.placement.refusals import INFEASIBLE
 
-#: The most objects of one kind that one problem names.
+#: The limit on objects of one kind that are named in problems.
 NAMED = 3
-#: An autoscaler that is later than this with an evaluation is a problem.
+#: If an evaluation of the autoscaler is overdue by more than this, it is a problem.
 LATE = timedelta(minutes=2)
-#: A ledger that is fuller than this is a problem.
+#: If more than this share of the scheduler's memory (ledger) is used, it is a problem.
 NEARLY_FULL = 0.9
-#: The states of a group in which it gets no slices because of an error of the platform.
+#: The states of a scale group that gets no slices because of an error of the platform.
 _BLOCKED = (Availability.QUOTA_EXCEEDED, Availability.BACKOFF)
 
 
 class Problem(NamedTuple):
-    """Something that somebody should look at."""
+    """A problem of the cluster that an operator should look at."""
 
     text: str
-    #: The page with the details.
+    #: The path of the page with the details.
     link: str
-    #: What to do: a command, or a sentence.
+    #: What the operator should do, as a command or as a sentence; empty if nothing is known to
+    #: help.
     remedy: str = ""
-    #: The time at which the problem began, if it is known.
+    #: The time at which the problem began; None if it is not known.
     since: datetime | None = None
-    #: The time at which the state may change by itself, if it is known.
+    #: The time at which the problem may end by itself; None if it is not known.
     until: datetime | None = None
-    #: Whether something is broken. If not, somebody has decided so, or it passes by itself.
+    #: Whether something is broken. It is False if an operator caused the state on purpose, or if
+    #: the state ends by itself.
     is_bad: bool = True
 
 

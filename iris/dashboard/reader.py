@@ -20,7 +20,7 @@ from iris.messages.autoscaler import AutoscalerStatus
 from iris.messages.fleet_views import Holdings, QueueView
 from iris.messages.scheduler import HostView, Snapshot, Totals
 from iris.model import names
-from iris.model.errors import IrisError
+from iris.model.errors import IrisError, Unreachable
 from iris.model.job.spec import Band
 from iris.model.job.status import JobStatus
 from iris.model.slice.status import SliceStatus
@@ -31,27 +31,30 @@ if TYPE_CHECKING:
     from iris.client.fleet.simulations import PublishedSimulation
     from iris.simulation.report.stored import StoredReport
 
-#: How long an answer is shared, in seconds: a little less than the pause between two updates of an
-#: open page.
+#: How long the dashboard caches the cluster's data, in seconds. It is a little less than the pause
+#: between two updates of an open page.
 SHARED_FOR = 1.5
-#: The same for answers that cost the service or the scheduler more, or that change slowly.
+#: How long the dashboard caches data that is expensive for the service or the scheduler, or that
+#: changes slowly, in seconds.
 SHARED_LONGER = 5.0
-#: How long an answer from the records of use is shared, in seconds. They are stored every half
-#: minute, and many of them are read for one answer.
+#: How long the dashboard caches sums of the records of use, in seconds. Records are stored every
+#: half minute, and one sum needs many of them.
 USAGE_SHARED_FOR = 60.0
-#: How long the list of simulations is shared, in seconds. Each of them is an object in the store.
+#: How long the dashboard caches the list of simulations, in seconds. Each simulation in the list is
+#: an object in the store.
 SIMULATIONS_SHARED_FOR = 15.0
-#: How long a part of a page waits for its source, in seconds. The page shows the other parts then.
+#: The time limit for the data of one part of a page, in seconds. After this time, the page shows
+#: the other parts without it.
 PATIENCE = 3.0
 T = TypeVar("T")
 
 
 class Part(NamedTuple, Generic[T]):
-    """A part of a page that has its own source."""
+    """The data of a part of a page, or why it is missing."""
 
-    #: None if the source did not answer.
+    #: The data; None if its source did not answer.
     value: T | None
-    #: Why there is no value; empty if there is one.
+    #: Why there is no data; empty if there is.
     problem: str = ""
 
 
@@ -69,7 +72,7 @@ async def part(asked: Awaitable[T]) -> Part[T]:
 
 
 class Reader:
-    """Reads from one cluster for all viewers.
+    """Reads the data of one cluster for all viewers of the dashboard.
 
     Args:
         clock: returns the time in seconds.
@@ -80,12 +83,15 @@ class Reader:
     ) -> None:
         self.client = client
         self._answers = Answers(clock)
-        #: The service keeps few queries of a workflow that has not answered yet, so the scheduler
-        #: gets one at a time.
+        #: Held during a query of the scheduler, so that there is one at a time: the service keeps
+        #: only a few queries of a workflow that has not answered yet.
         self._scheduler = asyncio.Lock()
-        #: The records of use are many.
+        #: How often the scheduler has not answered.
+        self._silences = 0
+        #: Held while records of use are read, so that many records are not in memory twice.
         self._usage = asyncio.Lock()
-        #: A report of a simulation may be large.
+        #: Held while a report of a simulation is read, so that not several large reports are in
+        #: memory at once.
         self._simulation = asyncio.Lock()
 
     async def shared(
@@ -141,8 +147,16 @@ class Reader:
         self, question: Hashable, ask: Callable[[], Awaitable[T]], fresh: float = SHARED_FOR
     ) -> T:
         async def in_turn() -> T:
+            silences = self._silences
             async with self._scheduler:
-                return await ask()
+                # Otherwise each question in the line would wait for the whole time limit once more.
+                if self._silences != silences:
+                    raise Unreachable("the scheduler does not answer")
+                try:
+                    return await ask()
+                except Unreachable:
+                    self._silences += 1
+                    raise
 
         return await self.shared(question, in_turn, fresh)
 

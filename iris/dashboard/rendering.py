@@ -18,16 +18,17 @@ from iris.model.units import format_bytes, format_cpu, format_duration
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
-#: Control characters, and the characters that change the direction of the text after them
-#: (Unicode Standard Annex #9). A name with one of them could look like another name.
+#: Matches characters that pages do not show: control characters, and characters that change the
+#: direction of the text after them (Unicode Standard Annex #9). With one of them, a name could look
+#: like another name.
 _UNFIT = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
 REPLACEMENT = "�"
-#: The most characters of a text that a page shows. Programs write most of the texts.
+#: The limit on characters of a text on a page, because programs write most of the texts.
 MOST_TEXT = 10_000
-#: The tone of each state, as on the command line: what is well, what moves, what waits, what is
-#: wrong, what was ended on purpose. Each state is also written out.
+#: The CSS class for the colour of each state: `good`, `moving` (in progress), `waiting`, `bad`, or
+#: `ended` on purpose. The command line uses the same groups. Pages also show the state's name.
 TONES = {
     **dict.fromkeys(("SUCCEEDED", "READY", "AVAILABLE", "OPEN", "FREE"), "good"),
     **dict.fromkeys(

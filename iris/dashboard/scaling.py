@@ -11,11 +11,11 @@ from iris.model.slice.provisioning import ANYWHERE
 from iris.model.slice.scaling import GroupStatus
 from iris.model.slice.status import SliceFacts, SliceState
 
-#: The states of slices that will accept work, the nearest to that first.
+#: The states of slices that are being created, the state closest to READY first.
 COMING = (SliceState.BOOTSTRAPPING, SliceState.PROVISIONING, SliceState.REQUESTED)
-#: The states of slices that end.
+#: The states of slices that are being deleted or have failed.
 LEAVING = (SliceState.DRAINING, SliceState.DELETING, SliceState.FAILED)
-#: The states of slices that count towards the limits of their group.
+#: The states of slices that count towards the limits of their scale group.
 EXISTING = frozenset(SliceState) - {SliceState.FAILED, SliceState.DELETED}
 
 
@@ -23,12 +23,13 @@ class Coming(NamedTuple):
     """A slice that is being created."""
 
     facts: SliceFacts
-    #: Why it was requested; empty if the autoscaler no longer knows that.
+    #: Why the autoscaler requested the slice; empty if the autoscaler no longer has the record of
+    #: this action.
     purpose: str
 
 
 class Blocked(NamedTuple):
-    """A zone in which the platform creates no machines of a kind for now."""
+    """A zone, or all zones, where the platform currently creates no machines of one kind."""
 
     zone: str
     kind: str

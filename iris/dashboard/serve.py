@@ -1,27 +1,91 @@
-"""Serves the dashboard of one cluster from this process."""
+"""Serves the dashboard of one cluster from this process, and limits what one connection, and all of
+them together, may cost the process.
+
+The control plane's own work needs its memory and its file descriptors. So there are at most so many
+connections, each must send its request soon, and each must read what it asked for.
+"""
 
 import asyncio
 import contextlib
 import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from iris.client.client import AsyncIrisClient
 from iris.config import DashboardAddress
 from iris.dashboard.app import Dashboard
-from iris.dashboard.connections import MOST_HEAD, LimitedConnection
 from iris.dashboard.reader import Reader
 
 logger = logging.getLogger(__name__)
 
-#: The time that requests under way get when the process ends, in seconds.
+#: When the process ends, running requests get this time to finish, in seconds.
 LAST_REQUESTS = 2
+#: The limit on simultaneous connections. A browser opens up to six connections, and keeps one for
+#: each open page.
+MOST_CONNECTIONS = 300
+#: The time limit for a browser to send a request, in seconds.
+REQUEST_TIMEOUT = 10.0
+#: The time limit for a browser to read the data that was sent to it, in seconds. After this time
+#: the connection is closed. Until then, at most one rendering of a page and the data in the buffers
+#: of the socket wait for the browser.
+READ_TIMEOUT = 30.0
+#: The limit on bytes of a request's head. Browsers send the cookies of all programs on the machine
+#: in it.
+MOST_HEAD = 65_536
+
+
+class LimitedConnection(H11Protocol):
+    """A connection of a browser, with limits on its time."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._unasked: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+        else:
+            self._unasked = self.loop.call_later(REQUEST_TIMEOUT, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._unasked, self._unread):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # The request is complete, with its body.
+        if self.conn.their_state in (h11.DONE, h11.MUST_CLOSE) and self._unasked is not None:
+            self._unasked.cancel()
+            self._unasked = None
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # The next request of this connection has the same time.
+        if self._unasked is None and self.conn.their_state is not h11.DONE:
+            self._unasked = self.loop.call_later(REQUEST_TIMEOUT, self.transport.abort)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(READ_TIMEOUT, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
 
 class _Server(uvicorn.Server):
-    """A server inside another program, which handles the signals itself."""
+    """A web server within another program. It leaves the handling of signals to that program."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

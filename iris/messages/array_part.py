@@ -14,11 +14,12 @@ class PartInput(Gang):
 
     #: The id of the job's workflow.
     parent: str
-    #: The first run of the job's workflow.
+    #: The id of the first run of the job's workflow.
     parent_run: str
-    #: The most tasks of the part that may have a workflow at the same time.
+    #: The maximum number of tasks of the part that may have a workflow at the same time.
     places: int
-    #: The tasks that the user has cancelled before the part started: the reasons by index.
+    #: The tasks that the user cancelled before the part started: the reason of each cancellation,
+    #: by the task's index.
     cancelled: dict[int, str] = Field(default_factory=dict)
 
 
@@ -31,7 +32,7 @@ class PartRef(Frozen):
 
 
 class Places(Frozen):
-    """The number of tasks of a part that may have a workflow at the same time from now on. It never
+    """The new limit on tasks of a part that may have a workflow at the same time. It never
     decreases.
     """
 

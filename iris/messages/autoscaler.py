@@ -29,7 +29,8 @@ class ScalingSettings(Frozen):
     groups: tuple[ScaleGroup, ...] = ()
     #: The prefix of a slice's id.
     prefix: str = "iris"
-    #: The longest time from a change to its evaluation.
+    #: The longest time from a change of the demand or of the slices until the autoscaler evaluates
+    #: the groups.
     evaluation_interval: timedelta = timedelta(seconds=10)
     #: The interval between two observations of the machines and their agents.
     observe_interval: timedelta = timedelta(seconds=15)
@@ -58,7 +59,8 @@ class AutoscalerStart(Frozen):
 
     cluster: str
     suspects: tuple[Silent, ...] = ()
-    #: The settings; None for a cluster without scale groups, which is only observed.
+    #: The settings; None for a cluster without scale groups, in which the autoscaler observes the
+    #: hosts and creates no slices.
     settings: ScalingSettings | None = None
     slices: tuple[SliceFacts, ...] = ()
     #: The slices whose workflow was terminated, with the number of observations in a row that did
@@ -68,27 +70,30 @@ class AutoscalerStart(Frozen):
     unowned: tuple[Unowned, ...] = ()
     missing: tuple[MissingHost, ...] = ()
     outlooks: tuple[Outlook, ...] = ()
-    #: Why the autoscaler is paused, so that it creates and drains no slices; None if it is not.
+    #: The reason why the autoscaler is paused; None if it is not paused. While it is paused, it
+    #: creates and drains no slices.
     paused: str | None = None
     #: The request to delete all slices; None if there is none.
     closing: CloseDown | None = None
-    #: Whether to query the slices for their state first: an earlier autoscaler may have been
-    #: terminated, and its state is lost then.
+    #: Whether the autoscaler first queries all slices for their state, because the state of an
+    #: earlier, terminated autoscaler may be lost.
     query_slices: bool = False
 
 
 class FleetReport(Frozen):
-    """The deviations that an observation found. It is empty if there are none, so a fleet of any
-    size adds equally little to the history.
+    """The differences that an observation found between the fleet and the state that the autoscaler
+    expects. It is empty if there are none, so that the size of the history does not grow with the
+    size of the fleet.
     """
 
     silent: tuple[Silent, ...] = ()
-    #: The number of silent hosts, if they are too many to be listed in `silent`: the service or the
-    #: network is the likely cause then.
+    #: The number of silent hosts if they are so many that the cause is probably the service or the
+    #: network; otherwise 0. These hosts do not count as lost, and `silent` does not list them.
     held: int = 0
     #: The time of the observation by the server's clock; None if the machines were not listed.
     at: datetime | None = None
-    #: The number of this report. The next observation refers to it.
+    #: The number of this report. The next observation names it as the last report that the
+    #: autoscaler received.
     number: int = 0
     #: The number of observations up to this one; 0 if the activity observed only once.
     observations: int = 0
@@ -109,11 +114,12 @@ class FleetReport(Frozen):
 
 
 class Patience(Repetition):
-    """The options of an activity that observes the fleet until there is news. `owned`, `held` and
-    `unreachable` are known to the autoscaler already, so the same values are no news.
+    """The options of an activity that repeats the observation of the fleet until it finds news. The
+    autoscaler already knows the values of `owned`, `held` and `unreachable`: an observation that
+    finds the same values is no news.
     """
 
-    #: The number of observations before the first one of the activity.
+    #: The number of observations that were made before this activity started.
     before: int
     #: The number of observations from one census (a list of all slices that have a workflow) to the
     #: next; 0 for no census.
@@ -123,9 +129,10 @@ class Patience(Repetition):
     ledger_every: int
     #: The hash (`digest_of`) of the ids of all slices that should have a workflow.
     owned: str
-    #: The `FleetReport.held` of the last report.
+    #: The number of silent hosts in the last report (`FleetReport.held`).
     held: int
-    #: The `FleetReport.unreachable` of the last report.
+    #: The zones that could not be listed, and the reasons, in the last report
+    #: (`FleetReport.unreachable`).
     unreachable: dict[str, str]
 
     def extras(self, number: int) -> dict[str, bool]:
@@ -197,8 +204,8 @@ class AutoscalerStatus(Frozen):
     #: The zones whose machines could not be listed in the last observation, with the reason.
     unreachable: dict[str, str] = Field(default_factory=dict)
     unowned: tuple[SliceObservation, ...] = ()
-    #: The zones without capacity for a kind of machine, and the used-up quotas, as they were last
-    #: recorded. Some may be over.
+    #: The zones that had no capacity for a kind of machine, and the quotas that were used up, as
+    #: the platform last reported them. Some of these shortages may be over.
     stocked_out: tuple[StockedOut, ...] = ()
     used_up: tuple[UsedUp, ...] = ()
     #: The number of silent hosts that do not count as lost, because no other host answers.

@@ -8,14 +8,14 @@ from iris.model.states import JobState
 class JobEnd(Frozen):
     """The end of a job."""
 
-    #: The first run of the job's workflow.
+    #: The id of the first run of the job's workflow.
     run_id: str
     #: The state in which the job ended; None if the Temporal service has deleted its workflow.
     state: JobState | None
 
 
 class JobEnds(Frozen):
-    """The answer to a `Lookup`: the ends of all jobs in the question that have ended."""
+    """The answer to a `Lookup`: one entry for each of its jobs that has ended."""
 
     ends: tuple[JobEnd, ...]
 
@@ -25,8 +25,8 @@ class Lookup(Frozen):
 
     cluster: str
     jobs: tuple[Dependency, ...]
-    #: The job that waits for the others. A job that has not ended signals its end later to this
-    #: job; empty for no signal.
+    #: The job that asks and waits for the other jobs. A job that has not ended yet signals its end
+    #: to this job later. Empty if no signal is needed.
     dependent: str = ""
 
 

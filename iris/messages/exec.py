@@ -17,7 +17,7 @@ from iris.model.frozen import Frozen
 
 #: The names of activities that every host serves on its own queue.
 EXEC_TASK, PROFILE_TASK = "exec_task", "profile_task"
-#: The type of the error that a host returns when the task does not run there.
+#: The type of the error that a host returns if the task does not run on this host.
 NOT_RUNNING = "NotRunning"
 #: The type of the error that a host returns for a request that it cannot carry out.
 CANNOT = "Cannot"
@@ -28,8 +28,7 @@ TIMED_OUT = 124
 class ExecRequest(Frozen):
     """A command to run beside a task, with the task's environment, directory and limits."""
 
-    #: The id of the session, which is unique. The store has the chunks of the session below this
-    #: id.
+    #: The unique id of the session. The path of the session's chunks in the store contains this id.
     session: str
     job: str
     index: int
@@ -54,14 +53,14 @@ class ExecEnd(Frozen):
     #: The command's own exit code, 128 plus the number of the signal that killed it, or
     #: `TIMED_OUT`.
     exit_code: int
-    #: Why the command could not be started or was ended; empty if it ended by itself.
+    #: The reason why the command could not be started or was stopped; empty if it ended by itself.
     reason: str = ""
     #: The number of chunks sent to the client.
     chunks: int = 0
 
 
 class ProfileFormat(StrEnum):
-    """The format of a profile."""
+    """The file format in which a profile is stored."""
 
     DUMP = "dump"  # the current stack of every thread
     FLAMEGRAPH = "flamegraph"
@@ -76,7 +75,7 @@ class ProfileRequest(Frozen):
     job: str
     index: int
     format: ProfileFormat = ProfileFormat.DUMP
-    #: How long to take samples. A dump takes one sample only.
+    #: How long samples are taken. A dump takes only one sample, so it ignores the duration.
     duration: timedelta = timedelta(seconds=10)
     #: The number of samples in a second.
     rate: int = Field(default=100, ge=1, le=10_000)

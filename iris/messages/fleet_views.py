@@ -11,9 +11,11 @@ from iris.scheduling.placement.refusals import Refusal
 
 
 class QueuePage(Frozen):
-    """The part of the queue that is asked for: at most `limit` gangs from `offset` on."""
+    """A client's request for a part of the queue: at most `limit` gangs, beginning at the gang with
+    the index `offset`.
+    """
 
-    #: Only the gangs of this band; None for all bands.
+    #: Selects only the gangs of this priority band; None selects the gangs of all bands.
     band: Band | None = None
     #: Whether to list the gangs on hold, the oldest first, instead of the waiting ones.
     held: bool = False
@@ -33,8 +35,8 @@ class QueuedGang(Frozen):
     resources: Resources
     #: The number of hosts that the gang needs.
     hosts: int = 1
-    #: The place of the gang's reason in `QueueView.reasons`; None if it was not computed, because
-    #: too many shapes wait.
+    #: The index in `QueueView.reasons` of the reason why the gang waits. None if the reason was not
+    #: computed, because gangs of too many different shapes wait.
     reason: int | None = None
 
 
@@ -45,9 +47,10 @@ class WaitingUser(Frozen):
     band: Band
     #: The number of the user's gangs that wait in the band.
     gangs: int
-    #: The weight of the user's placements in this band and the higher ones.
+    #: The weight of the user's placements in this band and in higher bands.
     held: int = 0
-    #: The recent use, as weight times seconds. It decides between users of the same use.
+    #: The recent use by the user, as weight times seconds. Among users with the same `held`, the
+    #: user with the least recent use is served first.
     recent: int = 0
 
 
@@ -57,15 +60,16 @@ class QueueView(Frozen):
     """
 
     gangs: tuple[QueuedGang, ...] = ()
-    #: The different reasons of these gangs.
+    #: The different reasons why the gangs of this page wait.
     reasons: tuple[Refusal, ...] = ()
-    #: The number of gangs of which the page is a part.
+    #: The number of gangs on all pages together.
     total: int = 0
-    #: The waiting gangs by band.
+    #: The number of waiting gangs in each priority band.
     waiting: dict[Band, int] = Field(default_factory=dict)
     #: The number of gangs on hold.
     held: int = 0
-    #: For each band, the users with the next turns, in their order. The list may be cut.
+    #: For each priority band, the users with waiting gangs, in the order in which their gangs are
+    #: served next. A long list is cut.
     users: tuple[WaitingUser, ...] = ()
 
 
@@ -80,41 +84,43 @@ class Amounts(Frozen):
 class GroupHoldings(Frozen):
     """The hosts of one scale group with the same accelerator, and what runs on them."""
 
-    #: Empty for hosts that belong to no scale group.
+    #: The name of the scale group; empty for hosts that belong to no scale group.
     group: str
-    #: The kind and the variant of the accelerator, `tpu:v5litepod-16`; empty for none.
+    #: The kind and the variant of the hosts' accelerator, such as `tpu:v5litepod-16`; empty for
+    #: hosts without one.
     device: str = ""
     hosts: int = 0
-    #: The hosts on which something runs.
+    #: The number of hosts on which an attempt runs.
     busy: int = 0
-    #: The hosts that accept no new work and on which nothing runs.
+    #: The number of hosts that accept no new work and on which no attempt runs.
     closed: int = 0
     offers: Amounts = Amounts()
     used: Amounts = Amounts()
-    #: What is free, but on hosts that accept no new work.
+    #: The free resources of hosts that accept no new work.
     closed_off: Amounts = Amounts()
 
 
 class UserHoldings(Frozen):
-    """What one user holds now."""
+    """The resources that the running gangs of one user hold."""
 
     user: str
     #: The number of running gangs.
     gangs: int = 0
-    #: The accelerators by kind and variant, `tpu:v5litepod-16`.
+    #: The number of accelerators, by kind and variant, such as `tpu:v5litepod-16`.
     devices: dict[str, int] = Field(default_factory=dict)
     cpu_millis: int = 0
     memory_bytes: int = 0
 
 
 class Holdings(Frozen):
-    """What the hosts offer and what runs on them, by scale group and by user."""
+    """The resources of all hosts by scale group, and the resources in use by user."""
 
     groups: tuple[GroupHoldings, ...] = ()
-    #: The users who hold the most, in the order of the weight of what they hold.
+    #: The users who hold the most resources. The user with the highest weight of resources comes
+    #: first.
     users: tuple[UserHoldings, ...] = ()
-    #: The number of users who hold anything.
+    #: The number of all users who hold resources.
     total_users: int = 0
-    #: The slices of scale groups on which nothing runs, with the time since which they are idle.
-    #: The list may be cut.
+    #: The slices of scale groups on which no attempt runs, by id, each with the time since which it
+    #: is idle. A long list is cut.
     idle: dict[str, datetime] = Field(default_factory=dict)

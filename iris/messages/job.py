@@ -9,7 +9,7 @@ from iris.model.job.gangs import Gang
 
 
 class ChildRef(Frozen):
-    """A child job, with the first run of its workflow."""
+    """A child job, with the id of the first run of its workflow."""
 
     job: str
     run_id: str
@@ -41,7 +41,7 @@ class ChildStart(Frozen):
 class Registration(Frozen):
     """The result of the registration of a child job with its parent."""
 
-    #: Why the job must not start; empty if it may.
+    #: The reason why the child job must not start; empty if it may start.
     refusal: str = ""
 
 
@@ -54,7 +54,7 @@ class EndedParent(Frozen):
 
 
 class Attempts(Frozen):
-    """The records of all attempts, in order."""
+    """The records of all attempts of a task or gang, in the order of their starts."""
 
     attempts: tuple[AttemptRecord, ...]
 

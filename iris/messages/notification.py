@@ -12,7 +12,7 @@ class Notification(Frozen):
     url: str
     cluster: str
     job: str
-    #: The first run of the job's workflow.
+    #: The id of the first run of the job's workflow.
     run_id: str
     user: str
     state: JobState

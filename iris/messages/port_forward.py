@@ -15,12 +15,13 @@ from iris.model.units import KIB, MIB
 
 #: The name of an activity that every host serves on its own queue.
 FORWARD_PORTS = "forward_ports"
-#: The most bytes of a connection that one side has sent and the other side has not consumed yet.
+#: The maximum number of bytes of a connection that one side has sent and the other side has not
+#: consumed yet.
 WINDOW = 1 * MIB
-#: The most bytes of data in one frame.
+#: The maximum number of bytes of data in one frame.
 BLOCK = 64 * KIB
-#: The most open connections of a session. Each connection may need `WINDOW` bytes of memory on both
-#: sides.
+#: The maximum number of open connections of a session. Each connection may need `WINDOW` bytes of
+#: memory on both sides.
 MAX_CONNECTIONS = 128
 _NUMBER_BYTES = 4
 
@@ -54,7 +55,9 @@ class ForwardEnd(Frozen):
 
 
 class OfConnection(NamedTuple):
-    """The contents of a frame: the number of the connection, and its data."""
+    """The content of a frame: the number of a connection, and data that is sent through this
+    connection.
+    """
 
     number: int
     data: bytes

@@ -5,37 +5,39 @@ from iris.model.job.spec import Band
 
 
 class QuotaQuestion(Frozen):
-    """Which quotas are asked for."""
+    """Selects the quotas that the scheduler returns."""
 
-    #: Only the quotas that cover jobs of this user, without those of tags; empty for all.
+    #: Selects only the quotas that cover jobs of this user, without the quotas of tags. Empty
+    #: selects all quotas.
     user: str = ""
 
 
 class QuotaRow(Frozen):
-    """What a quota has of one resource. Amounts are in the units of `iris.model.quotas`."""
+    """The use of one resource under one quota. Amounts are in the units of `iris.model.quotas`."""
 
-    #: The quota; empty for a named limit of the cluster.
+    #: The name of the quota; empty for a named limit of the cluster.
     quota: str
-    #: The holder: `team vision`.
+    #: The user, team or tag that has the quota, such as `team vision`.
     holder: str
-    #: The bands whose jobs count; empty for all.
+    #: The priority bands whose jobs count against the quota; empty for all bands.
     bands: tuple[Band, ...] = ()
     cohort: str = ""
-    #: One of `RESOURCES`, `limits.NAME`, or `waiting` for the number of waiting jobs.
+    #: The resource: one of `RESOURCES`, `limits.NAME`, or `waiting` for the number of waiting jobs.
     resource: str
     used: int
     nominal: int
-    #: What it holds above `nominal`.
+    #: The amount that the quota's jobs use above `nominal`.
     borrowed: int = 0
-    #: What others of the cohort hold of `nominal`.
+    #: The part of `nominal` that jobs of the cohort's other quotas use.
     lent: int = 0
-    #: The number of jobs that it covers and that wait for hosts.
+    #: The number of jobs that the quota covers and that wait for hosts.
     waiting: int = 0
 
 
 class QuotaList(Frozen):
-    """The quotas of a cluster."""
+    """The scheduler's answer to a `QuotaQuestion`."""
 
     rows: tuple[QuotaRow, ...] = ()
-    #: The number of all rows; an answer of the scheduler has a bounded size.
+    #: The number of all selected rows. It is larger than the number of `rows` if the answer was
+    #: cut.
     total: int = 0

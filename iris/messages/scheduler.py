@@ -40,12 +40,13 @@ class Release(Frozen):
     spoilt_by: tuple[str, ...] = ()
     #: Whether the attempt ran on the hosts that are not in `spoilt_by`.
     ran: bool = False
-    #: When the attempt was placed, if a host is at fault. Attempts that were placed at the same
-    #: time may be lost by the same cause.
+    #: When the attempt was placed; set only if a host is at fault. Attempts that were placed at the
+    #: same time may have failed for the same cause.
     placed_at: datetime | None = None
     #: The (host, incarnation) of each incarnation that has ended, as the hosts report it.
     over: tuple[tuple[str, str], ...] = ()
-    #: What only the gang knows of the attempt, for the record of use; None if it is not known.
+    #: The data for the record of use that only the gang's workflow has about the attempt; None if
+    #: the workflow does not have them.
     ended: AttemptEnd | None = None
 
 
@@ -58,7 +59,7 @@ class Vacate(Frozen):
     key: str
     host_id: str
     incarnation: str
-    #: When the last program of the gang ended there, by the host's clock.
+    #: When the gang's last program on this host ended, by the host's clock.
     at: datetime
 
 
@@ -93,7 +94,8 @@ class SliceDown(Frozen):
     #: True if the platform confirms that the machines no longer exist. The attempts on them end
     #: then, without waiting for their leases.
     gone: bool = False
-    #: Why the slice ended, for the attempts on machines that are gone.
+    #: The reason why the slice ended. It becomes the reason of attempts that ran on machines that
+    #: no longer exist.
     reason: str = ""
 
 
@@ -153,27 +155,30 @@ class Retire(Frozen):
     incarnations: tuple[tuple[str, str], ...]
     #: If it is set, the hosts are removed only if no task has run on them since this time.
     idle_since: datetime | None = None
-    #: Why hosts with running tasks are closed to new work; None if they are not closed.
+    #: If set, hosts with running tasks are closed to new work, with this closure. None leaves these
+    #: hosts open.
     closure: Closure | None = None
     #: Whether to evict the running tasks, too.
     evict: bool = False
 
 
 class SliceEnded(Frozen):
-    """A slice's report of its life, for the records of use."""
+    """A report about a slice that has ended, for the records of use."""
 
     kind: Literal["slice_ended"] = "slice_ended"
     use: SliceUse
 
 
 class Outlooks(Frozen):
-    """The autoscaler's outlooks for all waiting gangs. They replace the previous ones."""
+    """For the waiting gangs of each shape, the slice that they can expect, as the autoscaler sends
+    it to the scheduler. The records replace those of the previous message.
+    """
 
     kind: Literal["outlooks"] = "outlooks"
     outlooks: tuple[Outlook, ...]
 
 
-#: Any message to the scheduler.
+#: A message to the scheduler, of any kind.
 Message = Annotated[
     Ask
     | Release
@@ -198,7 +203,8 @@ class Envelope(Frozen):
     """One message to the scheduler, as an activity's argument."""
 
     message: Message
-    #: Whether the answer may come some seconds later, if a gang probably gets hosts until then.
+    #: Whether the activity may delay the answer by some seconds if a gang will probably get hosts
+    #: in this time.
     patient: bool = False
 
 
@@ -208,13 +214,16 @@ class Batch(Frozen):
     """
 
     messages: tuple[Message, ...]
-    #: Identifies the control plane that sends the batch; empty for other senders.
+    #: Identifies the control plane that sends the batch; empty if the sender is not a control
+    #: plane.
     sender: str = ""
-    #: Whether the sender signals the placements in `Answers.placed` to their owners.
+    #: Whether the sender signals placements to their owners. If False, `Answers.placed` is empty,
+    #: and the scheduler signals all placements itself.
     signals: bool = False
     #: The keys of placements that the sender has signalled since its last batch.
     signalled: tuple[str, ...] = ()
-    #: Whether the sender has lost an answer, and with it the placements that it had to signal.
+    #: True if the sender did not receive an answer of the scheduler, and so does not know the
+    #: placements that it had to signal. The scheduler then signals these placements itself.
     again: bool = False
 
 
@@ -223,7 +232,7 @@ class Answer(Frozen):
 
     placement: Placement | None = None
     refusal: Refusal | None = None
-    #: Why the message was not carried out; empty if it was.
+    #: The reason why the message was not carried out; empty if it was carried out.
     problem: str = ""
     #: For `SliceUp`: the (host, incarnation) of each incarnation that has ended. These hosts have
     #: to begin a new incarnation.
@@ -255,14 +264,15 @@ class SchedulerStart(Frozen):
     ledger_bytes: int = 0
     #: The keys of placements in the ledger that their owners have not received yet.
     noticed: tuple[str, ...] = ()
-    #: The placements that their owners have not received yet, and that are not in the ledger, or
-    #: are there in another version.
+    #: Placements that their owners have not received yet, in full, because the ledger has no
+    #: placement or a different one under the same key. The keys of the others are in `noticed`.
     notices: tuple[Placement, ...] = ()
     #: The keys of placements in the ledger whose owners have not received their eviction yet, by
     #: the reason of the eviction.
     evicted: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    #: The evictions that their owners have not received yet, of placements that are no longer in
-    #: the ledger or whose hosts are gone. Other evictions are in `evicted`.
+    #: The evictions that their owners have not received yet, for placements that are no longer in
+    #: the ledger or that lost hosts because their machines are gone. The other evictions are in
+    #: `evicted`.
     evictions: tuple[Eviction, ...] = ()
     #: The code of the last reason that was sent to the waiting gangs of each shape. The keys are
     #: the shapes as short text.
@@ -282,26 +292,31 @@ class EndedRecords(Frozen):
 
 
 class SnapshotPage(Frozen):
-    """The part of a query's result that is asked for: at most `limit` entries from `offset` on."""
+    """A request for a part of a query's result: at most `limit` entries, beginning at the entry
+    with the index `offset`.
+    """
 
     offset: int = 0
     limit: int = 1_000
 
 
 class UsesPage(SnapshotPage):
-    """The part of the uses that is asked for."""
+    """A request for a page of the records of use that are not in the store yet: at most `limit`
+    records, beginning at the record with the index `offset`.
+    """
 
-    #: The time of the question, up to which uses that have not ended count.
+    #: The time of the query. The use of attempts and slices that still run is counted until this
+    #: time.
     at: datetime
 
 
 class Uses(Frozen):
-    """A page of the uses that are not in the store: those that have not ended, and those that ended
-    a moment ago.
+    """A page of the records of use that are not in the store: those of attempts and slices that
+    still run or ended a moment ago.
     """
 
     uses: tuple[AttemptUse | SliceUse, ...]
-    #: The number of all such uses.
+    #: The number of all records of use that are not in the store.
     total: int
 
 
@@ -311,7 +326,7 @@ class HostView(Frozen):
     host: Host
     free: dict[str, int]
     running: tuple[str, ...]
-    #: Why the host accepts no new tasks; empty if it does.
+    #: The reason why the host accepts no new tasks; empty if it accepts them.
     closed: str = ""
 
 
@@ -326,11 +341,12 @@ class Snapshot(Frozen):
     running: int
     #: The number of gangs on hold.
     held: int = 0
-    #: Why the whole cluster is paused; None if it is not.
+    #: The reason why the whole cluster is paused; None if it is not paused.
     paused: str | None = None
-    #: The paused scale groups: the reasons by group.
+    #: The reason of each pause of a scale group, by the name of the group.
     paused_groups: dict[str, str] = Field(default_factory=dict)
-    #: The quarantined hosts, at most a hundred: the reasons by host id.
+    #: The reason why each quarantined host is in quarantine, by host id. At most a hundred hosts
+    #: are listed.
     quarantined: dict[str, str] = Field(default_factory=dict)
     rules: Rules = Rules()
 
@@ -339,7 +355,8 @@ class WaitingGangs(Frozen):
     """The number of waiting gangs of one band that have the same reason."""
 
     band: Band
-    #: None if the reason was not computed, because too many shapes wait.
+    #: The code of the reason why the gangs wait. None if the reason was not computed, because gangs
+    #: of too many different shapes wait.
     reason: RefusalCode | None
     gangs: int
 
@@ -347,7 +364,7 @@ class WaitingGangs(Frozen):
 class HostCount(Frozen):
     """The number of hosts of one scale group in the same state."""
 
-    #: Empty for hosts that belong to no scale group.
+    #: The name of the scale group; empty for hosts that belong to no scale group.
     group: str
     #: Why the hosts accept no new work; None if they are open. A pause of the group does not count.
     closed: ClosedBy | None
@@ -358,23 +375,27 @@ class Totals(Frozen):
     """The numbers of gangs and hosts in the ledger, and how near the scheduler is to its limits."""
 
     waiting: tuple[WaitingGangs, ...] = ()
-    #: The running gangs by band.
+    #: The number of running gangs in each priority band.
     running: dict[Band, int] = Field(default_factory=dict)
-    #: The gangs on hold by band.
+    #: The number of gangs on hold in each priority band.
     held: dict[Band, int] = Field(default_factory=dict)
     hosts: tuple[HostCount, ...] = ()
     paused: bool = False
-    #: The work that a replay of the run repeats, and the work that ends the run, in looks.
+    #: The scheduling work in the current run of the workflow, which a replay repeats. The unit is a
+    #: look: the work to examine one host.
     looks: int = 0
+    #: The amount of work, in looks, at which the run continues as new.
     most_looks: int = 0
-    #: An upper bound of the ledger's size, and the size of a full ledger.
+    #: An upper bound of the ledger's size in bytes.
     ledger_bytes: int = 0
+    #: The size of a full ledger in bytes.
     full_ledger_bytes: int = 0
-    #: The records of use that are not stored yet, and those that were dropped because the store
-    #: does not answer. A record of `DroppedUses` tells of them when it answers again.
+    #: The number of records of use that are not stored yet.
     unstored_uses: int = 0
+    #: The number of records of use that were dropped because the store does not answer. When the
+    #: store answers again, a `DroppedUses` record reports them.
     dropped_uses: int = 0
-    #: The slices among the records that are not stored yet.
+    #: The number of slices among the records that are not stored yet.
     unstored_slices: int = 0
 
 
@@ -390,7 +411,8 @@ class Owners(Frozen):
 
     owners: tuple[Owner, ...]
     total: int
-    #: How long a program may run on without contact between its host and the server.
+    #: How long a program may continue to run while its host has no contact with the Temporal
+    #: service.
     lease: timedelta = Rules().lease
 
 
@@ -401,9 +423,10 @@ class Notices(Frozen):
 
 
 class Signalled(Frozen):
-    """The result of signalling owners."""
+    """The result of an activity that sends signals to owners."""
 
-    #: The keys of owners that could not be signalled and may still exist.
+    #: The keys of the owners that could not be signalled and may still exist, so that their signals
+    #: must be sent again.
     unsent: tuple[str, ...] = ()
 
 
@@ -414,7 +437,7 @@ class EvictionNotices(Frozen):
 
 
 class Reason(Frozen):
-    """The reason why a gang waits, which its owner shows."""
+    """The reason why a gang waits, for the workflow that owns the gang's request."""
 
     key: str
     owner: str

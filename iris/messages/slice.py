@@ -37,7 +37,7 @@ class CloudState(Frozen):
     """
 
     observation: SliceObservation | None
-    #: The time of the list.
+    #: The time at which the platform listed its machines.
     at: datetime
 
 
@@ -65,7 +65,7 @@ class SliceInput(Frozen):
     last_words: str = ""
     #: The key that verifies the reports of the agents; empty until the platform has reported it.
     public_key: str = ""
-    #: For machines that joined by themselves: the public key of each host's machine, by host id.
+    #: The public key of each host's machine, by host id. Empty for a slice that Iris created.
     machine_keys: dict[str, str] = Field(default_factory=dict)
 
     def record(self, now: datetime) -> SliceRecord:
@@ -139,11 +139,11 @@ class Machines(Frozen):
     """
 
     observation: SliceObservation | None
-    #: The time of the question.
+    #: The time at which the platform was asked about the slice.
     at: datetime
 
 
 class ConsoleOutput(Frozen):
-    """The last output of a slice's machines; empty if the platform has none."""
+    """The last console output of a slice's machines; empty if the platform has none."""
 
     text: str = ""

@@ -26,18 +26,18 @@ class TaskInput(Gang):
     #: The id of the workflow that the task reports to: the job's workflow, or the workflow of a
     #: part of a large array.
     parent: str
-    #: The first run of the workflow `parent`.
+    #: The id of the first run of the workflow `parent`.
     parent_run: str
-    #: The first run of the job's workflow.
+    #: The id of the first run of the job's workflow.
     run_id: str
     submitted_at: datetime
     tasks: tuple[TaskStatus]
 
 
 class OwnStatus(Frozen):
-    """The status of a task, as the task's own workflow has it."""
+    """The status of a task, as the task's own workflow reports it."""
 
-    #: The first run of the job's workflow.
+    #: The id of the first run of the job's workflow.
     run_id: str
     task: TaskStatus
 
@@ -51,7 +51,7 @@ class TaskRefs(Frozen):
 
 
 class TaskOverrides(TaskRefs):
-    """The user's changes to a job, and the tasks that are to get the changes."""
+    """A user's changes to a job, and the tasks to which the changes are sent."""
 
     overrides: Overrides
 
@@ -64,18 +64,20 @@ class TaskCancellation(Frozen):
 
 
 class TaskProgress(Frozen):
-    """A change of a running attempt. Its host sends it only for attempts that run for more than a
-    second.
+    """A change of a running attempt. The attempt's host sends this signal only for attempts that
+    run for more than a second.
     """
 
     key: str
     state: TaskState
     at: datetime
-    #: The current step of the host, if the step may take long.
+    #: The current step of the attempt's preparation or end on the host, if the step may take long;
+    #: otherwise empty.
     reason: str = ""
     #: Whether the program is prepared, and waits for the programs of the other tasks of its gang.
     prepared: bool = False
-    #: Set while the task's GPUs are idle for as long as `JobSpec.stop_idle` says.
+    #: Set while the task's GPUs have been idle for at least the time in `JobSpec.stop_idle`;
+    #: otherwise None.
     idle: IdleReport | None = None
 
 
@@ -91,7 +93,7 @@ class GangStart(Frozen):
 class Rank(Frozen):
     """The position of a task in its gang. All tasks of a gang get the same coordinator."""
 
-    #: `address:port` on the host of task 0.
+    #: The address of the gang's coordinator: `ADDRESS:PORT` on the host of task 0.
     coordinator: str
     #: The number of slices (or other groups of hosts) of the gang.
     num_slices: int = 1
@@ -113,8 +115,8 @@ class RunTask(Frozen):
     index: int
     attempt: int
     num_tasks: int
-    #: Only this incarnation of the host may run the attempt. Another one does not have the
-    #: resources reserved for it.
+    #: The incarnation of the host that may run the attempt. Other incarnations refuse it, because
+    #: the resources are not reserved on them.
     incarnation: str
     command: tuple[str, ...]
     #: The array, reduced to this task; None if the job is no array.
@@ -123,32 +125,36 @@ class RunTask(Frozen):
     workdir: str | None
     timeout: timedelta | None
     grace: timedelta
-    #: When the host reports that the task's GPUs are idle; None for never.
+    #: The conditions under which the host reports that the task's GPUs are idle; None if it never
+    #: reports this.
     stop_idle: StopIdle | None = None
     #: The folder of the attempt's logs in the object store.
     logs: str
     #: The position of the task in its gang; None if the task is not in a gang.
     rank: Rank | None = None
-    #: The resources reserved for the task. The task cannot use more, where the host can enforce
-    #: that.
+    #: The resources that are reserved for the task. If the host can enforce the limits, the task
+    #: cannot use more.
     resources: Resources = Resources(cpu_millis=0)
     bundle: Bundle | None = None
     environment: EnvironmentSpec = EnvironmentSpec()
     image: str | None = None
     ports: tuple[str, ...] = ()
     contact: Contact = Contact()
-    #: The secret variables of the environment: the sources of their values, which the host reads,
-    #: by name.
+    #: The sources of the values of secret environment variables, by the variable's name. The host
+    #: reads the values.
     secrets: dict[str, str] = Field(default_factory=dict)
-    #: The function that the task runs, with its name in `command`; None if it runs a command.
+    #: The bundle of the function that the task runs; `command` then contains the function's name.
+    #: None if the task runs a command.
     call: Bundle | None = None
-    #: The folder of the object store to which the output directory is uploaded; empty for none.
+    #: The folder of the object store to which the task's output directory is uploaded; empty if it
+    #: is not uploaded.
     outputs: str = ""
-    #: The folder of the object store with the saves of the checkpoint directory, for all attempts
-    #: of the task; empty for none.
+    #: The folder of the object store with the saves of the task's checkpoint directory. All
+    #: attempts of the task share it. Empty if the directory is not saved.
     checkpoints: str = ""
-    #: The folder with the saves of another job's task. The task starts from them while it has no
-    #: saves of its own; empty for none.
+    #: The folder of the object store with the saves of another job's task. The task starts from
+    #: these saves while it has no saves of its own. Empty if the task does not start from another
+    #: job.
     from_checkpoint: str = ""
 
     @property

@@ -10,7 +10,7 @@ class Keys(Frozen):
     """Keys of requests or placements."""
 
     keys: tuple[str, ...] = ()
-    #: When they were found, by the server's clock; None if there are none.
+    #: When the keys were found, by the clock of the Temporal server; None if there are no keys.
     at: datetime | None = None
 
 
@@ -21,27 +21,29 @@ class ClusterName(Frozen):
 
 
 class Repetition(Frozen):
-    """How often and how long the service repeats an activity that finds no news."""
+    """How often the service repeats an activity that has not found anything, and for how long."""
 
-    #: The pause between two attempts.
+    #: The pause between two attempts of the activity.
     every: timedelta
-    #: The longest time until the activity completes without news. After that, a control plane of
-    #: another version may continue in another way.
+    #: The maximum time for which the service repeats the activity. Then the activity completes
+    #: without news, so that a control plane of another version can start it in another way.
     longest: timedelta
 
 
 class RepeatedCheck(ClusterName):
-    """A check that the service repeats until it finds something."""
+    """The options of a check that the Temporal service repeats until the check finds something to
+    report.
+    """
 
     repetition: Repetition
 
 
 class HostLost(Frozen):
-    """Removes one incarnation of a host."""
+    """A report that one incarnation of a host is lost. Its receiver removes this incarnation."""
 
     kind: Literal["host_lost"] = "host_lost"
     host_id: str
     incarnation: str
     reason: str = ""
-    #: True if the agent was stopped, and has reported this itself.
+    #: True if the agent was stopped and reported its own end.
     left: bool = False

@@ -7,9 +7,9 @@ A name ends with its base unit, and a counter with `_total`. The values of label
 from iris.metrics.kinds import Counter, Gauge, Histogram, Metric, Part
 
 _CONTROL, _AGENT = Part.CONTROL_PLANE, Part.AGENT
-#: Buckets in seconds for calls that a program waits for.
+#: The bounds of histogram buckets, in seconds, for calls that a program waits for.
 _CALLS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60)
-#: Buckets in seconds for work that a person waits for.
+#: The bounds of histogram buckets, in seconds, for work that a person waits for.
 _WORK = (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 
 # -- the queue -------------------------------------------------------------------------------------

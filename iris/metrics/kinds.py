@@ -20,14 +20,14 @@ class Part(StrEnum):
 
 @dataclass(eq=False)
 class Metric:
-    """What all kinds share.
+    """The base class of all kinds of metrics.
 
     Args:
         part: the part of Iris whose page has the metric.
         name: the name by the conventions of Prometheus.
         help: one sentence about the metric.
-        labels: the names of the labels. The values of each are bounded: they come from code or from
-            the configuration of the cluster, never from a job.
+        labels: the names of the labels. Each label has a bounded number of values, because values
+            come from code or from the configuration of the cluster, never from a job.
     """
 
     part: Part
@@ -67,12 +67,12 @@ class Histogram(Metric):
 
 @dataclass(eq=False)
 class Gauge(Metric):
-    """Values that are gathered at an interval. All of them are replaced together, so that a value
-    whose object is gone disappears.
+    """A metric whose values are gathered at an interval. Each gathering replaces all values, so the
+    value of a deleted object disappears.
     """
 
-    #: The values by the values of the labels. The mapping itself is never changed, because another
-    #: thread may read it.
+    #: The values of the metric, by the values of its labels. The mapping is replaced and never
+    #: changed, because another thread may read it.
     values: Mapping[tuple[str, ...], float] = field(default_factory=dict, init=False)
 
     def show(self, values: Mapping[tuple[str, ...], float]) -> None:

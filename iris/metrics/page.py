@@ -19,21 +19,23 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from iris.metrics.kinds import Counter, Gauge, Histogram, Metric
+from iris.model.ip_address import host_of
 
 logger = logging.getLogger(__name__)
 # Without the time of creation beside each counter, which Prometheus would store as a metric.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
-#: The only path.
+#: The path of the page with the metrics. The server has no other page.
 PATH = "/metrics"
-#: How long a reader may take to send its request, and the SDK to answer, in seconds.
+#: How long a client may take to send its request, in seconds. Temporal's SDK has the same time to
+#: answer a request for its own metrics.
 TIMEOUT = 5.0
-#: The longest delay of the server's end, in seconds.
+#: The maximum time until the server notices that it must end, in seconds.
 STOP_DELAY = 0.1
 
 
 class _Gauges(Collector):
-    """Gives the library the present values of gauges."""
+    """Gives the Prometheus library the present values of the gauges."""
 
     def __init__(self, gauges: Sequence[Gauge]) -> None:
         self._gauges = gauges
@@ -98,7 +100,7 @@ def serving(
 
 
 class _Server(ThreadingHTTPServer):
-    """Answers each request in a thread, so that a slow reader delays no other one."""
+    """Answers each request in a thread of its own, so that a slow client does not delay others."""
 
     daemon_threads = True
 
@@ -140,14 +142,11 @@ class _Handler(BaseHTTPRequestHandler):
         logger.debug(format, *args)
 
 
-def _is_local(host: str) -> bool:
+def _is_local(header: str) -> bool:
     """Returns whether a `Host` header names this machine by its loopback address or localhost."""
-    name, colon, port = host.rpartition(":")
-    name = name if colon and port.isdigit() else host
-    if name == "localhost":
-        return True
+    name = host_of(header)
     try:
-        return ipaddress.ip_address(name.strip("[]")).is_loopback
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
 

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Listen(NamedTuple):
-    """Where a process serves its metrics."""
+    """The address and the port at which a process serves its metrics."""
 
     #: The port; 0 to serve none.
     port: int = 0

@@ -32,7 +32,7 @@ _SHORTCUTS = {
     **dict.fromkeys(("@daily", "@midnight"), "0 0 * * *"),
     **{"@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0", "@hourly": "0 * * * *"},
 }
-#: The years that Temporal accepts.
+#: The years that Temporal accepts in the times of a schedule.
 _YEARS = range(2000, 2101)
 
 
@@ -70,7 +70,9 @@ class Cron(NamedTuple):
 
 
 class Excluded(NamedTuple):
-    """Times of the day (minutes of hours) at which no expression of a schedule matches."""
+    """Times of the day at which no cron expression of a schedule matches: every time whose hour is
+    in `hours` and whose minute is in `minutes`.
+    """
 
     hours: tuple[int, ...]
     minutes: tuple[int, ...]

@@ -4,7 +4,9 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
-#: Characters with which a spreadsheet begins a formula, or which it skips before one.
+#: The characters with which a formula begins in a spreadsheet, and the characters that a
+#: spreadsheet skips before a formula. A text that begins with one of them must not become a
+#: formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 

@@ -62,7 +62,7 @@ class InvalidValue(Rejected, ValueError):
 
 
 class NameTaken(Rejected):
-    """Another live job has the name."""
+    """The requested name belongs to another job that has not ended."""
 
 
 class NotAllowed(Rejected):

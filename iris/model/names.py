@@ -9,10 +9,13 @@ from iris.model.errors import InvalidValue
 
 # -- ids that people use -------------------------------------------------------------------------
 
-#: The longest name in characters. Temporal's SQL stores keep ids in 255 characters.
+#: The limit on characters of a name. Temporal's SQL stores keep ids in 255 characters.
 #: `<cluster>/task/<user>/<name>:<index>` with three names of this length stays below 200.
 MAX_NAME = 60
-#: The longest id, in characters, of a job that belongs to other jobs:
+#: The prefix of the name under which a host proves who it is, and of its name in a policy. The
+#: host's id follows.
+HOST_PREFIX = "host/"
+#: The limit on characters of a job's id, which contains the names of all its parent jobs:
 #: `<cluster>/task/<user>/<name>/<child>:<index>` stays below 240.
 MAX_JOB_ID = 160
 _NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._-]{{0,{MAX_NAME - 1}}}")
@@ -248,8 +251,9 @@ def incarnation_of(identity: str) -> str:
     return identity.rpartition("@")[2]
 
 
-#: The metadata of an agent's call with the task token of an activity. It proves to Temporal's
-#: servers that the host was given an activity of the workflow to which the call goes.
+#: The key of the gRPC metadata with the task token of an activity. An agent adds it to a call about
+#: a workflow. The token proves to Temporal's servers that the agent's host received an activity of
+#: this workflow.
 TASK_TOKEN_METADATA = "iris-task-token-bin"  # noqa: S105
 #: The beginning of the name of the signal with which a host tells the scheduler that a placement is
 #: free. The host's id follows. Temporal's servers check the name: they cannot check the content.
@@ -317,7 +321,8 @@ MEMO_STORE = "iris_store"
 #: The memo key of the scheduler's workflow for the URL of the Web UI. Clients read it if they know
 #: only the cluster's address.
 MEMO_UI = "iris_ui"
-#: The memo key of the scheduler's workflow for the URL of the dashboard, as for `MEMO_UI`.
+#: The memo key of the scheduler's workflow for the URL of the dashboard. Clients read it if they
+#: know only the cluster's address.
 MEMO_DASHBOARD = "iris_dashboard"
 #: The memo key of the scheduler's and the autoscaler's workflows for the version of their state. A
 #: control plane with a later version replaces the workflow.
@@ -334,9 +339,11 @@ MEMO_COMMIT = "iris_commit"
 #: The memo key for the state and the reason of a job that waits, is held, or ended without full
 #: success. Lists of jobs show them.
 MEMO_REASON = "iris_reason"
-#: The memo key for a job's line in the batch with which the job was submitted: the line's key.
+#: The memo key for the key of the batch's line with which the job was submitted. A repeated
+#: submission of the batch recognises the job by this key.
 MEMO_BATCH = "iris_batch"
-#: The memo key of the workflow that a schedule starts for the details of the workflow of its job.
+#: The memo key for the link to a job's page in the dashboard. It is in the memo of the workflow
+#: that a schedule starts, which passes it to the workflow of its job.
 MEMO_DETAILS = "iris_details"
 #: The memo key for the times at which a schedule starts its job, as the user wrote them.
 MEMO_WHEN = "iris_when"
@@ -366,15 +373,15 @@ ENV_USER = "IRIS_USER"
 #: The variable that names the file with the name and the private key of this process's user
 #: (`iris.client.access.identity_file`).
 ENV_IDENTITY = "IRIS_IDENTITY"
-#: The secret with the identity of a job: a key of the job's own and the text with which its user
-#: names the key (`iris.client.access.job_identity`).
+#: The secret with the identity of a job: a key that belongs to the job, and a delegation to this
+#: key that the job's user has signed (`iris.client.access.token_sources`).
 ENV_JOB_IDENTITY = "IRIS_JOB_IDENTITY"
-#: The variable with the command that prints a token of another service (OpenID Connect).
+#: The variable with a command that prints a token of an OpenID Connect provider.
 ENV_TOKEN_COMMAND = "IRIS_TOKEN_COMMAND"  # noqa: S105
 #: The variable that names the file with the policy of a cluster (`iris.access.policy`), for
 #: Temporal's servers and for the commands that change it.
 ENV_ACCESS_POLICY = "IRIS_ACCESS_POLICY"
-#: The variable that switches the export of traces on: `1`.
+#: The variable that switches the export of traces on if its value is `1`.
 ENV_TRACING = "IRIS_TRACING"
 #: The variable with the span that a program belongs to (W3C Trace Context).
 ENV_TRACEPARENT = "TRACEPARENT"
@@ -399,7 +406,8 @@ ENV_CHECKPOINT_DIR = "IRIS_CHECKPOINT_DIR"
 #: The variable with the URL of a folder in the object store, the same for all tasks and attempts,
 #: for programs that store checkpoints there themselves.
 ENV_CHECKPOINT_URL = "IRIS_CHECKPOINT_URL"
-#: The variable with the directory of the function that the task runs.
+#: The variable with the path of the directory that contains the pickled function and the script
+#: that runs it.
 ENV_CALL_DIR = "IRIS_CALL_DIR"
 #: The variable with the directory in which the program starts.
 ENV_WORKDIR = "IRIS_WORKDIR"

@@ -15,34 +15,40 @@ from iris.model.frozen import Frozen
 from iris.model.job.spec import Band
 from iris.model.units import format_bytes, format_cpu
 
-#: The resources that a quota can bound, in the order in which they are shown.
+#: The resources that a quota can limit, in the order in which they are shown.
 RESOURCES = ("chips", "gpus", "cpus", "memory", "hosts")
-#: The beginning of the name under which a named limit is a resource.
+#: The prefix of the name of a named limit among the resources of a quota: `limits.licence`.
 NAMED = "limits."
-#: The value of `QuotaRule.user` for a quota that each user has on its own.
+#: The value of `QuotaRule.user` for a quota that applies to each user separately.
 EACH_USER = "*"
 
 
 class QuotaRule(Frozen):
-    """The most that the gangs of one holder may hold at once: of a user, a team, or a tag."""
+    """A limit on the resources that the gangs of a user, of a team, or with a tag may hold at once.
+    The user, the team or the tag is the holder of the quota.
+    """
 
     name: str
-    #: The user, or `EACH_USER`. One of user, team and tag is set.
+    #: The user, or `EACH_USER`. Exactly one of user, team and tag is set.
     user: str = ""
     team: str = ""
     #: The tag as `KEY=VALUE`.
     tag: str = ""
-    #: The bands whose gangs count; empty for all.
+    #: The priority bands whose gangs count; empty if all bands count.
     bands: tuple[Band, ...] = ()
-    #: What the holder may hold in any case, by resource. Others are not bounded.
+    #: The amount of each resource that the holder may hold in any case. A resource without an entry
+    #: is not limited.
     nominal: dict[str, int] = Field(default_factory=dict)
-    #: The quotas with the same cohort lend each other what they do not use; empty for none.
+    #: The name of the group of quotas that lend each other their unused amounts; empty if the quota
+    #: neither lends nor borrows.
     cohort: str = ""
-    #: The most that the holder may borrow, by resource. Others are not bounded.
+    #: The limit on the amount of each resource that the holder may borrow. Without an entry, the
+    #: amount is not limited.
     borrow: dict[str, int] = Field(default_factory=dict)
-    #: The most of the nominal amounts that others may borrow, by resource. Of others, all of it.
+    #: The limit on the amount of each resource that other quotas of the cohort may borrow from the
+    #: nominal amount. Without an entry, they may borrow the whole nominal amount.
     lend: dict[str, int] = Field(default_factory=dict)
-    #: The most jobs that may wait for hosts; None for no bound.
+    #: The limit on jobs of the holder that wait for hosts; None for no limit.
     waiting: int | None = None
 
     @property
@@ -57,7 +63,7 @@ class QuotaRules(Frozen):
     """All quotas of a cluster."""
 
     quotas: tuple[QuotaRule, ...] = ()
-    #: How much of each named limit all gangs together may hold.
+    #: The amount of each named limit that all gangs of the cluster together may hold.
     limits: dict[str, int] = Field(default_factory=dict)
     #: The users of each team that has a quota.
     teams: dict[str, tuple[str, ...]] = Field(default_factory=dict)

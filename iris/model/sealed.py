@@ -51,7 +51,7 @@ class Place(NamedTuple):
 
 
 class SealedValue(Frozen):
-    """One sealed value."""
+    """A value that was encrypted with a public key of the cluster."""
 
     #: The id of the cluster's public key with which the value was sealed.
     key: str

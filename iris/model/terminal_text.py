@@ -30,7 +30,9 @@ def fit(text: str) -> str:
 
 
 class TerminalText:
-    """Filters a text that arrives in pieces. A piece may end in the middle of a sequence."""
+    """Removes the control sequences that a terminal must not get from a text that arrives in
+    pieces. A piece may end in the middle of a sequence.
+    """
 
     def __init__(self) -> None:
         self._begun = ""

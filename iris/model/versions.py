@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-#: The limit on hosts that a remedy names.
+#: The limit on hosts that the remedy names if agents of another version must be restarted.
 NAMED = 3
 #: The Temporal service's names of the features that Iris uses and that some versions of the service
 #: lack.
@@ -19,7 +19,7 @@ SERVER = "1.32"
 
 
 class Release(NamedTuple):
-    """The part of the versions that must be equal in all processes of a cluster."""
+    """The part of Iris's version that must be equal in all processes of a cluster."""
 
     major: int
     minor: int

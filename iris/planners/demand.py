@@ -123,15 +123,15 @@ class DemandWatch:
 
     def __init__(self) -> None:
         self._demand: dict[Shape, int] = {}
-        #: The highest demand of each shape at any signal since gangs of this shape wait.
+        #: For each shape with demand: the highest demand at any signal since the demand began.
         self._highest: dict[Shape, int] = {}
         self._broken: set[str] = set()
         self._reserve: set[str] = set()
         self._pauses: tuple[bool, frozenset[str]] = (False, frozenset())
         #: True if the autoscaler has to be signalled.
         self.changed = False
-        #: True if it has to be signalled soon: there is more than that as many gangs wait again as
-        #: at an earlier signal.
+        #: True if the signal may not be delayed by `WAKE_AGAIN`. A demand that is higher than at
+        #: the last signal, but not higher than at an earlier one, does not make the signal urgent.
         self.urgent = False
 
     def signalled(self, demand: Mapping[Shape, int]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from iris.autoscaling import past_failures
+from iris.autoscaling import failure_memory
 from iris.messages.slice import SliceInput
 from iris.model.slice.provisioning import SliceObservation, SliceRequest
 from iris.model.slice.scale_groups import ScaleGroup
@@ -45,7 +45,7 @@ class KnownSlices:
             group: the slice's group; None if it is no longer in the configuration.
         """
         before = self.known.get(facts.id)
-        memory = past_failures.learn(memory, group, facts, before, facts.changed_at)
+        memory = failure_memory.learn(memory, group, facts, before, facts.changed_at)
         self.update(facts)
         return memory
 

@@ -39,11 +39,11 @@ from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.scheduling.reasons.explain import MOST_REASONS
 
-#: The most placements of one pass. So many placements take some hundred milliseconds, and a
-#: workflow task must yield within two seconds.
+#: The most placements of one scheduling pass. A thousand placements take some hundred milliseconds,
+#: and a workflow task must yield within two seconds.
 MAX_PLACEMENTS = 1_000
-#: The most bytes of the outlooks that the ledger stores. Outlooks contain shapes, and users choose
-#: how long these are.
+#: The most bytes of outlooks that the ledger stores. An outlook says which slice the waiting gangs
+#: of one shape can expect. It contains the shape, and users choose how long a shape is.
 OUTLOOKS_BYTES = 128 * 1024
 #: The most characters of an answer's `problem`.
 MAX_PROBLEM = 500
@@ -65,8 +65,9 @@ RECOVERING = Refusal(
 class Entered(NamedTuple):
     """The effect of one message on the ledger."""
 
-    #: Why the message was not carried out. Nothing has changed then, except after a `Retire` that
-    #: closes hosts and evicts gangs, and after a `SliceDown` that has to be sent again.
+    #: Why the message was not carried out; empty if it was. If it was not, nothing has changed,
+    #: except after a `Retire` that closes hosts and evicts gangs, and after a `SliceDown` that has
+    #: to be sent again.
     problem: str = ""
     #: The gangs that have to leave their hosts because of the message.
     evicted: Iterable[Eviction] = ()
@@ -86,7 +87,8 @@ class Served(NamedTuple):
     answers: tuple[Answer, ...]
     #: The effect of each message, in order.
     entered: tuple[Entered, ...]
-    #: The result of the pass after the messages; None while the ledger is being recovered.
+    #: The result of the scheduling pass that follows the messages; None if no pass runs, because
+    #: the ledger is being recovered.
     settled: Settled | None
     #: Placements that no answer reports to their owners.
     notices: tuple[Placement, ...]

@@ -7,6 +7,7 @@ from datetime import timedelta
 EVALUATE_EVERY = timedelta(seconds=1)
 #: The pause between two `demand` signals to the autoscaler.
 WAKE_EVERY = timedelta(seconds=1)
-#: The further pause if only as many gangs wait again as at an earlier signal. In a busy cluster,
-#: gangs come and go all the time, and each signal costs some twenty events.
+#: The additional pause before a signal that is not urgent, because the demand was as high at an
+#: earlier signal (`DemandWatch.urgent`). In a busy cluster, gangs come and go all the time, and
+#: each signal costs some twenty events.
 WAKE_AGAIN = timedelta(seconds=4)

@@ -28,7 +28,8 @@ class Restarts(Frozen):
 
     delay: timedelta = timedelta(seconds=1)
     max_delay: timedelta = timedelta(seconds=30)
-    #: A child process that ends sooner than this after its start had an early death.
+    #: The minimum time that a child process must run. If the process ends earlier, its death counts
+    #: as early.
     soon: timedelta = timedelta(seconds=10)
 
     def after(self, lived: timedelta, before: timedelta) -> timedelta:
@@ -43,7 +44,7 @@ class Restarts(Frozen):
         return min(2 * before, self.max_delay)
 
 
-#: The delays before the restarts of the parts of a cluster.
+#: The delays before a part of a cluster, such as its control plane, is started again.
 RESTARTS = Restarts()
 
 
@@ -53,8 +54,8 @@ class Child:
     Args:
         log: the file that gets its output. None to write to the output of the supervisor, as is
             usual in a container.
-        umask: its umask; -1 for the supervisor's umask.
-        directory: its working directory; None for the supervisor's directory.
+        umask: the umask of the child; -1 for the supervisor's umask.
+        directory: the child's working directory; None for the supervisor's directory.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class Child:
             )
             tries = None if lived >= restarts.soon or tries is None else tries - 1
             if tries == 0:
-                raise IrisError(f"{self.name} {ending}, as each time before")
+                raise IrisError(f"{self.name} {ending}; no start has succeeded")
             logger.warning(
                 "%s %s, and is started again in %g s", self.name, ending, delay.total_seconds()
             )

@@ -16,7 +16,7 @@ from typing import Any
 from iris.model.errors import Rejected
 from iris.storage.files import make_private, private_file
 
-#: The beginning of each command line of Iris, with the Python of this process.
+#: The beginning of a command line that runs `iris` with the Python interpreter of this process.
 IRIS = (sys.executable, "-m", "iris.cli.main")
 
 
@@ -79,8 +79,8 @@ def locked(directory: Path, refusal: str) -> Iterator[None]:
 
 
 #: The ports among which `free_ports` chooses. They are below the ports that Linux (from 32768) and
-#: macOS (from 49152) give to outgoing connections. So a server that starts again finds its port
-#: free.
+#: macOS (from 49152) give to outgoing connections. So no outgoing connection takes the port of a
+#: server that restarts.
 SERVER_PORTS = range(20_000, 32_000)
 
 

@@ -16,55 +16,60 @@ from iris.simulation.engine import Cluster
 from iris.simulation.report.answers import Answers
 from iris.simulation.report.results import Change, Path, Results, Spread, changes
 
-#: The most steps that are simulated.
+#: The limit on changes of settings (`Step`) that are simulated.
 MOST_STEPS = 40
-#: How many steps are simulated with all seeds: those that shorten waits, and those that save money.
+#: The limits on changes of settings (`Step`) that are simulated again with all seeds: on changes
+#: that shorten waits, and on changes that save money.
 MOST_SHORTER, MOST_SAVING = 5, 3
-#: A difference below this part of the value before is none.
+#: The smallest difference that counts, as a share of the value before the step.
 NOTHING = 0.01
-#: The shortest `scale_down_delay` that is tried.
+#: The shortest `scale_down_delay` that a step sets.
 SHORTEST_DELAY = timedelta(seconds=30)
 _WAIT: Path = ("all", "waits", "mean")
 
 
 class Step(NamedTuple):
-    """One change of one setting."""
+    """One change of one setting of one scale group, which a simulation tries out."""
 
     group: str
-    #: What changes: `max_slices: 2 to 3`.
+    #: The setting with its values before and after the step: `max_slices: 2 to 3`.
     text: str
     cluster: Cluster
 
 
 class Effect(Frozen):
-    """What a step does to the waits and to the cost."""
+    """The effect of a changed setting (`Step`) on the waits of all gangs and on the cost."""
 
     group: str
     step: str
-    #: The mean wait in seconds, before and after, and its difference.
+    #: The mean wait of all gangs before the step, in seconds.
     wait_before: Spread
+    #: The mean wait of all gangs after the step, in seconds.
     wait_after: Spread
+    #: The difference between the mean waits after and before the step, in seconds.
     wait: Change
-    #: The same of the money for all slices; without prices, of the host-hours of all slices.
+    #: The cost of all slices before the step. Without prices, it is the host-hours of all slices.
     cost_before: Spread
+    #: The cost, or the host-hours, of all slices after the step.
     cost_after: Spread
+    #: The difference between the costs, or the host-hours, after and before the step.
     cost: Change
-    #: The hours of waiting that all gangs together save for one unit of money; None if the step
-    #: costs nothing.
+    #: The number of hours by which the waits of all gangs together become shorter for each unit of
+    #: money; None if the step does not increase the cost.
     saved_hours_per_cost: float | None = None
 
 
 class Advice(Frozen):
-    """The steps that are worth a thought."""
+    """The changes of settings (`Step`) that shorten waits or save money."""
 
     #: The currency of the cost; empty if the cost is in host-hours.
     currency: str = ""
-    #: The number of steps that were simulated.
+    #: The number of changes of settings (`Step`) that were simulated.
     tried: int = 0
-    #: Steps that shorten waits: first those that cost nothing, then those that save most hours of
-    #: waiting for each unit of money.
+    #: The steps that shorten waits: first the steps that do not increase the cost, then the steps
+    #: with the most hours of waiting saved for each unit of money.
     shorter_waits: tuple[Effect, ...] = ()
-    #: Steps that save money while waits are no longer, the largest saving first.
+    #: The steps that save money and do not make waits longer, the largest saving first.
     less_money: tuple[Effect, ...] = ()
 
 

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 
-from iris.autoscaling import past_failures
+from iris.autoscaling import failure_memory
 from iris.autoscaling.plan import plan
 from iris.messages.autoscaler import ScalingSettings
 from iris.messages.scheduler import Outlooks
@@ -48,7 +48,7 @@ class SimulatedAutoscaler:
         self._reported: deque[SliceFacts] = deque()
         #: The number of slices that were created in each group.
         self._created: dict[str, int] = {}
-        #: The end of the pause after the last evaluation.
+        #: The earliest time of the next evaluation. It is the end of the pause after the last one.
         self._ready_at = events.now
         self._next: Event | None = None
         self._pause = min(EVALUATE_EVERY, settings.evaluation_interval)
@@ -80,7 +80,7 @@ class SimulatedAutoscaler:
         self._apply_facts()
         made = plan(self._settings.groups, self._known.expected, wanted, self._memory, now)
         created = [self._create(create) for create in made.creates]
-        self._memory = past_failures.named(made.memory, created)
+        self._memory = failure_memory.named(made.memory, created)
         for drain in made.drains:
             self._drain(drain)
         if made.has_news(self._outlooks, wanted):

@@ -8,7 +8,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 
-#: The seconds of a hundred years: what takes longer does not happen in a simulation.
+#: A hundred years, in seconds. An event that would occur later does not occur in a simulation.
 NEVER = 100 * 365.25 * 86_400
 
 

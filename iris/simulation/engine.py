@@ -22,21 +22,26 @@ from iris.simulation.scheduler import SimulatedScheduler
 from iris.simulation.slices import SimulatedSlice
 from iris.simulation.trace import GangTrace, Trace
 from iris.simulation.world import World
+from iris.usage.records import SliceUse
 
-#: The number of samples of the recorded time, and the shortest time between two.
+#: The number of samples that a simulation takes over the recorded time.
 SAMPLES = 1_000
+#: The shortest time between two samples. In a short recorded time, fewer than `SAMPLES` are taken.
 SHORTEST_SAMPLE = timedelta(seconds=10)
-#: The pause between two samples after the recorded time.
+#: The shortest time between two samples after the end of the recorded time.
 LATE_SAMPLE = timedelta(hours=1)
-#: The number of gangs, those that have waited longest, whose reasons are recorded, and the pause
-#: between two records.
+#: The limit on gangs whose reasons for waiting are recorded at one time. The gangs that have waited
+#: longest are recorded.
 EXPLAINED = 20
+#: The time between two records of the reasons for which gangs wait. Gangs that have waited for less
+#: than this time are not recorded.
 EXPLAIN_EVERY = timedelta(minutes=10)
-#: A simulation ends when no gang has held hosts and none has ended for this time after the last
-#: arrival, and none will give up: what waits then waits for ever.
+#: A simulation ends after this time in which no gang held hosts and none ended, if all gangs have
+#: arrived and none waits with a scheduling timeout: the remaining gangs would wait for ever.
 NOTHING_HAPPENS = timedelta(days=1)
-#: After the recorded time, the pause between two samples or two records of reasons is at least the
-#: time since its end divided by this, so that a gang that runs for years does not fill the memory.
+#: After the recorded time, the pause between two samples, or between two records of reasons, is at
+#: least the time since its end divided by this number, so that a simulation of years does not fill
+#: the memory.
 LATE_SAMPLES = 1_000
 
 
@@ -46,7 +51,8 @@ class Cluster(NamedTuple):
     groups: tuple[ScaleGroup, ...]
     rules: Rules = Rules()
     quotas: QuotaRules = QuotaRules()
-    #: As in `ScalingSettings`.
+    #: The longest time from a change until the autoscaler evaluates the groups, as in
+    #: `ScalingSettings`.
     evaluation_interval: timedelta = ScalingSettings().evaluation_interval
 
 
@@ -94,9 +100,9 @@ class _Simulation:
             groups=cluster.groups, evaluation_interval=cluster.evaluation_interval
         )
         self._autoscaler = SimulatedAutoscaler(self._events, settings, self._scheduler, self._slice)
-        #: The gangs that have not ended, by number, in the order of their arrival.
+        #: The gangs that have not ended, by their number, in the order of their arrival.
         self._gangs: dict[int, SimulatedGang] = {}
-        #: The number of gangs that people will submit again.
+        #: The number of gangs that have ended and will be submitted again.
         self._coming = 0
         self._arrivals = iter(trace.gangs)
         self._next_arrival = next(self._arrivals, None)
@@ -130,10 +136,11 @@ class _Simulation:
         history = self._history
         self._scheduler.take_records()
         history.stopped = self._events.now
-        history.uses = [
-            *self._scheduler.uses,
-            *(each.use(open=True) for each in self._autoscaler.slices.values()),
-        ]
+        uses = self._scheduler.uses
+        # The autoscaler learns of the end of a slice later than the scheduler.
+        ended = {use.id for use in uses if isinstance(use, SliceUse)}
+        there = (each for each in self._autoscaler.slices.values() if each.id not in ended)
+        history.uses = [*uses, *(each.use(open=True) for each in there)]
         history.faults = self._autoscaler.faults
         history.passes = self._scheduler.passes
         history.evaluations = self._autoscaler.evaluations

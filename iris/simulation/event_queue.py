@@ -5,18 +5,18 @@ from collections.abc import Callable
 from datetime import datetime
 from itertools import count
 
-#: What happens at an event.
+#: The function that performs an event.
 Deed = Callable[[], None]
 
 
 class Event:
-    """An event to come. It can be cancelled."""
+    """An event in the future. It can be cancelled."""
 
     __slots__ = ("at", "deed")
 
     def __init__(self, at: datetime, deed: Deed) -> None:
         self.at = at
-        #: None once it has happened or is cancelled.
+        #: The function that performs the event; None after the event has happened or was cancelled.
         self.deed: Deed | None = deed
 
     def cancel(self) -> None:
@@ -24,8 +24,8 @@ class Event:
 
 
 class EventQueue:
-    """Events in the order of their times. Events of one time happen in the order in which they were
-    added.
+    """The future events in the order of their times. Events with the same time happen in the order
+    in which they were added.
 
     Args:
         now: the time before the first event.

@@ -34,13 +34,13 @@ _CANCELLED = "cancelled"
 
 @dataclass(slots=True)
 class _Program:
-    """What runs of an attempt."""
+    """The program of an attempt."""
 
-    #: When the program starts; None if it was stopped before.
+    #: The time at which the program starts; None if it was stopped before.
     starts_at: datetime | None
-    #: When it ends by itself.
+    #: The event in which the program ends by itself.
     end: Event
-    #: Whether it has stopped, or its machines have.
+    #: True if the program was stopped, or if the machines of one of its hosts have stopped working.
     is_dead: bool = False
 
     def started_at(self, now: datetime) -> datetime | None:
@@ -50,7 +50,7 @@ class _Program:
 
 
 class SimulatedGang:
-    """One gang, from its arrival to its end.
+    """One gang of a simulation, from its arrival to its end.
 
     Args:
         ended: called once, at the end.
@@ -77,11 +77,11 @@ class SimulatedGang:
         self._run_id = f"{number:08x}-0000"
         self._lifecycle = GangLifecycle(_gang_of(history, number))
         self._program: _Program | None = None
-        #: The number of attempts that ended by themselves, and the seconds of the present one that
-        #: a checkpoint has saved.
+        #: The number of attempts that ended by themselves, and the seconds of the next such attempt
+        #: that checkpoints have saved.
         self._runs, self._saved = 0, 0.0
         self._timer: Event | None = None
-        #: Whether the gang waits for hosts, but not for ever.
+        #: True while the gang waits for hosts and has a scheduling timeout, after which it ends.
         self.gives_up = False
         self._full_pause = LEDGER_FULL
 

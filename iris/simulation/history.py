@@ -25,7 +25,7 @@ def job_of(gang: GangTrace, number: int) -> str:
     return f"{gang.user}/{job_name(number)}"
 
 
-#: The name of the simulated cluster, which stands nowhere.
+#: The name of the simulated cluster. No real cluster is involved.
 CLUSTER = "simulation"
 
 
@@ -38,7 +38,9 @@ class Placed(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Why a gang waited, from this time on."""
+    """A reason for which a gang waited, from the time `at` until its next reason or its first
+    hosts.
+    """
 
     at: datetime
     code: RefusalCode
@@ -47,23 +49,25 @@ class Reason(NamedTuple):
 
 @dataclass(slots=True)
 class GangHistory:
-    """What happened to one gang."""
+    """The events of one gang in a simulation."""
 
     trace: GangTrace
-    #: When it first asked for hosts.
+    #: The time at which the gang first asked for hosts.
     asked_at: datetime
-    #: How often people had submitted it before.
+    #: How many times the same gang was submitted before this submission.
     resubmitted: int = 0
     attempts: list[Placed] = field(default_factory=list)
-    #: How often a gang of a higher band took its hosts.
+    #: How many times the gang was evicted for a gang of a higher band.
     evictions: int = 0
-    #: How often it lost its machines.
+    #: How many times the gang lost a host because the host's machine was lost.
     losses: int = 0
-    #: SUCCEEDED, FAILED, KILLED or UNSCHEDULABLE, or WORKER_FAILED or PREEMPTED if its retries were
-    #: used up; None if it had not ended when the simulation did.
+    #: The state in which the gang ended: SUCCEEDED, FAILED, KILLED or UNSCHEDULABLE; or
+    #: WORKER_FAILED or PREEMPTED if its retries were used up. None if the gang had not ended when
+    #: the simulation ended.
     state: TaskState | None = None
     ended_at: datetime | None = None
-    #: Why it waited for its first hosts, with the time of each change; only for long waits.
+    #: The reasons for which the gang waited for its first hosts, in the order of time. They are
+    #: recorded only for gangs that wait long (`EXPLAIN_EVERY`).
     reasons: list[Reason] = field(default_factory=list)
 
     def waited(self, until: datetime) -> float:
@@ -73,7 +77,7 @@ class GangHistory:
 
 
 class Refused(NamedTuple):
-    """A slice that could not be created, or was lost."""
+    """A slice that could not be created, or that was lost."""
 
     at: datetime
     slice_id: str
@@ -83,16 +87,17 @@ class Refused(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The cluster at one time."""
+    """The state of the cluster at one time."""
 
     at: datetime
     #: The number of waiting gangs in each band, in the order of the bands.
     waiting: tuple[int, ...]
-    #: The gangs that hold hosts.
+    #: The number of gangs that hold hosts.
     running: int
-    #: The ready hosts of each scale group, in the order of the configuration.
+    #: The number of ready hosts of each scale group, in the order of the configuration.
     ready: tuple[int, ...]
-    #: The parts of them that gangs hold, summed over the hosts.
+    #: For each scale group, the sum of the shares of its hosts that gangs hold: 1.5 if gangs hold
+    #: one host and half of another one.
     held: tuple[float, ...]
 
 
@@ -101,18 +106,19 @@ class History:
     """The result of one simulation."""
 
     begins: datetime
-    #: The end of the recorded time. Gangs that arrived before it may run on after it.
+    #: The end of the recorded time. Gangs that arrived before this time may run on after it.
     ends: datetime
-    #: When the last gang had ended, or the simulation gave up.
+    #: The time at which the simulation ended.
     stopped: datetime
     #: The names of the scale groups, in the order of the configuration.
     groups: tuple[str, ...]
     gangs: list[GangHistory]
-    #: The records of use, as the real ledger and slices make them. Slices that still exist at the
-    #: end are open.
+    #: The records of use, as the real scheduler and slices make them. `open` is true in the records
+    #: of slices that still exist at the end.
     uses: list[AttemptUse | SliceUse]
     faults: list[Refused]
     samples: list[Sample]
-    #: The number of passes of the scheduler and of evaluations of the autoscaler.
+    #: The number of passes of the scheduler in the simulation.
     passes: int = 0
+    #: The number of evaluations of the autoscaler in the simulation.
     evaluations: int = 0

@@ -17,24 +17,31 @@ from iris.simulation.chance import sample
 from iris.simulation.trace import SliceTrace, Trace
 from iris.simulation.world import ANY, Machines, World
 
-#: The number of quantiles of a distribution: every tenth.
+#: The number of quantiles of a measured distribution: 0 %, 10 % and so on to 100 %.
 QUANTILES = 11
-#: The fewest boots of a zone that make a distribution of their own. The zones of a group are alike;
-#: groups are not, so even one boot of a group says more about it than those of others.
+#: The lowest number of measured boots from which a zone gets its own distribution of boot times.
+#: Otherwise, the zone has the distribution of its scale group. The zones of a group are alike.
+#: Groups differ, so one boot of a group is enough for the group's own distribution.
 FEWEST_BOOTS = 5
-#: The hours for which a group counts as having had the rates of the wider entry, beside its own.
+#: The weight of the wider entry in an entry's rates of losses, in hours. The wider entry of a zone
+#: is that of its scale group, and the wider entry of a group is that of all groups. An entry's rate
+#: is computed as if its slices had been ready for this many hours more, with the rate of the wider
+#: entry.
 PRIOR_HOURS = 24.0
-#: The number of periods in which a zone counts as having been out of stock as often as the wider
-#: entry, and in each hour of the day as often as over the whole day, beside its own.
+#: The weight of the wider entry (see `PRIOR_HOURS`) in an entry's stock-outs, in periods. The share
+#: of a zone is computed as if it had been observed for this many periods more, with the share of
+#: the wider entry. The share of each hour of the day is computed in the same way from the share of
+#: the whole day.
 PRIOR_PERIODS = 6.0
 
 
 class _Stock(NamedTuple):
     """A period in which slices were requested."""
 
-    #: The hour of the day, by UTC.
+    #: The hour of the day (UTC) in which the period begins.
     hour: int
-    #: The part of the requests that failed because the zone was out of stock.
+    #: The share of the period's requests that failed because the zone was out of stock, from 0 to
+    #: 1.
     out: float
 
 
@@ -69,7 +76,7 @@ def measured_world(trace: Trace) -> World:
 
 
 class _Measure:
-    """Measures entries of a world.
+    """Computes the entries of a world from the slices of a trace.
 
     Args:
         begins: the time from which the slices count seconds.

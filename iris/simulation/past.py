@@ -31,7 +31,7 @@ from iris.model.names import attempt_of_key, gang_of_key
 from iris.simulation.trace import GangTrace, Heading, Run, SliceTrace, Trace
 from iris.usage.records import AttemptUse, SliceUse, Use, UseEnd
 
-#: The ends of attempts that end by themselves, with their ends in the trace.
+#: For each way in which a recorded attempt can end by itself, how the attempt ends in the trace.
 _ENDS = {
     UseEnd.SUCCEEDED: UseEnd.SUCCEEDED,
     UseEnd.FAILED: UseEnd.FAILED,
@@ -39,12 +39,15 @@ _ENDS = {
     UseEnd.SET_UP_FAILED: UseEnd.SET_UP_FAILED,
     UseEnd.UNKNOWN: UseEnd.CANCELLED,  # the job was terminated
 }
-#: The ends of an attempt without a program.
+#: The ends of attempts whose program may never have started. If no start is recorded, the whole
+#: time of the attempt counts as set-up.
 _WITHOUT_PROGRAM = (UseEnd.CANCELLED, UseEnd.SET_UP_FAILED, UseEnd.PREEMPTED, UseEnd.NEVER_STARTED)
-#: Attributes with names of hosts and slices. No host of a simulation has these names.
+#: The attributes whose values are names of hosts or slices. Constraints on them are left out of the
+#: trace, because no host of a simulation has these names.
 _NAMES_OF_MACHINES = (HOST_ID, TPU_NAME)
-#: Attributes whose values come from the provider or the configuration. If a user has the name of a
-#: zone, the constraint is about the zone all the same.
+#: Attributes whose values come from the provider or the configuration. A constraint on one of them
+#: stays in the trace even if its value is also the name of a user or job, such as a user with the
+#: name of a zone.
 _WITHOUT_NAMES = frozenset(
     {
         REGION,
@@ -63,7 +66,7 @@ _WITHOUT_NAMES = frozenset(
 
 
 class _Time(NamedTuple):
-    """The recorded time."""
+    """The period of time that the trace describes."""
 
     since: datetime
     until: datetime
@@ -112,11 +115,12 @@ def trace_of(
 
 
 class _PastGang:
-    """The attempts of one gang.
+    """The recorded attempts of one gang.
 
     Args:
         name: the id of the task, or of the job if the gang is the whole job.
-        uses: its attempts that overlap the time.
+        uses: the records of its attempts that overlap `time`.
+        time: the period that the trace describes.
     """
 
     def __init__(self, name: str, uses: list[AttemptUse], time: _Time) -> None:
@@ -125,8 +129,8 @@ class _PastGang:
         self._uses = sorted(uses, key=lambda use: (attempt_of_key(use.id), use.placed_at))
         self.first = self._uses[0]
         self._asked = next((use.asked for use in self._uses if use.asked is not None), None)
-        #: When the gang first asked for hosts. If its workflow did not tell that, it is the time of
-        #: its first placement.
+        #: The time at which the gang first asked for hosts. If the gang's workflow did not report
+        #: this time, it is the time of the first placement.
         self.arrival = self._asked.at if self._asked is not None else self.first.placed_at
         self.arrival = min(self.arrival, self.first.placed_at)
 
@@ -209,8 +213,8 @@ class _PastGang:
 
 
 class _Names:
-    """The names of users, jobs and gangs in a trace that stays with its user. A job that was
-    submitted again under its name gets a number, too.
+    """Keeps the names of users, jobs and gangs, for a trace that is not anonymous. If a job was
+    submitted again under its name, later submissions get the suffix #2, #3 and so on.
     """
 
     def __init__(self) -> None:
@@ -228,7 +232,7 @@ class _Names:
 
 
 class _Numbers:
-    """Numbers in place of the names of users, jobs and gangs, in the order of the calls."""
+    """Replaces the names of users and jobs by numbers, in the order of the calls."""
 
     def __init__(self) -> None:
         self._names = _Names()

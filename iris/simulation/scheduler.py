@@ -23,7 +23,8 @@ from iris.scheduling.placement.preemption import Eviction
 from iris.simulation.event_queue import Event, EventQueue
 from iris.usage.records import AttemptUse, DroppedUses, SliceUse
 
-#: The number of records of use after which they are taken from the ledger, which keeps few.
+#: The simulation takes the records of use out of the ledger when it contains this many, because the
+#: ledger keeps only a limited number.
 TAKE_RECORDS = 200
 
 Reply = Callable[[Entered], None]
@@ -43,7 +44,7 @@ def _size_of(ledger: Ledger) -> int:
 
 
 class SimulatedScheduler:
-    """Enters messages into the ledger and runs its passes, as the scheduler's workflow does.
+    """Applies messages to the ledger and runs scheduling passes, as the scheduler's workflow does.
 
     Args:
         wake: called when the autoscaler has to learn that the demand has changed.
@@ -59,7 +60,7 @@ class SimulatedScheduler:
     ) -> None:
         self.ledger = Ledger()
         self.passes = 0
-        #: The records of use that the ledger has made so far.
+        #: The records of use that were taken out of the ledger.
         self.uses: list[AttemptUse | SliceUse] = []
         self._events = events
         self._wake = wake
@@ -67,10 +68,12 @@ class SimulatedScheduler:
         self._inbox: deque[tuple[Message, Reply | None]] = deque()
         self._owners: dict[str, Owner] = {}
         self._watch = DemandWatch()
-        #: When the autoscaler was signalled last, and the event of the next signal.
+        #: When the autoscaler was last told that the demand has changed; None if it was never told.
         self._woken_at: datetime | None = None
+        #: The event in which the autoscaler is told the next time that the demand has changed; None
+        #: if it is not planned.
         self._waking: Event | None = None
-        #: The event of the next pass that no message causes.
+        #: The event that starts the next pass if no message arrives before it.
         self._again: Event | None = None
         self._is_due = False
         configure = Configure(rules=rules, quotas=quotas, groups=groups)

@@ -53,24 +53,25 @@ from iris.simulation.world import Machines, World
 from iris.usage.records import SliceUse
 from iris.usage.slices import slice_use
 
-#: The part of the time to boot after which the platform shows the machines, if the limits of the
-#: group (`Pace`) allow both parts.
+#: The share of the boot time after which the platform shows the machines. The share is changed if
+#: the machines would otherwise exceed `boot_timeout` or `init_timeout` of the group (`Pace`).
 MACHINES_EXIST = 0.5
-#: The longest time that the platform takes to answer a request, and to forget one that it refused.
+#: The longest time that the platform takes to answer a request, and the time that it takes to
+#: delete a slice without machines.
 ANSWER = timedelta(seconds=1)
-#: The time from the death of a host until its slice counts as lost.
+#: The time from the failure of a host until its slice counts as lost.
 NOTICED_AFTER = AWAY + REPORT_INTERVAL / 2
-#: The states before the decision to delete the slice.
+#: The states of a slice before the decision to delete it.
 _PRESENT = (SliceState.REQUESTED, *LIVE)
 _SECRET = b"simulation"
 
 
 class SimulatedSlice:
-    """One slice, from its request until its machines are gone.
+    """One simulated slice, from its request until its machines are gone.
 
     Args:
         report: sends the slice's facts to the autoscaler.
-        died: called when the machines stop working, before anybody knows it.
+        died: called when the machines stop working, before another component notices it.
     """
 
     def __init__(
@@ -91,14 +92,14 @@ class SimulatedSlice:
         self._report = report
         self._died = died
         self._inbox: deque[Event] = deque()
-        #: True while an effect waits for its result. Other events wait until then.
+        #: True while an effect waits for its result. Other events wait in `_inbox` until then.
         self._is_busy = False
         self._deadline: event_queue.Event | None = None
-        #: The loss that comes, if the slice is ready for long enough.
+        #: The event in which the slice is lost. It is cancelled if the slice is deleted before.
         self._loss: event_queue.Event | None = None
-        #: The state of the machines, as the platform would describe it.
+        #: The state of the machines, as the platform would report it; None before they exist.
         self._machines: MachineState | None = None
-        #: Whether the machines have stopped working, although nobody may know that yet.
+        #: True if the machines have stopped working, even if no component has noticed it yet.
         self.is_dead = False
         self._key = keys.derived_key(_SECRET, record.facts.id, record.created.token)
 

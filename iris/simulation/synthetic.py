@@ -29,11 +29,11 @@ from iris.simulation.chance import uniform
 from iris.simulation.trace import GangTrace, Heading, Run, Trace
 from iris.usage.records import UseEnd
 
-#: The begin of a trace: a Monday.
+#: The default beginning of a synthetic trace: a Monday.
 BEGINS = datetime(2026, 1, 5, tzinfo=UTC)
 #: The hour of the day (UTC) at which most jobs arrive.
 BUSIEST_HOUR = 14.0
-#: The most jobs of a trace.
+#: The limit on jobs of a synthetic trace.
 MOST_JOBS = 1_000_000
 _DAY = 24 * 3600.0
 _PER = {"m": 60.0, "h": 3600.0, "d": _DAY}
@@ -43,50 +43,58 @@ T = TypeVar("T")
 
 
 class Span(NamedTuple):
-    """A range of seconds; a constant if both are equal."""
+    """A range of durations, in seconds. If both ends are equal, the duration is constant."""
 
     low: float
     high: float
 
 
 class Kind(Frozen):
-    """One kind of job. Of several values, each is equally frequent."""
+    """One kind of job. If a field has several values, each job draws one of them, and all are
+    equally likely.
+    """
 
-    #: How frequent the kind is, compared with the others.
+    #: The weight of the kind: the number of its jobs is proportional to it.
     share: float = 1.0
-    #: The times that the program runs.
+    #: The durations of the program, in seconds.
     duration: tuple[Span, ...] = (Span(3600.0, 3600.0),)
-    #: The times from the placement until the program starts.
+    #: The times from the placement of a job until its program starts, in seconds.
     set_up: tuple[Span, ...] = (Span(0.0, 0.0),)
-    #: What each host needs to have free.
+    #: The cores that each host of a job needs, in thousandths.
     cpu: tuple[int, ...] = (1000,)
+    #: The memory that each host of a job needs, in bytes.
     memory: tuple[int, ...] = (0,)
+    #: The disk space that each host of a job needs, in bytes.
     disk: tuple[int, ...] = (0,)
+    #: The GPUs that each host of a job needs; None for no GPUs.
     gpu: tuple[Device | None, ...] = (None,)
-    #: The TPU slices; empty if the kind has none.
+    #: The TPU slices that jobs request; empty if jobs of this kind use no TPUs.
     tpu: tuple[TpuRequest, ...] = ()
-    #: The number of hosts, and the attribute that they share if they are several.
+    #: The number of hosts that each job needs.
     hosts: tuple[int, ...] = (1,)
+    #: The attribute that the hosts of one job share, if the job needs several.
     gang_by: str = SCALE_GROUP
     priority: tuple[Band, ...] = (Band.INTERACTIVE,)
-    #: The names of the users; empty if all users submit such jobs.
+    #: The names of the users who submit jobs of this kind; empty for all users of the workload.
     user: tuple[str, ...] = ()
-    #: All of these constraints, as texts; a question mark in front of each that is only preferred.
+    #: The constraints of each job, as texts. The text of a preferred constraint begins with a
+    #: question mark.
     constraint: tuple[str, ...] = ()
-    #: The part of the jobs that fail at their end.
+    #: The share of the jobs that fail at the end of their program, from 0 to 1.
     failed: float = 0.0
     scheduling_timeout: timedelta | None = None
 
 
 class Synthetic(Frozen):
-    """The description of a workload."""
+    """The description of a synthetic workload."""
 
     #: The number of jobs.
     jobs: int
     days: float
     #: The number of users.
     users: int = 10
-    #: 0 if as many jobs arrive by night as by day; 1 if none arrives in the quietest hour.
+    #: How much the arrivals vary over the day: 0 if as many jobs arrive by night as by day; 1 if no
+    #: job arrives in the quietest hour.
     day_night: float = 0.0
     seed: int = 0
     kinds: tuple[Kind, ...]
@@ -218,7 +226,7 @@ def _extent(jobs: int | None, rate: float | None, days: float | None) -> tuple[i
     """
     if jobs is None and rate is None:
         remedy = "add jobs=1000 or rate=12/h"
-        raise InvalidValue("synthetic", "", "says neither how many jobs nor how often", remedy)
+        raise InvalidValue("synthetic", "", "has neither jobs nor rate", remedy)
     if rate is None:
         length = 7.0 if days is None else days
     elif jobs is None:
@@ -259,7 +267,8 @@ def _kind(shared: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Kind
     kind = Kind(**{key.replace("-", "_"): value for key, value in values.items()})
     if kind.tpu and ("hosts" in values or "gpu" in values):
         remedy = "leave out hosts and gpu: a TPU slice has hosts of its own"
-        raise InvalidValue(f"{where}tpu", own.get("tpu", shared.get("tpu")), "is not all", remedy)
+        text = own.get("tpu", shared.get("tpu"))
+        raise InvalidValue(f"{where}tpu", text, "does not go with hosts or gpu", remedy)
     if max(kind.hosts) > 1 and any(each is not None and each.several for each in kind.gpu):
         remedy = "name one, such as H100x8: programs that compute together need GPUs of one variant"
         text = own.get("gpu", shared.get("gpu"))
@@ -365,7 +374,7 @@ def _name(text: str, field: str) -> str:
     return check_name(field, text)
 
 
-#: The keys of a whole description, with what reads their values.
+#: The keys of a whole description, each with the function that reads its value.
 _OF_ALL: dict[str, Reader] = {
     "jobs": _one(_whole(1, MOST_JOBS)),
     "rate": _one(_rate),
@@ -374,7 +383,7 @@ _OF_ALL: dict[str, Reader] = {
     "day-night": _one(_number(0, 1)),
     "seed": _one(_whole(0, 2**53)),
 }
-#: The keys of a kind of job.
+#: The keys that describe a kind of job, each with the function that reads its value.
 _OF_A_KIND: dict[str, Reader] = {
     "share": _one(_number(0.000001, 1e9)),
     "duration": _several(_span),

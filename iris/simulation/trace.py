@@ -16,24 +16,27 @@ from iris.model.job.spec import Band
 from iris.model.slice.provisioning import SliceFault
 from iris.usage.records import UseEnd
 
-#: The longest time in a trace, in seconds: ten years. A simulation of a longer time would not end
-#: while anybody waits for it.
+#: The longest time in a trace, in seconds: ten years. The simulation of a longer time would take
+#: too long.
 LONGEST = 10 * 365.25 * 86_400
-#: The years of the recorded time, so that all times of a simulation are dates.
+#: The first and the last year that the recorded time may contain, so that every time of a
+#: simulation is a valid date.
 FIRST_YEAR, LAST_YEAR = 1970, 2500
 Seconds = Annotated[float, Field(ge=0, le=LONGEST)]
-#: Seconds after the begin; negative if it was before.
+#: A time in seconds after the beginning of the trace; negative if it is before the beginning.
 Moment = Annotated[float, Field(ge=-LONGEST, le=LONGEST)]
 
 
 class Run(Frozen):
-    """An attempt that ends by itself, as the program decides. Times are in seconds."""
+    """An attempt that ended by itself: its program ended, its set-up failed, or its job was
+    cancelled. Times are in seconds.
+    """
 
-    #: From the placement until the program starts.
+    #: The time from the placement until the program starts.
     set_up: Seconds = 0.0
-    #: From the start of the program until its hosts are free.
+    #: The time from the start of the program until its hosts are free.
     seconds: Seconds
-    #: SUCCEEDED, FAILED, CANCELLED or SET_UP_FAILED.
+    #: How the attempt ends: SUCCEEDED, FAILED, CANCELLED or SET_UP_FAILED.
     end: UseEnd = UseEnd.SUCCEEDED
 
 
@@ -43,11 +46,12 @@ class Heading(Frozen):
     kind: Literal["trace"] = "trace"
     #: The version of the format.
     version: Literal[1] = 1
-    #: The time from which the other lines count seconds.
+    #: The beginning of the recorded time. The other lines of the trace give times in seconds after
+    #: it.
     begins: AwareDatetime
-    #: The end of the recorded time. What ran then is cut off.
+    #: The end of the recorded time. Attempts that ran at this time are cut off here.
     ends: AwareDatetime
-    #: Where the trace comes from, for display.
+    #: The origin of the trace, for display.
     source: str = ""
 
     @model_validator(mode="after")
@@ -61,7 +65,7 @@ class Heading(Frozen):
 
 
 class GangTrace(Frozen):
-    """A gang, or a task that is placed by itself."""
+    """A gang of a workload. A task that is placed by itself is a gang of one task."""
 
     kind: Literal["gang"] = "gang"
     #: Identifies the gang in this trace.
@@ -70,14 +74,17 @@ class GangTrace(Frozen):
     job: str = ""
     user: str
     band: Band = Band.INTERACTIVE
-    #: When the gang first asked for hosts, in seconds after the begin.
+    #: The time at which the gang first asked for hosts, in seconds after the beginning of the
+    #: trace.
     at: Seconds
-    #: When it began to wait, for the scheduler's order: the job's submission. None means `at`.
+    #: The time from which the scheduler counts how long the gang waits: the job's submission, in
+    #: seconds after the beginning of the trace. None means the same time as `at`.
     queued_at: Moment | None = None
-    #: What each host needs to have free, and how many there are; as in
+    #: The resources that the gang needs on each of its hosts. This field, `tasks`,
+    #: `tasks_per_host`, `group_by` and `groups` mean the same as in
     #: `iris.model.job.requests.Request`.
     resources: Resources = Resources()
-    #: The constraints as texts; a question mark in front of each that is only preferred.
+    #: The constraints as texts. The text of a preferred constraint begins with a question mark.
     constraints: tuple[str, ...] = ()
     tasks: int = Field(default=1, ge=1)
     tasks_per_host: int = Field(default=1, ge=1)
@@ -85,10 +92,10 @@ class GangTrace(Frozen):
     groups: int = Field(default=1, ge=1)
     #: The tags of the job, as `KEY=VALUE`, for quotas.
     tags: tuple[str, ...] = ()
-    #: What the gang takes of named limits.
+    #: The amount of each named limit of the cluster that the gang occupies while it has hosts.
     limits: dict[str, int] = Field(default_factory=dict)
-    #: The attempts that end by themselves, in their order. After one that failed, the next one
-    #: follows; after the last one, the gang has ended.
+    #: The attempts that end by themselves, in their order. After a failed attempt, the next one
+    #: follows; after the last attempt, the gang has ended.
     runs: tuple[Run, ...] = Field(min_length=1)
     #: The scheduling timeout in seconds; None or 0 means that the gang waits without a limit.
     patience: Seconds | None = None
@@ -106,7 +113,7 @@ class GangTrace(Frozen):
 
 
 class SliceTrace(Frozen):
-    """A slice of the recorded past. Times are in seconds after the begin."""
+    """A slice of the recorded past. Times are in seconds after the beginning of the trace."""
 
     kind: Literal["slice"] = "slice"
     #: Identifies the slice in this trace.
@@ -114,12 +121,12 @@ class SliceTrace(Frozen):
     group: str
     zone: str = ""
     requested: Moment
-    #: When it first accepted work; None if it never did.
+    #: When the slice first accepted work; None if it never did.
     ready: Moment | None = None
     gone: Moment
-    #: Why it could not be created or was lost; None if it was neither.
+    #: Why the slice could not be created or was lost; None if it was created and was not lost.
     fault: SliceFault | None = None
-    #: True if it still existed at the end of the trace.
+    #: True if the slice still existed at the end of the trace.
     open: bool = False
 
     @model_validator(mode="after")
@@ -134,7 +141,7 @@ class SliceTrace(Frozen):
 
 
 class Trace(NamedTuple):
-    """A workload in the order of arrival, and the slices of the same time."""
+    """A workload: its gangs in the order of arrival, and the slices that existed meanwhile."""
 
     heading: Heading
     gangs: tuple[GangTrace, ...]

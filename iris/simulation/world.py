@@ -10,9 +10,9 @@ from iris.config.load import dump_section, load_section
 from iris.config.values import Section, read_duration
 from iris.model.errors import InvalidValue
 
-#: The value that stands for every scale group and zone without an entry of its own.
+#: The key for every scale group and zone that has no entry of its own.
 ANY = "*"
-#: The highest rate of losses: one a second.
+#: The upper limit of a rate of losses: one in each second.
 MOST_PER_HOUR = 3600.0
 
 
@@ -39,35 +39,39 @@ def _read_shares(value: object) -> object:
     values = value if isinstance(value, list | tuple) else [value]
     if len(values) not in (1, 24):
         remedy = "give one number, or one for each of the 24 hours of a day"
-        raise InvalidValue("stock_out", f"{len(values)} numbers", "are not a day", remedy)
+        raise InvalidValue(
+            "stock_out", f"{len(values)} numbers", "do not match the 24 hours of a day", remedy
+        )
     for each in values:
         if isinstance(each, bool) or not isinstance(each, int | float) or not 0 <= each <= 1:
-            raise InvalidValue("stock_out", each, "is not a part of the time", "give 0 to 1")
+            raise InvalidValue("stock_out", each, "is not a share of the time", "give 0 to 1")
     return tuple(map(float, values))
 
 
-#: A distribution of times in seconds, as evenly spaced quantiles: the smallest first.
+#: A distribution of times in seconds, as evenly spaced quantiles in ascending order.
 Times = Annotated[tuple[float, ...], BeforeValidator(_read_quantiles)]
 Shares = Annotated[tuple[float, ...], BeforeValidator(_read_shares)]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
 
 
-#: A time in seconds that is at least one.
+#: A time in seconds. It is at least one second.
 Period = Annotated[float, BeforeValidator(_read_period)]
 
 
 class Machines(Section):
-    """The machines of a scale group in a zone."""
+    """Assumptions about the machines of a scale group in a zone."""
 
-    #: From the request of a slice until it accepts work.
+    #: The time from the request of a slice until the slice accepts work.
     boot: Times = (120.0,)
-    #: From the order to delete a slice until its last machine is gone.
+    #: The time from the instruction to delete a slice until its last machine is gone.
     delete: Times = (30.0,)
-    #: How often the platform preempts a slice, for each hour in which the slice is ready.
+    #: The number of preemptions of a preemptible slice for each hour in which the slice is ready.
     preemptions_per_hour: float = Field(default=0.0, ge=0, le=MOST_PER_HOUR)
-    #: How often a slice is lost for another reason, for each hour in which it is ready.
+    #: The number of losses of a slice for reasons other than a preemption, for each hour in which
+    #: the slice is ready.
     failures_per_hour: float = Field(default=0.0, ge=0, le=MOST_PER_HOUR)
-    #: The part of the time in which the zone has no such machines, by the hour of the day (UTC).
+    #: The share of the time in which the zone has no machines for the group: one number, or one
+    #: for each hour of the day (UTC).
     stock_out: Shares = (0.0,)
 
     @property
@@ -83,13 +87,13 @@ class Machines(Section):
 
 
 class Resubmission(Section):
-    """People who submit a job again that failed or waited too long."""
+    """How users submit jobs again that failed or got no hosts within their scheduling timeout."""
 
-    #: The part of such jobs that is submitted again.
+    #: The share of these jobs that users submit again, from 0 to 1.
     share: float = Field(default=1.0, ge=0, le=1)
-    #: From the end of the job until it is submitted again.
+    #: The time from the end of the job until it is submitted again.
     after: Times = (600.0,)
-    #: How often the same job is submitted again at most.
+    #: The limit on how many times one job is submitted again.
     times: int = Field(default=1, ge=1)
 
     @property
@@ -99,21 +103,22 @@ class Resubmission(Section):
 
 
 class World(Section):
-    """The assumptions of a simulation. The defaults are for a trace without a past: machines boot
-    in two minutes, and nothing fails.
+    """The assumptions of a simulation about machines and users. The defaults are for a trace
+    without recorded slices: machines boot in two minutes, and nothing fails.
     """
 
-    #: By scale group and zone: `GROUP@ZONE`, `GROUP`, or `*`. The most exact entry counts as a
-    #: whole.
+    #: Assumptions about machines by scale group and zone: `GROUP@ZONE`, `GROUP`, or `*`. For a
+    #: slice, only the most specific entry applies; entries are not merged.
     machines: dict[str, Machines] = Field(default_factory=dict)
-    #: How long a stock-out lasts at least; it begins and ends at a multiple of this.
+    #: The shortest duration of a stock-out. A stock-out begins and ends at a multiple of this
+    #: duration.
     stock_out_lasts: Period = 600.0
-    #: How long a program takes to end when its gang is evicted.
+    #: The time that a program takes to end when its gang is evicted.
     stop: Seconds = 5.0
-    #: How often programs save a checkpoint from which the next attempt continues; 0 if an attempt
-    #: that is preempted loses everything.
+    #: The time between two checkpoints of a program, from which its next attempt continues. 0 means
+    #: that an attempt that is stopped early loses all its work.
     checkpoint_every: Seconds = 0.0
-    #: Whether people submit again; None if they do not.
+    #: How users submit jobs again; None if they do not.
     resubmit: Resubmission | None = None
 
     @property

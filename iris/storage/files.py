@@ -16,7 +16,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class CannotWrite(OSError):
-    """The error if a local file cannot be written. The attribute `filename` is always set."""
+    """Raised if a local file cannot be written. The attribute `filename` is always set."""
 
 
 @contextmanager

@@ -29,7 +29,8 @@ class Stored(NamedTuple):
 class Needed(NamedTuple):
     """The objects that live jobs and schedules need."""
 
-    #: The first two parts of the ids of live jobs, such as `ada/sweep`.
+    #: The user and the first name in the ids of live jobs, such as `ada/sweep`. The ids of a job
+    #: and of all its descendants have the same user and first name.
     families: frozenset[str]
     #: The paths of the bundles that live jobs and schedules need.
     bundles: frozenset[str]

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-#: Longer lines are stored in pieces of this size, so that a program cannot fill an agent's memory
-#: with one line.
+#: The maximum length in bytes of a stored piece of a line. Longer lines are stored in pieces, so
+#: that a program cannot fill an agent's memory with one line.
 MAX_PIECE = 64 * 1024
 
 

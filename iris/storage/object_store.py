@@ -9,13 +9,18 @@ stays shared.
 import asyncio
 import contextlib
 import errno
+import functools
+import os
 import stat
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from datetime import date, datetime
 from functools import partial
 from io import RawIOBase
 from pathlib import Path
-from typing import BinaryIO
+from queue import SimpleQueue
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 import obstore
@@ -23,7 +28,6 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from iris.model.errors import Unreachable, first_line
-from iris.storage.file_threads import in_file_thread
 from iris.storage.files import make_private, writing
 from iris.storage.garbage import Stored
 
@@ -32,14 +36,20 @@ STORE_ERRORS = (OSError, BaseError)
 
 #: The size of a block of a file transfer, in bytes.
 _BLOCK = 1024 * 1024
-#: Larger files are written in parts of this size, the smallest that S3 accepts. Each part needs a
-#: request.
+#: The size in bytes of the parts in which a file is written that is larger than one part. It is the
+#: smallest size that S3 accepts. Each part needs a request.
 _PART = 5 * 1024 * 1024
+T = TypeVar("T")
+
+#: The maximum number of threads for file operations in one process. An operation that hangs
+#: occupies one thread.
+MOST_THREADS = 8
+THREAD_PREFIX = "iris-store"
 
 
 class StoreAway(Unreachable, OSError):
-    """The error if the directory of a `file://` store does not exist, for example because it is not
-    mounted. Another try may find it.
+    """Raised if the directory of a `file://` store does not exist, for example because it is not
+    mounted. A later attempt may succeed.
     """
 
 
@@ -47,8 +57,8 @@ class Store:
     """The objects under one URL. If the store cannot be reached, the error is one of
     `STORE_ERRORS`.
 
-    A write never creates the directory of a `file://` store. Otherwise, if the store is not
-    mounted, its contents would go to the local disk.
+    A write never creates the directory of a `file://` store. A missing directory may mean that the
+    store is not mounted, and its objects would then be written to the local disk.
 
     Args:
         create: whether to create the missing directory of a `file://` store. Only the commands that
@@ -107,7 +117,7 @@ class Store:
             return None
         if most is not None and result.meta["size"] > most:
             raise OSError(
-                errno.EFBIG, f"it has {result.meta['size']:,} bytes and may have {most:,}", path
+                errno.EFBIG, f"it has {result.meta['size']:,} bytes; the limit is {most:,}", path
             )
         return (await result.bytes_async()).to_bytes()
 
@@ -278,8 +288,8 @@ class Store:
     def _opened_directory(self, directory: Path) -> ObjectStore:
         if not directory.is_dir():
             raise StoreAway(
-                f"the store {self.url} is away: the directory does not exist; mount it, or"
-                " create it"
+                f"the store {self.url} cannot be reached: its directory does not exist; mount the"
+                " directory, or create it"
             )
         if self._handle is None:
             self._handle = LocalStore(directory)
@@ -330,3 +340,59 @@ def _blocks(file: Path, progress: Callable[[int], None]) -> Iterator[bytes]:
         while block := source.read(_BLOCK):
             yield block
             progress(len(block))
+
+
+async def in_file_thread(call: Callable[[], T]) -> T:
+    """Runs the call in a thread and returns its result. It waits while `MOST_THREADS` other calls
+    run.
+
+    If the caller is cancelled, a running call continues.
+
+    Raises:
+        Exception: the exception that `call` raises.
+    """
+    return await asyncio.wrap_future(_threads_of(os.getpid()).submit(call))
+
+
+class _FileThreads:
+    """A pool of daemon threads, which are started as needed.
+
+    A call to a network file system may hang for hours. In asyncio's threads, hanging calls would
+    leave no thread for other work, and the interpreter would wait for them when it exits, as it
+    waits for the threads of every `ThreadPoolExecutor`. It does not wait for these threads.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._started = 0
+        #: The number of started threads that run no call.
+        self._free = threading.Semaphore(0)
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        future = Future[T]()
+        self._calls.put((future, call))
+        with self._starting:
+            if not self._free.acquire(blocking=False) and self._started < MOST_THREADS:
+                threading.Thread(
+                    target=self._work, name=f"{THREAD_PREFIX}-{self._started}", daemon=True
+                ).start()
+                self._started += 1
+        return future
+
+    def _work(self) -> None:
+        while True:
+            future, call = self._calls.get()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:
+                    future.set_exception(error)
+            del future, call  # otherwise an idle thread would keep the result in memory
+            self._free.release()
+
+
+@functools.cache
+def _threads_of(pid: int) -> _FileThreads:
+    """Returns the threads of this process. A forked process has none of its parent's threads."""
+    return _FileThreads()

@@ -7,8 +7,8 @@ from urllib.parse import unquote_to_bytes
 
 from iris.model.errors import InvalidValue
 
-#: Characters of a path that some stores refuse in an object's name, and `%`, which marks an encoded
-#: character. Python reads bytes that are not UTF-8 as surrogates.
+#: Matches the characters of a path that are encoded in an object's name: those that some stores
+#: refuse, and `%`, which marks an encoded character. Surrogates stand for bytes that are not UTF-8.
 _ODD = re.compile("[%#\\\\\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -29,7 +29,10 @@ def path_of(name: str) -> PurePosixPath:
     parts = [os.fsdecode(unquote_to_bytes(part)) for part in name.split("/")]
     if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in parts):
         raise InvalidValue(
-            "output", name, "is not the path of a file below a directory", "check what wrote it"
+            "output",
+            name,
+            "is not a name that Iris gives to an object in the store",
+            "find the program that wrote the object, and delete the object",
         )
     return PurePosixPath(*parts)
 

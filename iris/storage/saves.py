@@ -7,7 +7,7 @@ from iris.model.checkpoint.saves import MOST_MANIFEST, Save, attempt_folder, num
 from iris.model.errors import InvalidValue
 from iris.storage.object_store import Store
 
-#: The number of tasks whose saves are searched for at the same time.
+#: The maximum number of tasks whose checkpoints are looked up at the same time.
 AT_ONCE = 16
 
 
@@ -28,7 +28,10 @@ async def latest_save(store: Store, prefix: str) -> Save | None:
             if error.errno != errno.EFBIG:
                 raise
             raise InvalidValue(
-                "checkpoint", name, "is larger than a manifest of Iris", "check what wrote it"
+                "checkpoint",
+                name,
+                "is larger than a manifest of Iris",
+                "check which program wrote it",
             ) from None
         if data is not None:  # otherwise a later save has just replaced this one
             return _parsed(prefix, name, data)
@@ -73,11 +76,14 @@ def _parsed(prefix: str, name: str, data: bytes) -> Save:
         save = Save.model_validate_json(data)
     except ValueError as error:
         raise InvalidValue(
-            "checkpoint", name, "is not a manifest of Iris", "check what wrote it"
+            "checkpoint", name, "is not a manifest of Iris", "check which program wrote it"
         ) from error
     # A job may be able to write to the store. Its manifest must not name objects of other users.
     if not all(each.startswith(f"{prefix}/") for each in save.objects):
         raise InvalidValue(
-            "checkpoint", name, "names objects that are not the task's", "check what wrote it"
+            "checkpoint",
+            name,
+            "names objects that are not the task's",
+            "check which program wrote it",
         )
     return save

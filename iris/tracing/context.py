@@ -14,16 +14,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Self
 
-#: The header of Temporal that has the trace of a job's workflow or activity.
+from temporalio.api.common.v1 import Payload
+
+#: The name of the Temporal header that carries the trace of a job's workflow or activity.
 HEADER = "iris-trace"
-#: The version, the ids of trace and span, and the flags. Source: W3C Trace Context, section 3.2.
+#: Matches a `traceparent`: the version, the id of the trace, the id of the span and the flags.
+#: Source: W3C Trace Context, section 3.2.
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
-#: The `traceparent` for the program that the running activity starts; empty if it has none.
+#: The `traceparent` that the running activity passes to the program that it starts; empty if the
+#: activity received none.
 received: ContextVar[str] = ContextVar("received", default="")
 
 
 class TraceContext(NamedTuple):
-    """The identity of a span."""
+    """Identifies a span: its trace, its own id, and whether it is exported."""
 
     trace_id: str
     span_id: str
@@ -69,7 +73,7 @@ class Span:
     start: datetime
     end: datetime
     attributes: Mapping[str, str | int] = field(default_factory=dict)
-    #: Why what the span shows has failed; empty if it has not.
+    #: The reason why the traced operation failed; empty if it succeeded.
     error: str = ""
 
 
@@ -77,9 +81,9 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def encode(fields: Mapping[str, str]) -> bytes:
-    """Returns the content of a header."""
-    return json.dumps(fields).encode()
+def header(fields: Mapping[str, str]) -> Payload:
+    """Returns the header with these fields, which `decode` reads."""
+    return Payload(data=json.dumps(fields).encode())
 
 
 def decode(data: bytes) -> Mapping[str, Any]:

@@ -16,14 +16,15 @@ from opentelemetry.trace.status import Status, StatusCode
 
 from iris.tracing.context import Span, TraceContext
 
-#: How long the end of a process waits for a collector that does not answer.
+#: How long a process that ends waits for the collector of spans to answer.
 FLUSH_TIMEOUT = timedelta(seconds=2)
-#: How long the log is silent after a message of the exporter. It logs each of its tries.
+#: The minimum time between two log messages of the same kind from the exporter, which would
+#: otherwise log each failed attempt.
 SILENCE = timedelta(minutes=10)
 
 
 class _Seldom(logging.Filter):
-    """Passes each kind of message once in `SILENCE`."""
+    """A log filter that passes each kind of message at most once in `SILENCE`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +41,7 @@ class _Seldom(logging.Filter):
 
 
 class Exporter:
-    """Converts spans to those of OpenTelemetry, and exports them in batches.
+    """Converts Iris's spans to OpenTelemetry spans, and exports them in batches.
 
     Args:
         service: the name of this kind of process in traces.

@@ -46,7 +46,7 @@ def start(service: str) -> None:
             " 'iris-temporal[tracing]', or unset the variable"
         ) from None
     except ValueError as error:
-        raise Rejected(f"a variable OTEL_… has a wrong value: {error}") from None
+        raise Rejected(f"an environment variable OTEL_… has a wrong value: {error}") from None
 
 
 def emit(span: Span) -> None:

@@ -16,7 +16,7 @@ from iris.usage.prices import Rate
 
 
 class Accounting(Frozen):
-    """Prices, teams and budgets."""
+    """The prices, teams and budgets of a cluster's configuration."""
 
     currency: str = ""
     rates: tuple[Rate, ...] = ()

@@ -9,24 +9,30 @@ from iris.model.frozen import Frozen
 from iris.model.job.spec import Hold
 from iris.usage.amounts import Amounts
 
-#: The user of a budget for each user.
+#: The value of `Budget.user` for a budget that each user has on their own.
 EACH_USER = "*"
-#: The units of budgets that are not for money.
+#: The units of budgets that limit chip-hours or GPU-hours. The unit of a budget that limits the
+#: cost is its currency.
 CHIP_HOURS, GPU_HOURS = "chip-hours", "GPU-hours"
-#: How the name of the budget begins in `Hold.by`. No user has such a name.
+#: The prefix of `Hold.by` for a hold because of a budget; the name of the budget follows. No user's
+#: name contains a space.
 _BY = "budget "
 
 
 class Budget(Frozen):
-    """How much a user or the users of a team may use in a period. One of the limits is set."""
+    """A limit on the cost, the chip-hours or the GPU-hours of a user or team in a period. Exactly
+    one of the three limits is set.
+    """
 
     name: str
-    #: The user, or `EACH_USER`; empty if it is for a team.
+    #: The user, or `EACH_USER`; empty if the budget is that of a team.
     user: str = ""
     team: str = ""
-    #: The limit on money, on chip-hours, or on GPU-hours.
+    #: The limit on the cost; None if the cost is not limited.
     amount: float | None = None
+    #: The limit on chip-hours; None if they are not limited.
     chip_hours: float | None = None
+    #: The limit on GPU-hours; None if they are not limited.
     gpu_hours: float | None = None
     per: Period = Period.MONTH
     action: BudgetAction = BudgetAction.WARN
@@ -47,22 +53,22 @@ class Budget(Frozen):
 
 
 class BudgetUse(Frozen):
-    """How much of a budget is used."""
+    """How much of a budget is used in its current period."""
 
     budget: str
-    #: The users whose jobs count: the users of the team, or one.
+    #: The users whose jobs count for the budget: all users of the team, or one user.
     users: tuple[str, ...]
-    #: The team; empty for a budget of one user.
+    #: The team; empty if the budget is that of one user.
     team: str = ""
     used: float
     limit: float
-    #: The unit of both: a currency, `CHIP_HOURS` or `GPU_HOURS`.
+    #: The unit of `used` and `limit`: a currency, `CHIP_HOURS` or `GPU_HOURS`.
     unit: str
     per: Period
-    #: When the period ends, and the use begins again with nothing.
+    #: The end of the period, after which the used amount begins at 0 again.
     until: datetime
     action: BudgetAction
-    #: When the control plane first saw that it is used up; None if it is not.
+    #: When the control plane first saw that the budget is used up; None if it is not used up.
     exceeded_at: datetime | None = None
 
     def __str__(self) -> str:
@@ -85,14 +91,14 @@ class BudgetUse(Frozen):
 
 
 class BudgetUses(Frozen):
-    """How much of all budgets is used, as the control plane writes it into the store."""
+    """How much of each budget is used, as the control plane writes it into the store."""
 
     at: datetime
     uses: tuple[BudgetUse, ...] = ()
 
 
 class DayUse(NamedTuple):
-    """What one user used on one day."""
+    """The resources that one user used on one day (UTC), and their cost."""
 
     user: str
     day: date

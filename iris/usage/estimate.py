@@ -12,21 +12,23 @@ from iris.usage.prices import Machines, PriceTable
 
 
 class Estimate(Frozen):
-    """What a job costs at most if each of its tasks runs once, until its time limit. A retry costs
-    the same again.
+    """The highest cost of a job if each of its tasks runs once, until its time limit. Each retry
+    can cost as much again.
     """
 
     currency: str
-    #: The cost in the most expensive scale group on demand that could run the job; None if there is
-    #: none with a price.
+    #: The cost in the most expensive of the scale groups that could run the job on machines that
+    #: are not preemptible; None if none of these groups has a price.
     on_demand: float | None = None
-    #: The same for groups of preemptible machines.
+    #: The cost in the most expensive of the scale groups that could run the job on preemptible
+    #: machines; None if none of these groups has a price.
     spot: float | None = None
-    #: The number of hosts. Tasks may share a host.
+    #: The number of hosts that the estimate counts. Tasks that are placed one by one count as one
+    #: host each, but the cost contains only the share of a host that each needs.
     hosts: int
     #: The time limit of one attempt, in hours.
     hours: float
-    #: The scale groups that could run the job and have no price.
+    #: The scale groups that could run the job but have no price.
     unpriced: tuple[str, ...] = ()
 
     def __str__(self) -> str:

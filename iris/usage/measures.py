@@ -8,15 +8,17 @@ from iris.model.units import format_bytes
 
 
 class Measure(NamedTuple):
-    """How one measure is shown."""
+    """The name and the format of one measure of resource use."""
 
-    #: The name in a table of the command line, and that in a heading.
+    #: The name of the measure in a table of the command line.
     name: str
+    #: The name of the measure in a heading.
     title: str
-    #: The field of `Measures`.
+    #: The name of the measure's field in `Measures`.
     field: str
     text: Callable[[float], str]
-    #: Returns the requested amount; None if the measure has none.
+    #: Returns the requested amount, in the unit of the measure; None if the job requested no
+    #: amount, or if jobs cannot request this measure.
     requested: Callable[[Resources], float | None] = lambda _: None
 
 

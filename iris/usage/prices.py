@@ -12,17 +12,19 @@ from iris.usage.records import SliceUse
 
 
 class Rate(Frozen):
-    """The price of one kind of machine. A machine costs the sum of its three prices."""
+    """The price of one kind of machine for an hour: the sum of the price of the machine and of the
+    prices of its chips and GPUs.
+    """
 
-    #: The provider's name for the machine, or the beginning of such names up to a hyphen. Empty if
-    #: the rate is that of a scale group.
+    #: The provider's name for the machine, or the beginning of such names up to a hyphen. It is
+    #: empty if the rate applies to a scale group instead.
     machine: str = ""
     group: str = ""
-    #: The zone or region where the rate applies; empty: everywhere.
+    #: The zone or region in which the rate applies; empty if it applies everywhere.
     zone: str = ""
-    #: Whether it is the price of preemptible slices.
+    #: Whether the rate applies to preemptible slices. Otherwise, it applies only to other slices.
     spot: bool = False
-    #: The time from which the rate applies; None: always.
+    #: The time from which the rate applies; None if it has always applied.
     since: datetime | None = None
     machine_hour: float = 0.0
     chip_hour: float = 0.0
@@ -30,15 +32,16 @@ class Rate(Frozen):
 
 
 class Machines(NamedTuple):
-    """The facts about the machines of a slice that decide what they cost."""
+    """The properties of a slice's machines that determine their price."""
 
     group: str
     #: The provider's name for the machine: its machine type, or the slice's accelerator type.
     machine: str
     zone: str
     spot: bool
-    #: The TPU chips and the GPUs of each host.
+    #: The number of TPU chips of each host.
     chips: float
+    #: The number of GPUs of each host.
     gpus: float
 
     @classmethod
@@ -68,7 +71,8 @@ class Machines(NamedTuple):
 
 
 class PriceTable:
-    """The prices of hosts. Time is divided into periods: a price changes only between two of them.
+    """The prices of hosts. Time is divided into numbered periods; prices change only at the
+    beginning of a period.
 
     Args:
         rates: the prices of the configuration.
@@ -76,7 +80,7 @@ class PriceTable:
 
     def __init__(self, rates: Iterable[Rate]) -> None:
         self._rates = tuple(rates)
-        #: The times at which a rate begins, in seconds since 1970, sorted.
+        #: The times at which a rate begins to apply, in seconds since 1970, in ascending order.
         self.changes = sorted(
             {rate.since.timestamp() for rate in self._rates if rate.since is not None}
         )

@@ -17,7 +17,9 @@ from iris.model.slice.provisioning import SliceFault
 
 
 class UseEnd(StrEnum):
-    """How a placement ended. The values say what the held time was good for."""
+    """How a placement ended. The value tells whether the time for which the gang held its hosts was
+    useful.
+    """
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"  # the program's own fault
@@ -30,11 +32,13 @@ class UseEnd(StrEnum):
 
 
 class Asked(Frozen):
-    """What a gang asked for, as far as its placement does not show it."""
+    """The parts of a gang's request that cannot be derived from its placement."""
 
-    #: When the gang could first ask for hosts, later by the time for which it was held.
+    #: The earliest time at which the gang could request hosts, plus the time for which a user held
+    #: the gang.
     at: datetime
-    #: The time from which the scheduler counts how long the gang waits; None if it is `at`.
+    #: The time from which the scheduler counts how long the gang waits; None if it is the same as
+    #: `at`.
     queued_at: datetime | None = None
     #: The job's constraints as texts, as in `iris.model.job.requests.Shape`.
     constraints: tuple[str, ...] = ()
@@ -42,14 +46,16 @@ class Asked(Frozen):
     group_by: str | None = None
     #: The number of groups of hosts.
     groups: int = 1
-    #: What the gang takes of the cluster's named limits.
+    #: The amount of each named limit of the cluster that the gang occupies while it has hosts.
     limits: dict[str, int] = Field(default_factory=dict)
-    #: How long the gang waits at most; None if it waits without a limit.
+    #: The scheduling timeout of the gang; None if it waits without a limit.
     scheduling_timeout: timedelta | None = None
 
 
 class AttemptEnd(Frozen):
-    """What only the gang's workflow knows of the use by one of its placements."""
+    """The data for a placement's record of use that only the gang's workflow has. The workflow
+    sends it when it releases the placement.
+    """
 
     end: UseEnd
     #: When the first program started; None if no program started.
@@ -64,8 +70,8 @@ class AttemptUse(Frozen):
 
     kind: Literal["attempt"] = "attempt"
     #: The placement's key, which contains the attempt and the run of the job. If a gang lost its
-    #: hosts before it knew of them, and got others with the same key, a time follows the key in the
-    #: record of the first placement.
+    #: hosts before it learned of its placement, and got other hosts with the same key, the record
+    #: of the lost placement has the key followed by a time.
     id: str
     #: The job's id, without the task.
     job: str
@@ -77,36 +83,40 @@ class AttemptUse(Frozen):
     slices: tuple[str, ...] = ()
     #: The number of hosts on which the gang held resources.
     hosts: int
-    #: The hosts, counted by the part that the gang held of each: 0.25 if it held at most a quarter
-    #: of each resource of one host.
+    #: The sum of the shares of its hosts that the gang held. The share of a host is the largest
+    #: share of any of its resources: 0.25 if the gang held at most a quarter of each resource.
     host_share: float
-    #: The totals over all hosts that the gang held.
+    #: The amounts of each resource that the gang held, summed over its hosts.
     tpu_chips: int = 0
     gpus: int = 0
     cpu_millis: int = 0
     memory_bytes: int = 0
     disk_bytes: int = 0
-    #: The variant of the device that the gang asked for; empty if it asked for any, or for none.
+    #: The variant of the device that the gang requested; empty if it requested any variant, or no
+    #: device.
     variant: str = ""
     #: The number of tasks that shared each host.
     tasks_per_host: int = 1
-    #: None if the gang's workflow did not tell it: it was terminated, or has not ended.
+    #: The parts of the request that the gang's workflow reported; None if the workflow has not
+    #: ended or was terminated.
     asked: Asked | None = None
     tags: dict[str, str] = Field(default_factory=dict)
     placed_at: datetime
     #: When the first program started; None if no program started or the time is not known.
     started_at: datetime | None = None
-    #: When the hosts were released or lost; the time of the question while `end` is OPEN.
+    #: When the hosts were released or lost. While `end` is OPEN, the time at which the record was
+    #: made.
     ended_at: datetime
     end: UseEnd
 
 
 class SliceUse(Frozen):
-    """The life of one slice."""
+    """The record of one slice, from its request until its machines were gone."""
 
     kind: Literal["slice"] = "slice"
-    #: The slice's id, which is never used again. If its machines joined by themselves, they may
-    #: join again: then it is the id, a slash, and a text that no other of its records has.
+    #: The slice's id, which is never used again. A slice whose machines joined by themselves can
+    #: join several times. Then the id is followed by a slash and a text that is unique to the
+    #: record.
     id: str
     group: str
     zone: str
@@ -114,42 +124,45 @@ class SliceUse(Frozen):
     machine: str
     preemptible: bool = False
     hosts: int
-    #: The totals over all hosts.
+    #: The amounts of each resource of the slice, summed over its hosts.
     tpu_chips: int = 0
     gpus: int = 0
     cpu_millis: int = 0
     requested_at: datetime
     #: When the slice first accepted work; None if it never did.
     ready_at: datetime | None = None
-    #: When its last machine was gone; the time of the question while `open` is True.
+    #: When the slice's last machine was gone. While `open` is True, the time at which the record
+    #: was made.
     gone_at: datetime
     #: Why the slice ended.
     reason: str = ""
-    #: Why the slice could not be created or was lost; None if it was neither.
+    #: Why the slice could not be created or was lost; None if it was created and was not lost.
     fault: SliceFault | None = None
-    #: True if the slice still exists; only in answers about the present, never stored.
+    #: True if the slice still exists. Records with True are never stored; they occur only in
+    #: results about the current time.
     open: bool = False
 
 
 class DroppedUses(Frozen):
-    """Records that were lost because the store did not answer for too long. The sums over this
-    time are too small.
+    """Counts records of use that were lost because the store did not answer for too long. Sums over
+    the time from `since` to `until` are too small.
     """
 
     kind: Literal["dropped"] = "dropped"
     id: str
     #: The number of lost records.
     count: int
-    #: The times at which the first and the last of these uses ended.
+    #: The time at which the first of the placements or slices with lost records ended.
     since: datetime
+    #: The time at which the last of the placements or slices with lost records ended.
     until: datetime
 
 
-#: A record of one use.
+#: A record of a gang's placement or of a slice.
 Use = AttemptUse | SliceUse
-#: Anything that a line of a stored object records.
+#: Any of the records that a stored object contains, one on each line.
 Record = AttemptUse | SliceUse | DroppedUses
-#: Reads one record from JSON.
+#: Converts a record from and to JSON.
 RECORD = TypeAdapter[Record](Annotated[Record, Field(discriminator="kind")])
 
 

@@ -11,7 +11,7 @@ from iris.model.job.tags import check_tag
 from iris.usage.amounts import Amounts
 from iris.usage.budgets import BudgetUse
 
-#: The keys by which uses can be grouped, besides `tag:KEY`.
+#: The keys by which uses can be grouped. `tag:KEY` is also possible.
 KEYS = ("user", "team", "job", "group", "band", "day")
 TAG = "tag:"
 
@@ -30,10 +30,10 @@ def parse_key(text: str) -> str:
 
 
 class UsageRow(Amounts):
-    """The amounts of all attempts with the same values of the keys."""
+    """The sum of the amounts of all attempts that have the same values of the keys."""
 
-    #: The value of each key, by its name: {"user": "ada"}. It is empty for users without a team
-    #: and jobs without the tag.
+    #: The values by the names of the keys: {"user": "ada"}. The value is empty for users without a
+    #: team, and for jobs without the tag.
     by: dict[str, str]
 
 
@@ -49,9 +49,9 @@ class WasteKind(StrEnum):
     PREEMPTED = "preempted"  # the run time of attempts whose machines were lost or taken
 
 
-#: The kinds of waste that are parts of slices, not of attempts.
+#: The kinds of waste that are counted for slices. The other kinds are counted for attempts.
 OF_SLICES = (WasteKind.IDLE, WasteKind.BOOT, WasteKind.NEVER_READY)
-#: What the count of each kind of waste counts, and its meaning.
+#: For each kind of waste, the noun for its count, and its meaning.
 _MEANINGS = {
     WasteKind.IDLE: ("slice", "ready, and held by no job"),
     WasteKind.BOOT: ("slice", "from the request until ready"),
@@ -61,17 +61,18 @@ _MEANINGS = {
     WasteKind.FAILED: ("attempt", "run time of attempts that failed"),
     WasteKind.PREEMPTED: ("attempt", "run time of attempts that lost their machines"),
 }
-#: The lowest number of hours that is shown.
+#: The smallest number of hours that is shown as a number. The waste below it is left out, and other
+#: amounts below it are shown as `<0.1`.
 LEAST_HOURS = 0.05
 
 
 class Waste(Frozen):
-    """Host-hours that were paid for without result, or may have been: a preempted attempt may have
-    saved a checkpoint.
+    """The host-hours of one kind of waste: they were paid for, and may have had no result. A
+    preempted attempt may have saved a checkpoint.
     """
 
     kind: WasteKind
-    #: The number of slices or attempts.
+    #: The number of slices or attempts with this kind of waste.
     count: int = 0
     host_hours: float = 0.0
     cost: float | None = None
@@ -84,29 +85,29 @@ class Waste(Frozen):
 
 
 class UsageReport(Frozen):
-    """The use of a cluster in a time."""
+    """The use of a cluster in a period."""
 
     since: datetime
     until: datetime
-    #: The names of the keys of the rows.
+    #: The keys by which the rows are grouped.
     by: tuple[str, ...]
     #: The currency of all costs; empty if the cluster has no prices.
     currency: str = ""
-    #: The rows, the most expensive first; without prices, that with the most chip-hours,
-    #: GPU-hours, or core-hours. If the first key is the day, by day.
+    #: The rows, in descending order of cost; without prices, of chip-hours, then GPU-hours, then
+    #: core-hours. If the first key is `day`, the rows are in the order of days.
     rows: tuple[UsageRow, ...] = ()
-    #: The sum of the rows. An attempt counts once.
+    #: The sum of the rows. Here, an attempt that ran on several days counts once.
     total: Amounts = Amounts()
-    #: The host-hours of all slices, whether used or not, and what they cost. None if the answer is
-    #: about one user.
+    #: The host-hours of all slices, used or not, and their cost. It is None in a report about one
+    #: user.
     slices: Amounts | None = None
     waste: tuple[Waste, ...] = ()
     #: The host-hours of each kind of machine that has no price.
     unpriced: dict[str, float] = Field(default_factory=dict)
-    #: How much of each budget is used in its present period, as the control plane last saw it. If
-    #: the answer is about one user, only the budgets that count the user's jobs.
+    #: How much of each budget is used in its current period, as the control plane last saw it. A
+    #: report about one user contains only the budgets for which the user's jobs count.
     budgets: tuple[BudgetUse, ...] = ()
-    #: What is missing in the answer, as sentences.
+    #: Sentences that say which data is missing in the report.
     gaps: tuple[str, ...] = ()
 
     @property

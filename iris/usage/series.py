@@ -14,20 +14,22 @@ from pydantic import Field
 
 from iris.model.frozen import Frozen
 
-#: The most intervals of a series. It is even, so all intervals of a full series merge in pairs.
+#: The limit on intervals of a series. It is even, so that the intervals of a full series can be
+#: merged in pairs.
 MOST_POINTS = 200
-#: A time or a duration in seconds, and an amount. A job may have written the series that is read.
+#: A time or a duration in seconds. The range is checked, because a job may have written the series.
 _Seconds = Annotated[float, Field(ge=0, le=1e10)]
 _Amount = Annotated[float, Field(ge=0, le=2**63)]
-#: The length of the first intervals, in seconds: that between two samples of an agent.
+#: The length of the first intervals of a series, in seconds. It is the usual time between two
+#: samples of an agent.
 FIRST_STEP = 2.0
 
 
 class Stat(NamedTuple):
-    """The values of one measure over some time."""
+    """The mean and the peak of one measure over some time."""
 
-    #: The measured time, in seconds. It is less than the length of an interval in which the agent
-    #: was away.
+    #: The time for which the measure is known, in seconds. It is less than the length of the
+    #: interval if the agent did not run during a part of it.
     seconds: _Seconds
     mean: _Amount
     peak: _Amount
@@ -42,18 +44,18 @@ class Stat(NamedTuple):
 
 
 class Measures(NamedTuple):
-    """The values of all measures over some time. A measure is None if it was not measured, such as
-    the use of GPUs by a task without GPUs.
+    """The values of all measures over some time. A measure is None if it was not measured: for
+    example, the GPU measures of a task without GPUs.
     """
 
-    #: In percent of one core.
+    #: The use of cores, in percent of one core.
     cpu_percent: Stat | None = None
     memory_bytes: Stat | None = None
-    #: The mean over the task's GPUs, in percent of the time in which a GPU computed.
+    #: The time in which a GPU computed, in percent, as the mean over the task's GPUs.
     gpu_percent: Stat | None = None
-    #: The sum over the task's GPUs.
+    #: The used GPU memory, as the sum over the task's GPUs, in bytes.
     gpu_memory_bytes: Stat | None = None
-    #: The number of the task's GPUs that compute or on which the program holds memory.
+    #: The number of the task's GPUs that compute, or that hold memory of the program.
     gpus_in_use: Stat | None = None
 
     def joined(self, other: "Measures") -> "Measures":
@@ -64,8 +66,9 @@ class Measures(NamedTuple):
 class Point(NamedTuple):
     """One interval of a series."""
 
-    #: When the interval begins and ends, in seconds since 1970.
+    #: The beginning of the interval, in seconds since 1970.
     start: _Seconds
+    #: The end of the interval, in seconds since 1970.
     end: _Seconds
     measures: Measures
 
@@ -77,13 +80,14 @@ class Point(NamedTuple):
 class Series(Frozen):
     """The resource use of an attempt over time."""
 
-    #: The least length of an interval, except for the last one, in seconds.
+    #: The length from which on an interval is full, in seconds: the next sample begins a new
+    #: interval.
     step: _Seconds = FIRST_STEP
-    #: The intervals, in the order of time.
+    #: The intervals, in ascending order of time.
     points: tuple[Point, ...] = ()
-    #: The values over the whole time.
+    #: The values over the whole time of the series.
     whole: Measures = Measures()
-    #: The memory of all GPUs of the task, in bytes; None if it is not known.
+    #: The total memory of all GPUs of the task, in bytes; None if it is not known.
     gpu_memory_total: Annotated[int, Field(ge=0, le=2**63)] | None = None
 
     @property

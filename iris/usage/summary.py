@@ -7,18 +7,19 @@ from iris.model.host.resources import Device, DeviceKind, Resources
 from iris.model.units import GIB, MIB, format_bytes, format_cpu
 from iris.usage.series import Measures, Series
 
-#: Advice needs at least one attempt that ran this long, in seconds: the start of a program says
-#: little about the rest.
+#: How long at least one attempt must have run before Iris suggests smaller requests, in seconds.
+#: The beginning of a program says little about its later use.
 LEAST_SECONDS = 300.0
-#: A suggested request is at least this much above the peak: the next run may need more, and a short
-#: peak between two samples is not seen.
+#: The smallest ratio of a suggested request to the measured peak. The next run may need more, and
+#: samples can miss a short peak.
 MARGIN = 1.25
-#: Smaller requests of memory and cores are not worth a change. These are the defaults.
+#: The requests for memory, in bytes, and for cores, in thousandths, up to which Iris does not
+#: suggest a smaller request. These are the default requests.
 LEAST_MEMORY, LEAST_CPU = GIB, 1000
 
 
 class TaskUse(Frozen):
-    """The use of one task over time: that of its last attempt that was measured."""
+    """The measured use of one task's latest measured attempt."""
 
     task: int
     attempt: int
@@ -26,13 +27,13 @@ class TaskUse(Frozen):
 
 
 class Advice(Frozen):
-    """A smaller request that would do."""
+    """A suggestion to request less of one resource."""
 
-    #: `memory`, `cpu` or `gpu`.
+    #: The name of the resource: `memory`, `cpu` or `gpu`.
     resource: str
-    #: The option of `iris submit`: `--memory 4g`.
+    #: The option of `iris submit` with the suggested request: `--memory 4g`.
     option: str
-    #: What the job used and requested: `peak memory 3.1 GiB of 16 GiB requested`.
+    #: A text about the used and the requested amount: `peak memory 3.1 GiB of 16 GiB requested`.
     facts: str
 
     def __str__(self) -> str:
@@ -40,17 +41,17 @@ class Advice(Frozen):
 
 
 class JobUse(Frozen):
-    """The use of a job by its tasks, each with its own series."""
+    """The measured use of a job's tasks, each with its own series."""
 
     job: str
     #: The resources that each task requested.
     requested: Resources
-    #: The tasks that were measured, by index.
+    #: The tasks that were measured, in the order of their indices.
     tasks: tuple[TaskUse, ...] = ()
-    #: The number of tasks that were not measured, because they did not start or ran for a few
-    #: seconds only.
+    #: The number of tasks that were not measured, because they did not start or ran for only a few
+    #: seconds.
     unmeasured: int = 0
-    #: The number of tasks of a large array whose use was not read.
+    #: The number of tasks whose use was not read, because the array has too many tasks.
     unread: int = 0
 
     @property

@@ -19,36 +19,38 @@ from iris.usage.report import OF_SLICES, TAG, UsageReport, UsageRow, Waste, Wast
 
 _HOUR = 3600.0
 _DAY = 86_400.0
-#: The ends of attempts whose run time may be lost.
+#: The ends of attempts whose run time may be lost, with the kind of waste.
 _LOST = {UseEnd.FAILED: WasteKind.FAILED, UseEnd.PREEMPTED: WasteKind.PREEMPTED}
 #: The machines of attempts whose slices have no record.
 _UNKNOWN = Machines("", "machines that joined by themselves, or without a record", "", False, 0, 0)
 
 
 class Question(NamedTuple):
-    """What to sum."""
+    """Selects the records to sum and the rows of the result."""
 
     since: datetime
     until: datetime
-    #: The keys of the rows, as `parse_key` accepts them; none: one row for everything.
+    #: The keys of the rows, in the form that `parse_key` accepts. If it is empty, the report has
+    #: one row for everything.
     by: Sequence[str] = ()
-    #: Only attempts of this user; empty: of all.
+    #: The user whose attempts are summed; empty for all users.
     user: str = ""
-    #: Only attempts and slices of this scale group; empty: of all.
+    #: The scale group whose attempts and slices are summed; empty for all groups.
     group: str = ""
 
 
 class Sum:
-    """Hours, and money for those with a price."""
+    """A sum of resource-hours and of their cost. Host-seconds without a price are in `unpriced`."""
 
     __slots__ = ("chips", "cores", "cost", "count", "gpus", "has_price", "hosts", "unpriced")
 
     def __init__(self) -> None:
         self.count = 0
-        #: The following are in seconds, and the cost is in money for an hour times seconds.
+        #: The sums of resources times seconds. `cost` is the sum of host-seconds times the price of
+        #: a host for an hour.
         self.hosts = self.chips = self.gpus = self.cores = 0.0
         self.cost = self.unpriced = 0.0
-        #: Whether a price is known for any part.
+        #: Whether any part of the sum has a price.
         self.has_price = False
 
     def pay(self, host_seconds: float, price: float | None) -> None:
@@ -78,7 +80,7 @@ class Sum:
 
 
 class Part(NamedTuple):
-    """A part of the time of a use: within one day, if rows are by day, and at one price."""
+    """A part of a phase that has one price and, if rows are by day, lies within one day."""
 
     seconds: float
     day: str
@@ -86,7 +88,9 @@ class Part(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """A phase of a use, in seconds since 1970, and the waste that it is, if any."""
+    """A phase of an attempt or of a slice. Times are in seconds since 1970. `waste` is None if the
+    phase is no waste.
+    """
 
     began: float
     ended: float
@@ -94,8 +98,8 @@ class Phase(NamedTuple):
 
 
 class UsageSums:
-    """Adds records, in any order, each once. Memory is lowest if the records of slices come before
-    those of their attempts.
+    """Sums records. Each record must be added once; the order does not matter. Memory use is lowest
+    if the records of slices come before the records of their attempts.
 
     Args:
         team_of: the team of each user that is in one.
@@ -113,12 +117,13 @@ class UsageSums:
         self._rows: dict[tuple[str, ...], Sum] = {}
         self._waste = {kind: Sum() for kind in WasteKind}
         self._total, self._slices, self._ready = Sum(), Sum(), Sum()
-        #: What attempts, shown or not, held on slices that are known.
+        #: The use by all attempts on slices with a record, including attempts that the rows do not
+        #: contain. The rest of the ready slices' use was idle.
         self._held = Sum()
         self._machines: dict[str, Machines] = {}
         self._kinds: dict[Machines, Machines] = {}
-        #: What attempts held on slices that are not known yet: for each slice and period, the
-        #: host-seconds of each set of sums.
+        #: The host-seconds that attempts held on slices whose records have not been added yet: for
+        #: each slice and price period, by the sums to which they belong.
         self._pending: dict[tuple[str, int], dict[tuple[Sum, ...], float]] = {}
         self._unpriced: dict[Machines, float] = defaultdict(float)
 

@@ -27,11 +27,11 @@ from iris.platforms.gcp.settings import GcpSettings
 
 T = TypeVar("T")
 
-#: The deadline of one call, in seconds. `Platform.create_slice` waits for its turn, makes the
-#: create call and reads the result. The sum has to be less than the 60 s that the workflows allow
-#: for a platform call (`PLATFORM_CALL`).
+#: The deadline of one call, in seconds. `Platform.create_slice` waits for its turn (`MAX_WAIT_S`),
+#: makes the create call and reads the result. These three times together must be less than the 60 s
+#: that the workflows allow for a platform call (`PLATFORM_CALL`).
 DEADLINE = 15.0
-#: The most calls that run at the same time.
+#: The most calls to Google's APIs that run at the same time, each in a thread of its own.
 THREADS = 32
 #: The beginnings of the URLs of endpoints that use neither encryption nor credentials.
 _PLAIN = ("http://", "grpc://")

@@ -64,8 +64,8 @@ _BUSY_REASONS = {
     "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
     "resourceInUseByAnotherResource",
 }
-#: The reason in an error of a Compute operation if a machine was preempted during its creation, or
-#: if options cannot be combined.
+#: The reason in an error of a Compute operation if a machine was preempted during its creation, and
+#: also if options cannot be combined. Only the message of the error says which.
 _UNSUPPORTED = "UNSUPPORTED_OPERATION"
 #: The reasons in an error that say that the service is not enabled in the project. Such a project
 #: has no resources of the service.
@@ -97,7 +97,7 @@ _PREEMPTION_OF_CREATE = re.compile(
 )
 _PREEMPTION = re.compile(r"\bpreempt(ed|ion)\b", re.IGNORECASE)
 #: Matches the error for a person's own credentials without a project that pays for the calls.
-#: Google gives it the same reason as to the error for a disabled service.
+#: Google gives this error the same reason as the error for a disabled service.
 _NO_QUOTA_PROJECT = re.compile(r"requires a quota project", re.IGNORECASE)
 
 #: The codes of errors that the request did not cause. The next try may succeed.
@@ -125,8 +125,8 @@ _OF_HTTP = {
     503: Code.UNAVAILABLE,
     504: Code.DEADLINE_EXCEEDED,
 }
-#: The code for the error of an operation that has no HTTP status. The request is the cause of any
-#: other error.
+#: The code for each reason in the errors of a Compute operation. It is used if the operation has no
+#: HTTP status. All other reasons mean that the request is wrong (INVALID_ARGUMENT).
 _OF_OPERATION = {
     "CONDITION_NOT_MET": Code.FAILED_PRECONDITION,
     "INTERNAL_ERROR": Code.INTERNAL,
@@ -144,8 +144,8 @@ class ApiError(Frozen):
     #: The code of the error, from `google.rpc.Code`.
     code: int
     message: str
-    #: The machine-readable reasons of the error, from ErrorInfo, from Compute's errors, or from the
-    #: type of a detail.
+    #: The machine-readable reasons of the error, such as QUOTA_EXCEEDED. They come from ErrorInfo
+    #: or from the errors of Compute; a QuotaFailure among the details counts as a reason, too.
     reasons: frozenset[str] = frozenset()
     #: Google's name of the quota that was exceeded; empty if the error is not about a quota.
     quota: str = ""

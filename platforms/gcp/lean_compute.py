@@ -15,7 +15,9 @@ PACKAGE = "google.cloud.compute_v1"
 
 
 class _Deferred(ModuleType):
-    """A package that runs its `__init__` when it is asked for a name that is no module of it."""
+    """A package that runs its `__init__` only when a program reads an attribute that is not one of
+    the package's modules.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__all__":  # which Python asks any module for

@@ -58,7 +58,9 @@ INVISIBLE_TIMEOUT_S = 60.0
 #: operation reports that the create is running, in seconds. It is limited, because an operation
 #: that is stuck runs for ever.
 CREATE_TIMEOUT_S = 600.0
-#: The states that a slice may have after its create failed. `describe_slice` checks CREATING, too.
+#: The states of a slice whose create may have failed. For a slice in these states, the platform
+#: also reads the create operation, which contains the reason. `describe_slice` does so for
+#: CREATING, too.
 _ENDING = frozenset({MachineState.DELETING, MachineState.PREEMPTED})
 _DOUBTFUL = _ENDING | {MachineState.CREATING}
 #: Matches the message of the API in a zone where the service is not offered. Google reports this as
@@ -68,7 +70,7 @@ _NO_SUCH_ZONE = re.compile(r"Location \S+ is not found")
 
 class SliceApi(Protocol):
     """The calls on the slices of one kind of Google resource. Every method raises `CallFailed`, or
-    `RateLimited` if it got no turn.
+    `RateLimited` if the rate limit did not allow its call in time.
     """
 
     async def create(self, request: CreateRequest) -> str: ...
@@ -92,7 +94,9 @@ class SliceApi(Protocol):
 
 @dataclass(frozen=True)
 class Hint:
-    """The facts that the platform remembers about a slice."""
+    """The facts that the platform remembers about a slice, to decide whether the slice may still
+    appear although it is not visible.
+    """
 
     kind: ResourceKind
     #: The name of the operation that creates the slice; empty if the slice was found, or the name

@@ -61,7 +61,7 @@ class RateLimiter:
     """Limits the rate of all calls of a process. Each call waits for its turn.
 
     Args:
-        places: the maximum number of calls in flight. The end of each call is reported with
+        slots: the maximum number of calls in flight. The end of each call is reported with
             `release`.
     """
 

@@ -53,7 +53,7 @@ MAX_METADATA_VALUE = 256 * 1024
 #: The maximum size of all metadata of a machine, in bytes. The source is the same as for
 #: `MAX_METADATA_VALUE`.
 MAX_METADATA = 512 * 1024
-#: Matches the names that both APIs accept (RFC 1035).
+#: Matches the names that the TPU API and the Compute API accept (RFC 1035).
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 #: The name of each TPU family in the API, for requests by family and topology.

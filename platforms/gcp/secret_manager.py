@@ -33,11 +33,12 @@ class GoogleSecrets:
     `iris.activities.host.environment.secret_values.SecretManager`.
 
     Args:
-        own_project: the project of secrets that name none; empty: the project of the machine's
-            credentials.
-        endpoint: the address of the interface; empty: Google's own.
-        credentials: None: the machine's own; a plain `http://` address gets none.
-        delay: before another try, in seconds.
+        own_project: the project of secrets that name no project; empty: the project of the
+            machine's credentials.
+        endpoint: the address of Secret Manager; empty: Google's own.
+        credentials: the credentials of the calls; None: the machine's own. They are not sent to an
+            address with plain `http://`.
+        delay: the delay before another try, in seconds.
     """
 
     def __init__(

@@ -52,8 +52,8 @@ class GcpSettings(Frozen):
     cache_dir: str = "/var/cache/iris"
     #: The whole configuration of the cluster, as YAML.
     config: str = ""
-    #: The zones of the scale groups with TPUs. If the TPU API does not offer one of these zones,
-    #: there may still be TPUs of the cluster in it.
+    #: The zones of the scale groups with TPUs. If the TPU API does not find one of these zones,
+    #: this counts as an error, because a permission may be missing, and not as a zone without TPUs.
     tpu_zones: tuple[str, ...] = ()
     #: The address of the TPU API; empty for Google's own.
     tpu_endpoint: str = ""

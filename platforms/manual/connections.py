@@ -1,5 +1,5 @@
 """Connections to machines over SSH: opened when they are needed, kept if wanted, with a limit for
-every wait.
+every wait; and ports that are forwarded over one.
 
 A key that is not in the known hosts is refused, and no password is ever asked for.
 """
@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,7 +36,8 @@ RUNS, BEGIN, END, FAILED = "iris:runs", "iris:begin", "iris:end", "iris:failed "
 #: The system's error texts for a full disk and for an exhausted quota. The scripts request these
 #: texts in English.
 FULL = ("No space left on device", "Disk quota exceeded")
-#: A value that is older than this is read again, so that a new version of a key is used.
+#: The time for which a secret that was read is used, in order to find new versions of a key soon.
+#: After this time the secret is read again.
 SECRET_VALID = timedelta(minutes=1)
 
 
@@ -364,7 +365,7 @@ class Connections:
             return {"agent_path": agent, "agent_identities": [str(public)]}
         raise UnusableMachine(
             f"{host}: the key {key} has a passphrase, which Iris never asks for; add the key to an"
-            f" SSH agent with: ssh-add {key} (SSH_AUTH_SOCK and {public} have to be there), or name"
+            f" SSH agent with: ssh-add {key} (Iris needs SSH_AUTH_SOCK and {public}), or name"
             " another key"
         )
 
@@ -513,10 +514,10 @@ def _untrusted(
 
 class SecretFiles:
     """Reads the files for SSH that a configuration names by references to a secret manager. Each
-    value is read once for all machines.
+    value is read once for all machines, and again when it is older than `SECRET_VALID`.
 
-    The control plane of a cluster with a cloud runs on a machine of that cloud, which has no files
-    of its users.
+    A cluster with a cloud needs such references, because its control plane runs on a machine of
+    that cloud, which has no files of its users.
 
     Args:
         access: returns the value of `projects/P/secrets/S/versions/V`. It blocks, and raises as
@@ -542,3 +543,34 @@ class SecretFiles:
             value = await asyncio.to_thread(self._access, resource)
             self._values[resource] = (time.monotonic(), value)
             return value
+
+
+async def forward(
+    access: HostAccess, ports: Mapping[int, int], *, known_hosts: Path, connect_timeout: timedelta
+) -> str:
+    """Forwards ports until the connection breaks.
+
+    Args:
+        ports: the loopback port on the machine for each loopback port of this machine.
+
+    Returns:
+        Why it broke, or why there was none.
+    """
+    settings = ManualSettings(
+        cluster="",
+        uid="",
+        hosts={},
+        zones={},
+        connect_timeout=connect_timeout,
+        known_hosts=known_hosts,
+    )
+    try:
+        async with Connections(settings).to(access) as connection:
+            for here, there in ports.items():
+                await connection.forward_local_port("127.0.0.1", here, "127.0.0.1", there)
+            await connection.wait_closed()
+    except MachineFault as error:
+        return str(error)
+    except (OSError, asyncssh.Error) as error:
+        return f"{access}: {error}"
+    return f"{access}: the SSH connection broke"

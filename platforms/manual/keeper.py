@@ -25,7 +25,8 @@ from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 logger = logging.getLogger(__name__)
 
-#: The time limit for packing the control plane's packages on a slow disk.
+#: The time limit within which the control plane must pack the agent's packages, also on a slow
+#: disk.
 PACK_LIMIT = timedelta(minutes=2)
 #: The time limit for sending the packages over a slow connection.
 UPLOAD_LIMIT = timedelta(minutes=5)
@@ -35,14 +36,17 @@ COMMAND_LIMIT = timedelta(seconds=15)
 #: The time limit for the start of an agent. The new agent may have to wait for the end of an
 #: earlier one.
 START_LIMIT = timedelta(seconds=30)
-#: The most machines that are installed at the same time. Each machine needs its own upload.
+#: The most machines on which the agent is installed at the same time. Each machine needs its own
+#: upload.
 MAX_INSTALLING = 8
-#: The longest delay between two tries on a machine with a fault.
+#: The longest pause between two visits of a machine with a fault. Each visit tries again to start
+#: the agent.
 MAX_DELAY = timedelta(minutes=1)
 #: The number of an agent's starts, and the period in which they count. An agent that was started
 #: this often in the period and does not run has a fault.
 MAX_STARTS, STARTS_COUNT = 3, timedelta(minutes=2)
-#: The number of characters from the end of an agent's output that a reason shows.
+#: The number of characters from the end of an agent's output that the reason of a failed start
+#: shows.
 SHOWN = 300
 #: The time for which a machine on which a slice could not start gets no other slice.
 AVOIDED = timedelta(minutes=5)
@@ -54,9 +58,9 @@ class HostKeeper:
     Args:
         pack: makes the packages that machines get. It blocks.
         payload_keys: the content of the file with the keys with which the cluster encrypts
-            payloads; empty: it does not.
-        secret_keys: returns the content of the file with the keys that open users' secrets, as it
-            is now; empty: there is none.
+            payloads; empty if the cluster does not encrypt them.
+        secret_keys: returns the present content of the file with the keys that open users' secrets;
+            empty if there is no such file.
         command: returns the command line of the agent, as `agent_command` does.
     """
 

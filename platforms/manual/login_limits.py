@@ -12,8 +12,8 @@ import asyncssh
 from iris.platforms.base import Unavailable
 from iris.platforms.manual.settings import HostAccess
 
-#: The most logins at the same time to machines whose last login succeeded. For machines whose last
-#: login failed, the limit is separate and the same.
+#: The most logins at the same time to machines whose last login succeeded. As many other logins may
+#: run at the same time to machines whose last login failed.
 MAX_AT_ONCE = 32
 #: The time for which a call on many machines skips a machine whose login has failed.
 COOL_DOWN = timedelta(seconds=20)
@@ -23,7 +23,7 @@ class Logins:
     """The logins that are in progress, and the recent failures to log in.
 
     Args:
-        connect: logs in to a machine within a limit of its own, or raises `Unavailable`.
+        connect: logs in to a machine, or raises `Unavailable`. It limits its own time.
     """
 
     def __init__(

@@ -45,8 +45,8 @@ REMOVE_LIMIT = timedelta(seconds=50)
 GRACE = timedelta(seconds=45)
 #: The most machines that an error about a refused slice names.
 MAX_REASONS = 5
-#: The time limit for reading the state of one machine, with the login, and the time limit for the
-#: machine's answer alone.
+#: The time limit for reading the state of one machine, including the SSH login, and the time limit
+#: for the script that reads the state, without the login.
 LIST_LIMIT, LOOK_LIMIT = timedelta(seconds=8), timedelta(seconds=6)
 
 #: The most slices for which the platform remembers the machines that may have the slice's lease.
@@ -74,9 +74,9 @@ class ManualPlatform:
 
     Args:
         attend: called for each machine that has a slice of the cluster.
-        fault_of: what is known of a slice that does not start.
-        avoid: why a machine is not used for a while, because a slice did not start there; empty: it
-            is used.
+        fault_of: returns why the agent of a slice does not run; None if no fault is known.
+        avoid: returns why a machine gets no new slice for a while, because a slice did not start
+            there; empty if the machine may get one.
     """
 
     def __init__(

@@ -19,13 +19,15 @@ import iris
 
 #: The distribution that every host agent needs.
 NEEDED = "iris-temporal"
-#: The optional distributions of a host agent. They are packed if they are installed here.
+#: The optional distributions of a host agent. They are packed if they are installed on the machine
+#: that packs them.
 EXTRAS = ("docker", "google-auth", "requests")
 #: The disk space for unpacking, as a multiple of the packed file's size. The unpacked files have
 #: about three times its size.
 UNPACKED = 4
-#: The executables that are packed beside the Python packages; others in the distributions are left
-#: out. These are binaries that run on any machine with this operating system and architecture.
+#: The executables that are packed beside the Python packages; the other executables of the
+#: distributions are left out. The packed ones are binaries that run on any machine with the
+#: operating system and architecture of the machine that packs them.
 PROGRAMS = ("uv", "uvx", "py-spy")
 #: The optional distributions of a control plane, which also starts a Temporal server, reaches
 #: hosts over SSH and serves the dashboard.
@@ -47,9 +49,9 @@ class Runtime(NamedTuple):
         return self.file.stat().st_size * UNPACKED // 1024 + 64 * 1024
 
 
-#: The version of Python for which the packages are.
+#: The minor version of Python that the packages need, such as `3.11`.
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-#: The processor architecture for which the packages are.
+#: The processor architecture that the packages need, such as `x86_64`.
 MACHINE = platform.machine()
 
 
@@ -100,6 +102,7 @@ def _files(extras: Sequence[str], programs: Sequence[str]) -> Iterator[tuple[str
                 yield f"{packages}/iris/{linked.name}/{path.relative_to(linked.resolve())}", path
     for found in _distributions(extras):
         root = Path(str(found.locate_file("")))
+        is_needed = found.name == NEEDED  # each look at the name reads all metadata
         for file in found.files or ():
             path = Path(str(found.locate_file(file)))
             # A process that was started in a source tree finds the metadata that a build has left
@@ -108,7 +111,7 @@ def _files(extras: Sequence[str], programs: Sequence[str]) -> Iterator[tuple[str
             if not path.is_file() or path.suffix == ".pyc":
                 continue
             if path.is_relative_to(root) and file.parts[0] != "..":
-                if own or found.name != NEEDED:
+                if own or not is_needed:
                     yield f"{packages}/{file}", path
             elif path.name in programs:
                 yield f"bin/{path.name}", path

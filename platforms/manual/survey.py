@@ -29,8 +29,9 @@ from iris.platforms.manual.settings import HostAccess
 #: loaded.
 SURVEY_LIMIT = timedelta(seconds=90)
 TUNNEL_LIMIT = timedelta(seconds=15)
-#: A machine is accepted if its clock differs by at most this. S3 refuses requests whose time
-#: differs by more than 15 minutes, and the answer of a busy machine takes a while.
+#: A machine is accepted if its clock differs by at most this time from the clock of the process
+#: that surveys it. S3 refuses requests whose time differs by more than 15 minutes, and the answer
+#: of a busy machine takes a while.
 CLOCK_TOLERANCE = timedelta(minutes=5)
 #: The disk space that the agent and its packages need, in bytes.
 LEAST_DISK = GIB // 4

@@ -21,7 +21,7 @@ from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.paths import identity_path
 from iris.config import DashboardAddress
-from iris.dashboard import connections, live
+from iris.dashboard import live, serve
 from iris.dashboard.actions.browser import Tokens, remember, said, say
 from iris.dashboard.actions.forms import MOST_BYTES, _own_address
 from iris.dashboard.actions.table import ACTIONS
@@ -382,7 +382,7 @@ async def test_a_form_with_many_fields_is_not_read(port: int) -> None:
 
 async def test_a_head_without_an_end_is_refused(port: int) -> None:
     """It would fill the memory."""
-    sent = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 2 * connections.MOST_HEAD
+    sent = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 2 * serve.MOST_HEAD
     # The answer may be lost, because the server closes before it has read everything.
     assert (await send(port, sent)).status in (0, 400)
 
@@ -414,7 +414,7 @@ async def test_a_request_that_does_not_come_ends_its_connection(
     beginning: bytes, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each connection is a file descriptor of the control plane."""
-    monkeypatch.setattr(connections, "REQUEST_TIMEOUT", 0.3)
+    monkeypatch.setattr(serve, "REQUEST_TIMEOUT", 0.3)
     assert (await send(port, beginning, within=20)).status in (0, 403)
 
 
@@ -444,7 +444,7 @@ async def test_thousands_of_connections_leave_the_control_plane_its_files(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those above the limit are closed at once, and the next browser is answered again."""
-    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(serve, "MOST_CONNECTIONS", 20)
     answers = await connected(port, [STREAM] * 200)
 
     assert 0 < sum(bool(each) for each in answers) <= 20
@@ -503,7 +503,7 @@ async def test_a_reader_that_does_not_read_is_cut_off(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits for it would stay in memory for ever."""
-    monkeypatch.setattr(connections, "READ_TIMEOUT", 0.3)
+    monkeypatch.setattr(serve, "READ_TIMEOUT", 0.3)
     asked = f"GET {FILE} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     lazy = socket.socket()
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

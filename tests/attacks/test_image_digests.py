@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from iris.activities.host.attempt.host_context import HostContext
+from iris.activities.host.runtimes.container import engine
 from iris.config import InvalidConfig, load_config
 from iris.model.host.faults import FAULTS, Fault
 from iris.model.job.environments import has_digest
@@ -53,11 +54,12 @@ def test_a_digest_is_whole_and_at_the_end_of_the_name(name: str, given: bool) ->
 
 @pytest.mark.parametrize("of_the_host", [False, True])
 async def test_a_task_whose_image_has_a_tag_is_refused_before_the_image_is_pulled(
-    tmp_path: Path, of_the_host: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_the_host: bool
 ) -> None:
     """Also if it is the image of tasks that name none. It fails on every host, so it is not tried
     again.
     """
+    monkeypatch.setattr(engine, "CLEAR_EVERY", 0.01)  # there may be no engine
     bench = Bench(tmp_path)
     bench.image = (
         "nowhere.invalid/python:3.11" if of_the_host else f"nowhere.invalid/python@{DIGEST}"

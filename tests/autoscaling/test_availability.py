@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from iris.autoscaling.availability import Churn, churn, churn_eases, most_per_minute, next_token
-from iris.autoscaling.past_failures import learn, named, reconfigured
+from iris.autoscaling.failure_memory import learn, named, reconfigured
 from iris.model.slice.provisioning import SliceFault
 from iris.model.slice.scale_groups import Pace, ScaleGroup
 from iris.model.slice.scaling import Availability, GroupMemory, Memory, ScalePlan

@@ -1,6 +1,6 @@
 """What stops requests from a group of existing machines, which has its own pool."""
 
-from iris.autoscaling.past_failures import learn
+from iris.autoscaling.failure_memory import learn
 from iris.model.slice.provisioning import SliceFault
 from iris.model.slice.scale_groups import ScaleGroup, SliceType
 from iris.model.slice.scaling import Availability, Memory

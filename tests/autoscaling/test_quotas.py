@@ -2,7 +2,7 @@
 
 import pytest
 
-from iris.autoscaling.past_failures import learn
+from iris.autoscaling.failure_memory import learn
 from iris.autoscaling.quotas import family_of
 from iris.model.slice.provisioning import ANYWHERE, SliceFault
 from iris.model.slice.scale_groups import ScaleGroup

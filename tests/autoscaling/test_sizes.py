@@ -8,7 +8,7 @@ from itertools import chain, repeat
 
 import pytest
 
-from iris.autoscaling.past_failures import reconfigured
+from iris.autoscaling.failure_memory import reconfigured
 from iris.autoscaling.sizes import RETRY_DEVICES_AFTER
 from iris.model.host.resources import Resources
 from iris.model.slice.scale_groups import ScaleGroup

@@ -200,7 +200,7 @@ def test_a_value_that_other_groups_share_is_not_changed() -> None:
 
     assert (
         str(refused.value)
-        == "the file is too intricate to be changed here; write in scale_groups.g: retiring_hosts:"
+        == "the file cannot be changed automatically; write in scale_groups.g: retiring_hosts:"
         " [a], min_slices: 1"
     )
 

@@ -11,9 +11,6 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-#: Where pages put their pictures, for whoever looks at a run.
-WIDTHS = {"phone": 360, "laptop": 1280, "wall": 2560}
-
 
 @contextmanager
 def chromium() -> Iterator[Browser]:

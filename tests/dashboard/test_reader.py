@@ -1,6 +1,7 @@
 """What viewers share of the answers of the cluster."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import cast
 
@@ -90,3 +91,33 @@ async def test_a_service_that_is_away_has_no_state() -> None:
     client = cast(AsyncIrisClient, SimpleNamespace(connection=connection))
 
     assert await Reader(client).state() is None
+
+
+async def test_who_waited_in_line_for_a_silent_scheduler_does_not_wait_for_it_again() -> None:
+    """The questions of one page stand in line. Each would keep the next page waiting for as long as
+    a question may take.
+    """
+    begun, silent = asyncio.Event(), asyncio.Event()
+    asked: list[str] = []
+
+    def asks(question: str) -> Callable[[], Awaitable[None]]:
+        async def ask() -> None:
+            asked.append(question)
+            begun.set()
+            await silent.wait()
+            raise Unreachable("away")
+
+        return ask
+
+    questions = {name: asks(name) for name in ("status", "totals", "holdings")}
+    client = cast(AsyncIrisClient, SimpleNamespace(cluster=SimpleNamespace(**questions)))
+    reader = Reader(client)
+    waiting = [
+        asyncio.ensure_future(each()) for each in (reader.snapshot, reader.totals, reader.holdings)
+    ]
+    await begun.wait()
+    silent.set()
+
+    ends = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(each) for each in ends] == [Unreachable] * 3
+    assert asked == ["status"]

@@ -223,9 +223,8 @@ class ManualWorld:
         return Asked(platform, MANUAL_KIND)
 
     async def power_on(self) -> None:
-        for cluster in ("dev", "other"):
-            self.platform(cluster)
-            await self._stack.enter_async_context(self._keepers[cluster].serving())
+        self.platform()  # no other cluster has agents here
+        await self._stack.enter_async_context(self._keepers["dev"].serving())
 
     async def power_off(self) -> None:
         await self._stack.aclose()

@@ -19,6 +19,7 @@ from iris.scheduling.ledger import size
 from iris.simulation import engine
 from iris.simulation.chance import waiting_time
 from iris.simulation.engine import Cluster, simulate
+from iris.simulation.history import History
 from iris.simulation.trace import LONGEST, GangTrace, Heading, Run, Trace
 from iris.simulation.world import read_world
 from iris.usage.records import AttemptUse, SliceUse, UseEnd
@@ -65,9 +66,26 @@ def test_a_gang_with_a_limit_gives_up_also_long_after_the_recorded_time() -> Non
     assert history.gangs[0].ended_at == BEGINS + timedelta(days=5)
 
 
-def test_a_gang_that_runs_for_years_does_not_fill_the_memory() -> None:
+def test_a_slice_that_is_deleted_at_the_very_end_has_one_record() -> None:
+    """Two would be two machines at the same time, which no group has that may have one."""
+    cluster, jobs, assumed = Cluster((gpu_group(),)), [gang(1, 0, 60)], world(boot="1m")
+    (whole,) = _slices(simulate(cluster, trace(jobs), assumed))
+
+    until_then = Trace.of(Heading(begins=BEGINS, ends=whole.gone_at), jobs)
+    assert _slices(simulate(cluster, until_then, assumed)) == [whole]
+
+
+def _slices(history: History) -> list[SliceUse]:
+    return [use for use in history.uses if isinstance(use, SliceUse)]
+
+
+def test_a_gang_that_runs_for_years_does_not_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Samples of the time after the recorded one become fewer."""
-    jobs = trace([gang(1, 0, 200 * _DAY)])
+    for name in ("SAMPLES", "LATE_SAMPLES"):
+        monkeypatch.setattr(engine, name, getattr(engine, name) // 10)
+    jobs = trace([gang(1, 0, 20 * _DAY)])
 
     history = simulate(Cluster((gpu_group(),)), jobs, world())
 

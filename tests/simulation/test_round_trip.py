@@ -26,6 +26,7 @@ mix:
 CLUSTER = Cluster((gpu_group(max_slices=20, preemptible=True),), Rules())
 
 
+@pytest.mark.long
 def test_a_workload_and_a_world_come_out_as_they_went_in() -> None:
     """Arrivals, shapes, runs and waits of 600 jobs, whose machines are preempted once in four
     hours.

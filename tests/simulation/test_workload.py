@@ -11,10 +11,9 @@ from iris.model.host.constraints import SCALE_GROUP
 from iris.model.host.resources import Device, DeviceKind, Resources
 from iris.model.job.spec import Band
 from iris.model.units import GIB, MIB
-from iris.simulation.public.formats import PublicFormat, format_of
 from iris.simulation.synthetic import read_synthetic, synthetic_trace
 from iris.simulation.trace import GangTrace, Run, to_lines
-from iris.simulation.workload import read_workload
+from iris.simulation.workload import PublicFormat, format_of, read_workload
 from iris.usage.records import UseEnd
 from tests.builders import some
 

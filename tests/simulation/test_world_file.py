@@ -41,7 +41,7 @@ def test_a_written_world_is_read_as_the_same(world: World) -> None:
             "line 1: machines.tpu.bot: unknown key; did you mean 'boot'",
         ),
         ("stop: 1s\nmachines:\n  tpu:\n    boot: soon", "line 4: machines.tpu.boot: 'soon' is not"),
-        ("machines: {tpu: {stock_out: 2}}", "machines.tpu.stock_out: '2' is not a part"),
+        ("machines: {tpu: {stock_out: 2}}", "machines.tpu.stock_out: '2' is not a share"),
         ("machines: {tpu: {stock_out: [0, 1]}}", "24 hours"),
         ("machines: {tpu: {preemptions_per_hour: often}}", "'often' is not a number"),
         ("machines: {tpu: {preemptions_per_hour: -1}}", "'-1' is less than 0"),

@@ -7,13 +7,13 @@ import sys
 import threading
 from pathlib import Path
 
-from iris.storage.file_threads import MOST_THREADS, THREAD_PREFIX, in_file_thread
+from iris.storage.object_store import MOST_THREADS, THREAD_PREFIX, in_file_thread
 
 #: Ends its event loop while a call waits for the writer of a FIFO.
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from iris.storage.file_threads import in_file_thread
+from iris.storage.object_store import in_file_thread
 
 async def main():
     loop, called = asyncio.get_running_loop(), asyncio.Event()

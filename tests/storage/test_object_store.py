@@ -109,7 +109,9 @@ async def test_a_store_that_is_not_mounted_is_away_and_neither_empty_nor_created
     file.write_text("said")
     store = Store(directory.as_uri())
     for _ in range(2):
-        with pytest.raises(STORE_ERRORS, match=f"the store {store.url} is away: ") as away:
+        with pytest.raises(
+            STORE_ERRORS, match=f"the store {store.url} cannot be reached: "
+        ) as away:
             await USES[use](store, file)
 
         assert not isinstance(away.value, FileNotFoundError)  # an object that does not exist

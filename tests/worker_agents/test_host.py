@@ -218,7 +218,7 @@ async def test_no_job_gets_a_file_of_its_agent_as_a_secret(tmp_path: Path) -> No
     secrets = _secrets(options, _own(options), Store(tmp_path.as_uri()))
 
     for file in files:
-        with pytest.raises(JobFault, match="it is a file of the agent"):
+        with pytest.raises(JobFault, match="its source is a file of the agent"):
             await secrets.values({"A": f"host-file:{file}"}, "ada/train")
     assert (await secrets.values({"A": f"host-file:{tmp_path}/other"}, "ada/train"))[
         "A"

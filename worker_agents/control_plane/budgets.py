@@ -1,5 +1,6 @@
-"""Computes how much of each budget is used, holds new jobs of those who have used up theirs, and
-releases the jobs when the period is over or the budget has grown.
+"""Publishes the prices, teams and budgets of the configuration in the store, for clients. Computes
+how much of each budget is used, holds new jobs of those who have used up theirs, and releases the
+jobs when the period is over or the budget has grown.
 """
 
 import asyncio
@@ -41,9 +42,11 @@ from iris.usage.sums import Question
 
 logger = logging.getLogger(__name__)
 
-#: The interval between two computations, unless the configuration changes.
+#: The interval between two computations of how much of the budgets is used. A change of the
+#: configuration causes an earlier one.
 INTERVAL = timedelta(minutes=5)
-#: The interval between two looks at the configuration, and between two tries to reach the store.
+#: The interval between two checks whether the configuration has changed, and between two tries to
+#: reach the store.
 CHECK_INTERVAL = timedelta(seconds=15)
 _DAY = timedelta(days=1)
 
@@ -65,9 +68,10 @@ class Budgets:
         self._jobs = JobsClient(self._connection)
         self._store, self._cluster = Store(store), cluster
         self._uses: tuple[BudgetUse, ...] = ()
-        #: Whether jobs may be held for budgets, by this process or an earlier one.
+        #: True if this process, or an earlier one, may have put jobs on hold because of budgets.
         self._may_hold = True
-        #: The use of past days, with the accounting, the begin and the end of these days.
+        #: The last computed use of past days, after the accounting, the begin and the end for which
+        #: it was computed; None before the first computation.
         self._past: tuple[Accounting, datetime, datetime, list[DayUse]] | None = None
 
     def hold_of(self, request: Request) -> Hold | None:
@@ -175,3 +179,45 @@ class Budgets:
 def _days_in(report: UsageReport) -> Iterable[DayUse]:
     for row in report.rows:
         yield DayUse(row.by["user"], datetime.fromisoformat(row.by["day"]).date(), row)
+
+
+@contextlib.asynccontextmanager
+async def publishing_accounting(
+    cluster: str, store: str, current: Callable[[], ClusterConfig]
+) -> AsyncIterator[None]:
+    """Keeps the prices and teams in the store those of the configuration for as long as the block
+    lasts. Jobs do not wait for it.
+
+    Args:
+        current: returns the present configuration.
+    """
+
+    async def keep() -> None:
+        published: Accounting | None = None
+        while True:
+            accounting = accounting_of(current())
+            if accounting != published:
+                try:
+                    await publish(Store(store), cluster, accounting)
+                    published = accounting
+                except (IrisError, *STORE_ERRORS) as error:
+                    logger.warning(
+                        "cannot write the prices into the store, trying again: %s", error
+                    )
+            await asyncio.sleep(CHECK_INTERVAL.total_seconds())
+
+    async with beside(keep()):
+        yield
+
+
+async def publish(store: Store, cluster: str, accounting: Accounting) -> None:
+    """Writes the prices and teams of the cluster. Deletes them if there are none.
+
+    Raises:
+        OSError, BaseError: the store does not answer.
+    """
+    path = store_paths.accounting(cluster)
+    if accounting.rates or accounting.teams or accounting.budgets:
+        await store.put(path, accounting.model_dump_json().encode())
+    else:
+        await store.delete([path])

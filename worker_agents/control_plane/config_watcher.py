@@ -1,27 +1,27 @@
 """Watches a configuration file that may change at any time, and makes the platform that it names.
-Keeps the machines over SSH that a cluster has beside a cloud.
+Keeps the hosts of a cluster over SSH, or the machines over SSH that it has beside a cloud, with the
+current configuration.
 """
 
 import asyncio
 import contextlib
+import functools
 import logging
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from iris.client.connect.encryption import payload_keys
+from iris.client.connect.secret_keys import secret_keys
 from iris.client.operate.platforms import create_platform, mixed_platform
 from iris.concurrency import beside
 from iris.config import ClusterConfig, InvalidConfig, load_written
 from iris.model.errors import InvalidValue
 from iris.model.slice.provisioning import DeleteResult, FleetListing, SliceObservation, SliceRequest
+from iris.platforms import manual
 from iris.platforms.base import Platform
 from iris.platforms.gcp.settings import gcp_settings
 from iris.platforms.manual.settings import ManualSettings, manual_settings
-
-if TYPE_CHECKING:
-    from iris.worker_agents.control_plane.ssh_hosts import SshHosts
-
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +65,8 @@ def check_successor(config: ClusterConfig, successor: ClusterConfig) -> None:
     if (successor.platform.kind, successor.name) != (config.platform.kind, config.name):
         raise InvalidConfig(
             [
-                f"it belongs to another cluster or platform; this is {config.name} on"
-                f" {config.platform.kind}"
+                f"it is for cluster {successor.name} on {successor.platform.kind}, and this is"
+                f" cluster {config.name} on {config.platform.kind}"
             ]
         )
 
@@ -110,7 +110,8 @@ class CurrentPlatform:
     zones, networks and images.
 
     Args:
-        make: returns the platform of a configuration and its text.
+        make: returns the platform. Its arguments are a configuration and the text of the
+            configuration.
 
     Raises:
         InvalidValue: this version has no such platform.
@@ -155,18 +156,66 @@ class CurrentPlatform:
         return await self.now.list_slices()
 
 
-def ssh_hosts(
-    settings: ManualSettings, directory: Path, access: Callable[[str], bytes] | None = None
-) -> "SshHosts":
-    """Returns the keeper of a cluster's hosts over SSH, with the arguments of `SshHosts`."""
-    from iris.worker_agents.control_plane.ssh_hosts import SshHosts  # asyncssh: slow and optional
+class SshHosts:
+    """The SSH connections of one control plane to its hosts. Keeps the hosts' agents running.
 
-    return SshHosts(settings, directory, access)
+    Args:
+        directory: for the packages that hosts get.
+        access: as in `Connections`.
+    """
+
+    def __init__(
+        self,
+        settings: ManualSettings,
+        directory: Path,
+        access: Callable[[str], bytes] | None = None,
+    ) -> None:
+        self._connections = manual.connections.Connections(settings, keep=True, access=access)
+        keys = payload_keys()
+        text = "" if keys is None else keys.text
+        self._keeper = manual.keeper.HostKeeper(
+            settings,
+            self._connections,
+            functools.partial(manual.runtime.pack, directory),
+            text,
+            secret_keys=_secret_keys,
+        )
+
+    def platform(self, settings: ManualSettings) -> Platform:
+        """Returns the platform with these settings, which replace the earlier ones."""
+        keeper = self._keeper
+        keeper.reconfigure(settings)
+        return manual.platform.ManualPlatform(
+            settings,
+            self._connections,
+            attend=keeper.attend,
+            fault_of=keeper.fault_of,
+            avoid=keeper.avoid,
+        )
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serves the hosts for as long as the block lasts. Agents and programs run on
+        afterwards.
+        """
+        try:
+            async with self._keeper.serving():
+                yield
+        finally:
+            await self._connections.close()
+
+
+def _secret_keys() -> str:
+    """Returns the content of the file of keys for users' secrets, which a rotation replaces; empty:
+    there is none.
+    """
+    keys = secret_keys()
+    return "" if keys is None else keys.text
 
 
 class MachinesBeside:
-    """The machines over SSH that a cluster has beside a cloud, from the first configuration that
-    has some. Most clusters have none, so the SSH client is loaded late.
+    """The machines that a cluster reaches over SSH, in addition to those of a cloud. Most clusters
+    have no such machines, so the SSH client is loaded only when a configuration names some.
 
     Args:
         access: as in `Connections`.
@@ -185,7 +234,7 @@ class MachinesBeside:
         if self._hosts is None:
             if not settings.hosts:
                 return None
-            self._hosts = ssh_hosts(settings, Path(self._directory), self._access)
+            self._hosts = SshHosts(settings, Path(self._directory), self._access)
             self._needed.set()
         return self._hosts.platform(settings)
 

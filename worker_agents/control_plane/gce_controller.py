@@ -33,8 +33,9 @@ START_TIMEOUT = timedelta(minutes=2)
 #: The time in which the control plane must stop. It is less than the 10 s that Docker gives a
 #: container.
 STOP = timedelta(seconds=4)
-#: The number of failed first starts of the control plane after which the container ends. It shows
-#: the control plane's last output to the user who waits for the machine.
+#: If the control plane dies early this many times in a row, its container ends, and shows the
+#: control plane's last output to the user who waits for the machine. Once a control plane has run
+#: longer in this container, there is no such limit any more.
 START_ATTEMPTS = 3
 #: The interval between two requests for a new configuration while the metadata server does not
 #: answer.
@@ -55,7 +56,8 @@ class HostedOptions(Frozen):
     #: `host:port` at which hosts reach the Temporal server; None for the address that the metadata
     #: server gives.
     advertise: str | None = None
-    #: The options of the control plane for its metrics; None: the configuration decides.
+    #: The port and the address at which the control plane serves its metrics. For each of them that
+    #: is None, the configuration decides.
     metrics_port: int | None = None
     metrics_address: str | None = None
 

@@ -31,7 +31,7 @@ from iris.model import names
 from iris.model.job.attempts import TaskOutcome
 from iris.model.states import TaskState
 from iris.tracing import spans
-from iris.tracing.context import HEADER, Span, TraceContext, decode, encode
+from iris.tracing.context import HEADER, Span, TraceContext, decode, header
 
 #: The names of the spans of workflows, by the type of the workflow.
 _WORKFLOWS = {
@@ -83,7 +83,7 @@ class _Outbound(WorkflowOutboundInterceptor):
         if input.activity != _ATTEMPT or not self._trace.begun:
             return super().start_activity(input)
         attempt = self._trace.attempt(input.args[0], input.task_queue or "")
-        input.headers = {**input.headers, HEADER: _header({"traceparent": str(attempt.program)})}
+        input.headers = {**input.headers, HEADER: header({"traceparent": str(attempt.program)})}
         handle = super().start_activity(input)
         handle.add_done_callback(partial(self._trace.ended, attempt))
         return handle
@@ -92,13 +92,13 @@ class _Outbound(WorkflowOutboundInterceptor):
         self, input: StartChildWorkflowInput
     ) -> workflow.ChildWorkflowHandle[Any, Any]:
         if input.workflow in _WORKFLOWS and self._trace.begun:
-            own = _header({"traceparent": str(self._trace.context)})
+            own = header({"traceparent": str(self._trace.context)})
             input.headers = {**input.headers, HEADER: own}
         return await super().start_child_workflow(input)
 
     def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:
         if self._trace.begun:
-            input.headers = {**input.headers, HEADER: _header(self._trace.carried())}
+            input.headers = {**input.headers, HEADER: header(self._trace.carried())}
         super().continue_as_new(input)
 
 
@@ -123,7 +123,7 @@ class _Trace:
 
     def __init__(self) -> None:
         self.begun = False
-        #: The span of the workflow. All runs of the workflow have the same one.
+        #: The span of the workflow. All runs of the workflow have the same span.
         self.context = TraceContext.root("")
         self._parent: TraceContext | None = None
         self._started = self._waits_since = datetime.min.replace(tzinfo=UTC)
@@ -231,10 +231,6 @@ class _Trace:
 def _emit(span: Span) -> None:
     if not workflow.unsafe.is_replaying():
         spans.emit(span)
-
-
-def _header(fields: Mapping[str, str]) -> Payload:
-    return Payload(data=encode(fields))
 
 
 def _time(text: object) -> datetime | None:

@@ -28,8 +28,9 @@ from iris.model.frozen import Frozen
 
 logger = logging.getLogger(__name__)
 
-#: The age from which a workflow task counts as lost. A pass takes at most a second. If two control
-#: planes run, the start of one may interrupt a longer replay of the other, which then begins anew.
+#: The age from which a planner's workflow task counts as lost. It is longer than a scheduling pass,
+#: which takes at most a second. A replay can take longer: a second control plane that starts then
+#: ends the replay of the first one, which begins its replay again.
 LOST_AFTER = timedelta(seconds=4)
 LOOK_EVERY = 0.1
 CAUSE = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE

@@ -22,7 +22,7 @@ from iris.model import names
 INTERVAL = timedelta(seconds=15)
 #: The label for waiting gangs whose reason was not computed.
 NOT_COMPUTED = "NOT_COMPUTED"
-#: The label for hosts without a scale group, which their users brought.
+#: The label for hosts without a scale group. These are machines that users brought.
 NO_GROUP = "none"
 _OF_SCHEDULER: tuple[Gauge, ...] = (
     declared.GANGS_WAITING,

@@ -61,14 +61,13 @@ from iris.scheduling.ledger.codec import LedgerState
 from iris.storage.object_store import Store
 from iris.tracing import spans
 from iris.worker_agents.control_plane import planner_gauges
-from iris.worker_agents.control_plane.accounting import publishing_accounting
-from iris.worker_agents.control_plane.budgets import Budgets
+from iris.worker_agents.control_plane.budgets import Budgets, publishing_accounting
 from iris.worker_agents.control_plane.config_watcher import (
     ConfigFile,
     CurrentPlatform,
     MachinesBeside,
+    SshHosts,
     platform_of,
-    ssh_hosts,
 )
 from iris.worker_agents.control_plane.dashboard import serving
 from iris.worker_agents.control_plane.job_tracing import JobTracing
@@ -127,8 +126,8 @@ class ControlPlaneOptions(Frozen):
     machines: Path | None = None
     #: `host:port` at which hosts reach the Temporal service; empty if it is the same as `address`.
     advertise: str = ""
-    #: The port and the address at which the control plane serves its metrics. If one is None, that
-    #: of the configuration counts.
+    #: The port and the address at which the control plane serves its metrics. For each of them that
+    #: is None, the configuration decides.
     metrics_port: int | None = None
     metrics_address: str | None = None
     #: The port of the dashboard; 0 if the control plane serves none; None: the configuration
@@ -261,7 +260,7 @@ async def _platform(
         delegate=functools.partial(slice_delegation, options.address),
     )
     if file.config.platform.manual is not None and options.machines is not None:
-        machines = ssh_hosts(manual_settings(file.config, uid), options.machines)
+        machines = SshHosts(manual_settings(file.config, uid), options.machines)
         await hosts.enter_async_context(machines.serving())
         make = functools.partial(make, ssh_platform=machines.platform)
     elif file.config.platform.gcp is not None:
@@ -392,7 +391,8 @@ class Planners:
     """The planner workflows of the cluster, and the configuration that they use.
 
     Args:
-        platform: has the configuration; None: there is none.
+        platform: the platform with the current configuration; None if the cluster has no
+            configuration.
     """
 
     def __init__(

@@ -63,6 +63,7 @@ from iris.model.errors import Rejected, Unreachable
 from iris.model.host.faults import FAULTS
 from iris.model.host.gpus import offered
 from iris.model.host.hosts import Host
+from iris.platforms import gcp
 from iris.processes.process import locked, rest_memory, stop_event
 from iris.storage.files import make_private
 from iris.storage.object_store import Store
@@ -86,10 +87,11 @@ CHECK_INTERVAL = timedelta(seconds=20)
 FIRST_CHECK_DELAY = timedelta(seconds=5)
 #: The interval between two tries while the Temporal service is away.
 RETRY_INTERVAL = timedelta(seconds=2)
-#: The time for which a stopping host tries to tell the cluster that it ends, before its programs
-#: are ended. Then the cluster does not send the same tasks to this host again.
+#: The time for which a stopping host tries to tell the cluster that its incarnation ends, before it
+#: ends its programs. Once the cluster knows this, it does not send the same tasks to this host
+#: again.
 SIGN_OFF_TIMEOUT = timedelta(seconds=1)
-#: The interval between two looks at what the metrics of the host show.
+#: The interval between two measurements for the host's metrics.
 GATHER_INTERVAL = timedelta(seconds=5)
 #: The most attempts that start at the same time. The scheduler limits the number of attempts that
 #: run.
@@ -474,11 +476,9 @@ def _secrets(options: AgentOptions, own: Sequence[Path], store: Store) -> HostSe
 
     @functools.cache
     def manager() -> SecretManager:
-        from iris.platforms.gcp.secret_manager import (
-            GoogleSecrets,  # late: Google's libraries take time and memory
+        return gcp.secret_manager.GoogleSecrets(
+            options.tasks.secrets_project, options.tasks.secrets_endpoint
         )
-
-        return GoogleSecrets(options.tasks.secrets_project, options.tasks.secrets_endpoint)
 
     return HostSecrets(
         options.tasks.secrets, manager, own=own, sealed=SealedValues(options.cluster, store)

@@ -22,7 +22,7 @@ class TaskSettings(Frozen):
 
     #: The uids for tasks that run as processes, in the form that `iris.model.host.run_as` reads.
     run_as: str = ""
-    #: True if tasks are refused whose image is not named by digest.
+    #: True if a task whose image is not named by digest is refused.
     require_digests: bool = False
     #: The directories of the host that are mounted into every task's container.
     mounts: tuple[Path, ...] = ()
@@ -30,7 +30,8 @@ class TaskSettings(Frozen):
     env_vars: dict[str, str] = Field(default_factory=dict)
     #: The limits on what one attempt may store.
     limits: StoreLimits = StoreLimits()
-    #: The patterns of the secrets that jobs may use, as in `iris.model.job.secrets.why_not`.
+    #: The patterns of the secrets that jobs may use, in the form that
+    #: `iris.model.job.secrets.why_not` reads.
     secrets: tuple[str, ...] = ()
     #: The Google Cloud project of secrets whose name contains no project.
     secrets_project: str = ""
@@ -52,8 +53,8 @@ class AgentOptions(Frozen):
     #: The private key of the slice, if the machine was created for the slice; None if a user
     #: brought the machine. A machine that a user brought starts its slice itself.
     slice_key: str | None = None
-    #: The text with which the control plane names the slice's key for Temporal's servers; empty if
-    #: the cluster has no identities.
+    #: The delegation of the slice's key (`iris.access.tokens`), with which Temporal's servers
+    #: accept the host's tokens; empty if the cluster does not use tokens.
     delegation: str = ""
     #: The file with the slice's private key.
     key_file: Path | None = None
@@ -72,7 +73,7 @@ class AgentOptions(Frozen):
     #: The container image of tasks that do not name an image. If it is None, such tasks run as
     #: processes.
     image: str | None = None
-    #: Where the agent serves its metrics.
+    #: The port and the address at which the agent serves its metrics.
     metrics: Listen = Listen()
     #: The interval between two checks of the GPUs.
     gpu_check: timedelta = CHECK_INTERVAL

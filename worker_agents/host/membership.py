@@ -40,8 +40,8 @@ class Membership:
         slice_key: the private key of the slice, on a machine that was created for it; None: a user
             brought the machine.
         slice_size: the number of the slice's hosts.
-        directory: that of the agent, with the key of a machine that a user brought; None: it has no
-            key.
+        directory: the agent's directory, with the key of a machine that a user brought; None if
+            the machine has no key of its own.
     """
 
     def __init__(
@@ -61,8 +61,9 @@ class Membership:
         self._own_key = (
             machine_key(directory) if slice_key is None and directory is not None else ""
         )
-        #: True once the slice must know this incarnation. Until then, the host's report may still
-        #: wait in the slice's inbox.
+        #: True once the slice must know this incarnation. Before that, the host's report may still
+        #: wait in the slice's inbox, so a slice that does not list the incarnation has not ended
+        #: it.
         self.expected = False
         #: True once the slice has accepted this incarnation.
         self.accepted = False
@@ -227,7 +228,7 @@ class Membership:
         if known is None:
             return "its slice was started again without this host"
         raise Rejected(
-            f"another agent has taken over host {self._host.id} (incarnation {known}); this one"
+            f"another agent has taken over host {self._host.id} (incarnation {known}); this agent"
             " stops"
         )
 

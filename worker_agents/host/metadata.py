@@ -78,7 +78,7 @@ class Metadata:
     """A client of a metadata server.
 
     Args:
-        url: its scheme, host and port.
+        url: the scheme, host and port of the server.
         patience: the timeout of one answer.
     """
 

@@ -44,8 +44,9 @@ from iris.worker_agents.local.local_machines import AGENT_STOP_TIMEOUT, LocalMac
 #: The time limit for the stop of a local cluster. Its supervisor stops the agents, then the control
 #: plane, then the server.
 STOP_TIMEOUT = AGENT_STOP_TIMEOUT + 2 * CHILD_STOP_TIMEOUT
-#: The time limit for a restart of the control plane. Within it, the supervisor replaces the control
-#: plane, or the new control planes die repeatedly.
+#: The time limit for a restart of the control plane: for the old one to stop, and for the
+#: supervisor to start another one that does not die at once. If none runs by then, the restart has
+#: failed.
 RESTART_TIMEOUT = CHILD_STOP_TIMEOUT + timedelta(seconds=50)
 #: The interval between two polls of the cluster's state, in seconds.
 POLL_INTERVAL = 0.1

@@ -55,7 +55,8 @@ class _End(asyncio.Protocol):
 
 class _Caller(_End):
     """The client's end of a forwarded connection. It opens the connection to the service. Until
-    that is open, it takes only the first piece of the client's data, and keeps it in `early`.
+    that connection is open, it takes only the first piece of the client's data, which it keeps in
+    `early`.
     """
 
     def __init__(self, host: str, port: int) -> None:

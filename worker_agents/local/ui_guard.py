@@ -18,9 +18,9 @@ import logging
 import random
 import socket
 from collections.abc import AsyncIterator
-from urllib.parse import urlsplit
 
 from iris.model.errors import IrisError, Rejected
+from iris.model.ip_address import host_of
 from iris.processes.process import SERVER_PORTS, stop_event
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ def checked_head(head: bytes) -> bytes:
                 origins.append(value.strip())
         if name.lower() not in _OF_CONNECTION:
             kept.append(line)
-    if len(hosts) != 1 or _name(hosts[0]) not in OWN_NAMES:
+    if len(hosts) != 1 or host_of(hosts[0]) not in OWN_NAMES:
         raise Rejected(
             f"this machine is not {' or '.join(hosts) or 'named'}; open the Web UI at 127.0.0.1 or"
             " localhost"
@@ -95,14 +95,6 @@ def checked_head(head: bytes) -> bytes:
     if other := [each for each in origins if each.lower() != f"http://{hosts[0]}".lower()]:
         raise Rejected(f"the request comes from a page of {other[0]}")
     return "\r\n".join([request, *kept, "Connection: close", "", ""]).encode("latin-1")
-
-
-def _name(host: str) -> str:
-    """Returns the name without the port; empty if it is malformed."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
 
 
 @contextlib.asynccontextmanager

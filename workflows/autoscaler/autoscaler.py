@@ -19,7 +19,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from iris.activities.control.observe import FleetObserver
 from iris.activities.control.recovery import RecoveryQueries
-from iris.autoscaling import missing_hosts, past_failures, plan
+from iris.autoscaling import failure_memory, missing_hosts, plan
 from iris.autoscaling.liveness import HELD, OBSERVE_INTERVAL, Silent, lost_hosts, next_observation
 from iris.messages.autoscaler import (
     AutoscalerStart,
@@ -135,7 +135,7 @@ class AutoscalerWorkflow:
 
     @workflow.signal(description="The cluster's configuration")
     def configure(self, settings: ScalingSettings) -> None:
-        self._memory = past_failures.reconfigured(
+        self._memory = failure_memory.reconfigured(
             self._memory, self._settings.groups if self._settings else (), settings.groups
         )
         self._settings = settings
@@ -231,7 +231,7 @@ class AutoscalerWorkflow:
             made = await asyncio.gather(
                 *(self._slices.create(settings, create, wanted.as_of) for create in plan.creates)
             )
-            self._memory = past_failures.named(self._memory, made)
+            self._memory = failure_memory.named(self._memory, made)
             await asyncio.gather(*(self._slices.drain(drain) for drain in plan.drains))
         if plan.has_news(self._outlooks, wanted):
             self._outlooks = plan.outlooks
@@ -414,7 +414,7 @@ class AutoscalerWorkflow:
                 slice_id=found.slice_id,
                 reason=reason,
             )
-            self._memory = past_failures.record(self._memory, action)
+            self._memory = failure_memory.record(self._memory, action)
             if not found.token:
                 await self._slices.drain(
                     Drain(slice_id=found.slice_id, reason=reason, deadline=workflow.now())

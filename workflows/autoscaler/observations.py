@@ -20,14 +20,16 @@ from iris.workflows import policies
 
 
 class Observations:
-    """Observes the fleet during one run of the autoscaler, and stores facts of the last report."""
+    """Observes the fleet during one run of the autoscaler. Keeps the parts of the last report that
+    the next observation is compared with.
+    """
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         #: The number of the last fleet report, and the number of observations so far.
         self._last_report = self._count = 0
-        #: The number of silent hosts that the last report did not list, because too many hosts were
-        #: silent.
+        #: The number of silent hosts that the last report did not list, because other hosts that
+        #: were pinged as witnesses did not answer either.
         self.held = 0
         #: The zones whose machines could not be listed, with the reason.
         self.unreachable: dict[str, str] = {}

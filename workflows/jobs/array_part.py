@@ -25,15 +25,16 @@ from iris.workflows.signals import send_signal
 #: of changes, a part sends about 120 reports. The 40 parts of the largest array then send half as
 #: many signals as one workflow accepts.
 FIRST_PAUSE, GROWTH = timedelta(seconds=1), 1.1
-#: The number of reports that a part may send before the pause after its last report is over. An
+#: The number of early reports of a part: reports before the pause after the last report is over. An
 #: early report is about a failure, which may end the job, or about a task that its user has
 #: cancelled and may wait for.
 EARLY_REPORTS = 50
-#: When all tasks of a part have started, the part reports each time its number of unfinished tasks
-#: has decreased to this share of the last reported number. The job then gives free places to other
-#: parts.
+#: When a part has fewer unfinished tasks than it may run at the same time, it reports each time
+#: their number has decreased to this share of the last reported number. The job then lets other
+#: parts run more tasks at the same time.
 REST = 0.9
-#: A part reports a task early if the task enters one of these states.
+#: If a task enters one of these states, the part reports the task before the pause after the last
+#: report is over.
 URGENT = (TaskState.FAILED, TaskState.CANCELLED)
 
 

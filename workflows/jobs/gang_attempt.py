@@ -40,8 +40,9 @@ class GangAttempt:
     """One attempt of a gang. The first task that does not succeed ends the others: a gang runs
     together or not at all.
 
-    The programs start together, when every host has prepared its program. Each host reports that
-    (`GangLifecycle.progressed`), and asks whether it may start the program (`GangRun.starts`).
+    The programs start together, when every host has prepared its program. Each host reports when
+    its program is prepared (`GangLifecycle.progressed`), and asks whether it may start the program
+    (`GangRun.starts`).
 
     Args:
         current: returns the current lifecycle of the gang, which already has its hosts.

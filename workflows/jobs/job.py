@@ -84,7 +84,7 @@ class JobWorkflow:
         else:
             self._run = IndependentTasks(self._job, self._describe)
         self._listed = ListEntry(self._job.band)
-        #: True if the job has changed since it was last shown in lists.
+        #: True if the job has changed since its entry in lists of jobs was last updated.
         self._changed = False
         #: The cancellation of the job; None if it is not cancelled.
         self._cancelling: Cancelling | None = None
@@ -365,7 +365,7 @@ def _check_own(job: JobInput) -> None:
     """
     check_id(names.job_workflow(job.cluster, job.spec.id))
     if was_started_by_client() and job != JobInput(cluster=job.cluster, spec=job.spec):
-        raise foreign("it has the state of a job that runs already")
+        raise foreign("a client may give only the cluster and the specification of a job")
     source = job.spec.from_checkpoint
     if was_started_by_client() and source is not None:
         owner = store_paths.job_of_checkpoints(source.folder)

@@ -38,7 +38,7 @@ class TaskWorkflow:
         self._run = GangRun(task, self._changed)
         #: The status to report to the job; None if the job has received the current status.
         self._unreported: TaskStatus | None = None
-        #: The last status that was sent to the job, or is to be sent.
+        #: The last status that was reported to the job, or that waits in `_unreported`.
         self._reported = task.tasks[0]
         #: The cancellation of the task; None if it is not cancelled.
         self._cancelling: Cancelling | None = None

@@ -24,12 +24,13 @@ from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.placement.lines import Line, line_of
 from iris.scheduling.placement.refusals import Refusal
 
-#: The most users in one answer, and the most of one band.
+#: The most users in an answer about the resources that users hold, and the most users of one band
+#: on a page of the queue.
 MOST_USERS = 100
 MOST_USERS_OF_BAND = 10
 #: The most idle slices in one answer.
 MOST_IDLE = 1_000
-#: The most bytes of the reasons on one page of the queue; the gangs have the rest of an answer.
+#: The most bytes of all reasons on one page of the queue. The rest of the page is for the gangs.
 REASONS_BYTES = 128 * 1024
 
 
@@ -140,7 +141,7 @@ class _Sum:
 
 
 class _Group:
-    """The sums of one scale group."""
+    """Sums over the hosts of one scale group."""
 
     def __init__(self) -> None:
         self.hosts = self.busy = self.closed = 0
@@ -148,7 +149,7 @@ class _Group:
 
 
 class _User:
-    """The sums of one user."""
+    """Sums over the gangs of one user that hold hosts."""
 
     def __init__(self) -> None:
         self.gangs = self.weight = 0

@@ -69,10 +69,10 @@ from iris.workflows.jobs.job_checks import JobChecks
 from iris.workflows.scheduler import unsent_signals
 from iris.workflows.scheduler.deadlines import evict_at_deadlines
 from iris.workflows.scheduler.fleet_views import holdings_of, queue_of
-from iris.workflows.scheduler.handed_over import HandedOver
 from iris.workflows.scheduler.quota_views import quotas_of_ledger
 from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of, totals_of, uses_of
 from iris.workflows.scheduler.told_by_hosts import vacated_by_sender
+from iris.workflows.scheduler.unsent_signals import HandedOver
 from iris.workflows.scheduler.use_records import store_uses
 from iris.workflows.signals import send_signal
 
@@ -275,7 +275,9 @@ class SchedulerWorkflow:
     def wanted(self) -> Wanted:
         demand = unplaced(self._ledger) if self._unsettled else self._ledger.demand()
         if self._recovery is not None or demand is None:
-            raise RuntimeError("the scheduler is still placing what fits")
+            raise RuntimeError(
+                "the demand is not known yet, because the scheduler is still placing gangs"
+            )
         return wanted_of(self._ledger, workflow.now(), demand)
 
     @workflow.query(

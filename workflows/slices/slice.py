@@ -81,7 +81,8 @@ class SliceWorkflow:
         #: True if the autoscaler has requested the facts of the slice. They are then sent even if
         #: they have not changed.
         self._facts_requested = False
-        #: True if some hosts of the slice are not in the scheduler's ledger.
+        #: True if the autoscaler has found that some hosts of the slice are not in the scheduler's
+        #: ledger, and the slice has not offered its hosts again yet.
         self._host_missing = False
         #: The activity that requests the slice's machines; None before the request.
         self._requesting: workflow.ActivityHandle[CreateOutcome] | None = None
@@ -419,7 +420,7 @@ def _check_own(start: SliceInput) -> None:
     check_id(names.slice_workflow(start.cluster, start.id))
     joined = SliceInput(cluster=start.cluster, id=start.id, size=start.size)
     if was_started_by_client() and start != joined:
-        raise foreign("it requests machines or has a state, as only the autoscaler may")
+        raise foreign("only the autoscaler may start a slice that requests machines or has a state")
 
 
 async def _machines_output(request: SliceRequest) -> str:

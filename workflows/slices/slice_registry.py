@@ -22,7 +22,7 @@ from iris.workflows.slices.slice import SliceWorkflow
 
 
 class SliceRegistry(KnownSlices):
-    """The known slices, with their workflows."""
+    """The known slices. Starts the workflows of slices, and sends them signals."""
 
     def __init__(
         self, cluster: str, facts: Iterable[SliceFacts], strays: Mapping[str, int]
@@ -33,7 +33,7 @@ class SliceRegistry(KnownSlices):
         #: did not find their machines. Such a slice counts as existing until its machines are known
         #: to be deleted.
         self.strays = dict(strays)
-        #: The slices that `close_down` has returned so far.
+        #: The slices for which `close_down` has already returned a drain.
         self._closed: set[str] = set()
 
     def latest(self, reported: Iterable[SliceFacts]) -> tuple[SliceFacts, ...]:

@@ -28,7 +28,7 @@ from iris.activities.host.attempt import outcome as outcomes
 from iris.activities.host.attempt import prepare
 from iris.activities.host.attempt.gang_start import is_member, wait_for_gang
 from iris.activities.host.attempt.heartbeat import Heartbeat, free_placement, handed_out, report
-from iris.activities.host.attempt.host_context import HostContext
+from iris.activities.host.attempt.host_context import HostContext, uploads
 from iris.activities.host.attempt.lifecycle import (
     STARTED,
     Effect,
@@ -39,7 +39,6 @@ from iris.activities.host.attempt.lifecycle import (
     restore,
     step,
 )
-from iris.activities.host.attempt.uploads import uploads
 from iris.activities.host.attempt.use import UseRecorder
 from iris.activities.host.files.caches import DISK_FAULT, size_of
 from iris.activities.host.files.checkpoints import End, end_of
@@ -59,7 +58,7 @@ from iris.model.units import format_duration
 
 logger = logging.getLogger(__name__)
 
-#: The interval between two reads of the output.
+#: The interval between two reads of the program's output.
 READ_INTERVAL = timedelta(milliseconds=200)
 #: When a program has ended by itself and left other processes, these may run for this long before
 #: the log and the status mention them.

@@ -22,8 +22,8 @@ from iris.retrying import retry
 
 #: The delay before a call to the service is repeated.
 RETRY_DELAY = timedelta(seconds=1)
-#: The time limit of one call that waits for the answer of a gang. The service itself ends such a
-#: call after about 20 seconds.
+#: The time limit of one call that waits until the gang's workflow answers whether the program may
+#: start. The service itself ends the call after about 20 seconds.
 ANSWER_TIMEOUT = timedelta(minutes=1)
 
 

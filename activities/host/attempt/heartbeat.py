@@ -78,10 +78,11 @@ class Heartbeat:
         self._given_up = False
         #: The attempt's state, and the time at which the state began.
         self._state: tuple[TaskState, datetime] = (TaskState.BUILDING, datetime.now(UTC))
-        #: The state, the step and the idleness of the last message to the job.
+        #: The task's state, the step of its preparation and the report about idle GPUs in the last
+        #: message to the job; None before the first message.
         self._announced: tuple[TaskState, str, IdleReport | None] | None = None
-        #: The present step of the preparation, or the reason why the attempt waits; empty if
-        #: neither takes long.
+        #: The present step of the preparation, or the reason why the attempt waits after the
+        #: program's end. The task's status shows it. Empty during steps that do not take long.
         self._doing = ""
         #: The report that the task's GPUs are idle; None while they are not.
         self._idle: IdleReport | None = None
@@ -90,7 +91,7 @@ class Heartbeat:
         #: The time at which the last successful heartbeat was sent; before the first heartbeat, the
         #: time at which the server gave the attempt to this host. The server may start the attempt
         #: elsewhere only after the heartbeat timeout, which is longer than the lease
-        #: (`policies.heartbeat_timeout`).
+        #: (`Contact.heartbeat_timeout`).
         self._last_contact = last_contact
 
     @property

@@ -1,12 +1,13 @@
 """Holds what all attempts on one host share: the clients, the directories and caches, and the
-host's resources.
+host's resources. Makes what uploads the files of one attempt.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from temporalio.client import Client
 
@@ -14,7 +15,10 @@ from iris.activities.host.environment.commands import with_commands, without_env
 from iris.activities.host.environment.secret_values import HostSecrets
 from iris.activities.host.files.bundles import Bundles
 from iris.activities.host.files.caches import Cache
+from iris.activities.host.files.checkpoints import End, Saver
+from iris.activities.host.files.logs import LogShipper
 from iris.activities.host.files.outputs import AT_ONCE
+from iris.activities.host.files.upload import Delivery
 from iris.activities.host.machine.accelerators import Accelerators
 from iris.activities.host.machine.gpu_health import GpuHealth
 from iris.activities.host.machine.ports import Gpus, Ports, TakenGpus
@@ -33,6 +37,7 @@ from iris.model.host.hosts import Host
 from iris.model.host.resources import DeviceKind
 from iris.model.host.store_limits import StoreLimits
 from iris.model.units import GIB
+from iris.storage.log_format import Stream
 from iris.storage.object_store import Store
 
 #: The size limit of the cache of bundles on one machine, in bytes. The least recently used bundles
@@ -234,3 +239,61 @@ class HostContext:
 def wants_gpu(task: RunTask) -> bool:
     """Returns whether the task requests GPUs."""
     return task.resources.device is not None and task.resources.device.kind is DeviceKind.GPU
+
+
+class Uploads(NamedTuple):
+    """The objects that upload the files of one attempt."""
+
+    logs: LogShipper
+    saver: Saver
+    delivery: Delivery
+
+
+def uploads(
+    context: HostContext,
+    task: RunTask,
+    directory: Path,
+    program_end: Callable[[], End | None],
+    *,
+    found: bool,
+) -> Uploads:
+    """Returns what uploads the attempt's files.
+
+    Args:
+        directory: the directory of the attempt.
+        program_end: returns the end of the program; None if no program was started.
+        found: True if an earlier agent started the attempt.
+    """
+    logs = LogShipper(
+        context.store,
+        task.logs,
+        {
+            Stream.BUILD: directory / "build",
+            Stream.STDOUT: directory / "stdout",
+            Stream.STDERR: directory / "stderr",
+        },
+        directory / "shipped.json",
+        taken_over=found,
+        limit=context.limits.logs,
+    )
+    saver = Saver(
+        context.store,
+        task.checkpoints,
+        task.attempt,
+        directory,
+        context.gate,
+        context.limits.checkpoint,
+        logs.say,
+        taken_over=found,
+    )
+    delivery = Delivery(
+        context.store,
+        logs,
+        directory,
+        task.outputs,
+        context.gate,
+        context.limits.outputs,
+        saver,
+        program_end,
+    )
+    return Uploads(logs, saver, delivery)

@@ -136,7 +136,7 @@ class Effect(StrEnum):
     KILL_PROGRAM = "KILL_PROGRAM"
     #: Reports the outcome until the server answers.
     REPORT = "REPORT"
-    #: Records in the attempt's directory that only uploads remain.
+    #: Records in the attempt's directory that only the upload of logs and outputs is left to do.
     RECORD_SETTLED = "RECORD_SETTLED"
     #: Sends the scheduler a message that the placement is free.
     FREE_PLACEMENT = "FREE_PLACEMENT"
@@ -160,10 +160,11 @@ class Lifecycle:
 
 
 class Load(NamedTuple):
-    """What an attempt does at one moment, for the metrics of its host."""
+    """The state of an attempt at one moment, for the metrics of its host."""
 
     state: State
-    #: The end of the attempt's lease, on the clock of `shim.now`; None if it needs none any more.
+    #: The end of the attempt's lease, on the clock of `shim.now`; None if the attempt needs no
+    #: lease any more.
     lease: float | None
     #: The bytes of output that are not in the store yet.
     log_backlog: int

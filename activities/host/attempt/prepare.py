@@ -72,7 +72,8 @@ class Built(NamedTuple):
     #: lives. The caller of `build` closes its own copies.
     keep: tuple[int, ...]
     ports: dict[str, int]
-    #: The values of the job's secrets, by variable. They are not part of the launch.
+    #: The values of the job's secrets, by variable. They are not in `launch`, because a launch is
+    #: written to the disk.
     secrets: Mapping[str, SecretStr]
     #: The UUIDs of the GPUs that the program can use.
     gpus: tuple[str, ...]
@@ -295,7 +296,9 @@ class _Preparation:
             exists = task.bundle is None or workdir.is_dir()
         if not exists:
             raise JobFault(
-                f"the workspace has no directory {task.environment.project!r}; submit it, too", 2
+                f"the submitted workspace has no directory {task.environment.project!r}; add the"
+                " directory to the workspace, and submit the job again",
+                2,
             )
         return _Fetched(root, workdir, call, row)
 

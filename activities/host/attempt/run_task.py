@@ -59,7 +59,7 @@ class Tasks:
         self._earlier: list[Attempt] = []
         #: The attempts of earlier agents whose records cannot be read.
         self._lost: list[LostAttempt] = []
-        #: The running reports about the attempts in `_lost`.
+        #: The running asyncio tasks that report the attempts in `_lost` to the server.
         self._reports: set[asyncio.Task[Event]] = set()
         #: The reason why this agent takes no new attempts; empty while it takes them.
         self._closed = ""
@@ -91,7 +91,7 @@ class Tasks:
         if (same := self._attempts.get(task.key)) is not None:
             if same.task_token != info.task_token:
                 # The service forgot the activity of this attempt: its database was restored.
-                raise _not_taken("the attempt of this name has not ended here", HOST_REFUSED)
+                raise _not_taken(f"attempt {task.key} has not ended on this host", HOST_REFUSED)
         else:
             state = AttemptFile.of(task, info.task_token, now, received.get())
             directory = (
@@ -103,7 +103,7 @@ class Tasks:
                 trees.remove(directory)
                 if is_disk_full(error) and has_attempts(self._context.attempts_dir):
                     raise _not_taken(
-                        f"its disk is full while other attempts use it ({error.strerror})",
+                        f"the host's disk is full while other attempts use it ({error.strerror})",
                         HOST_REFUSED,
                     ) from None
                 failure = (

@@ -30,16 +30,19 @@ from iris.usage.series import Series, sample
 
 logger = logging.getLogger(__name__)
 
-#: The interval between two writes of the series.
+#: The interval between two writes of the attempt's resource usage into the store.
 STORE_INTERVAL = timedelta(minutes=1)
-#: How long the end of an attempt, after its report, waits until the series is stored.
+#: How long the end of an attempt, after its report, waits until the resource usage is stored.
 LAST_STORE_TIMEOUT = timedelta(seconds=10)
-#: The largest file that an earlier agent's series can be, in bytes.
+#: The size limit of the file in which an earlier agent stored its measurements of the attempt, in
+#: bytes. A larger file is not read.
 _MOST = MIB
 
 
 class _File(BaseModel):
-    """The file in the attempt's directory."""
+    """The content of the file `use.json` in the attempt's directory. An agent that continues the
+    attempt reads it.
+    """
 
     series: Series = Series()
     idle: IdleWatch = IdleWatch()

@@ -89,6 +89,7 @@ class SealedValues:
         private = self._keys()
         if self.store is None:
             raise Unusable("the agent of this host has no store")
+
         from iris.model import sealed  # few jobs have such secrets
 
         entry = sealed_entry(path, variable)
@@ -96,11 +97,13 @@ class SealedValues:
             store_paths.sealed_object(self.cluster, path), sealed.MAX_OBJECT_BYTES
         )
         if stored is None:
-            raise Unusable("it is not in the store any more: it was deleted, or its job has ended")
+            raise Unusable(
+                "its value is not in the store any more: it was deleted, or its job has ended"
+            )
         try:
             found = sealed.SealedObject.model_validate_json(stored).values.get(entry)
             if found is None:
-                raise Unusable(f"the store has no value of {entry} there")
+                raise Unusable(f"the sealed object has no value of {entry}")
             return sealed.parse_keys(private, "").open(
                 found, sealed.Place(self.cluster, path, entry)
             )
@@ -108,10 +111,11 @@ class SealedValues:
             file = self.env[names.ENV_SECRET_KEYS]
             remedy = "set it again, or bring the keys of this host up to date"
             raise Unusable(
-                f"it was sealed with the key {error}, which is not in {file} on this host; {remedy}"
+                f"its value was sealed with the key {error}, which is not in {file} on this host;"
+                f" {remedy}"
             ) from None
         except ValidationError:
-            raise Unusable("its object in the store is malformed") from None
+            raise Unusable("the sealed object in the store is malformed") from None
         except ValueError as error:
             raise Unusable(str(error)) from None
 
@@ -140,8 +144,8 @@ def _no_manager() -> SecretManager:
 class HostSecrets:
     """Reads the secrets that jobs may use on this host."""
 
-    #: The patterns that the configuration has for the allowed sources of secrets, as in
-    #: `iris.model.job.secrets.why_not`.
+    #: The patterns of the sources of secrets that the configuration allows, in the form that
+    #: `iris.model.job.secrets.why_not` reads.
     allowed: Sequence[str] = ()
     #: Returns the client of Secret Manager. Raises ImportError if the agent is installed without
     #: Google's libraries.
@@ -179,12 +183,12 @@ class HostSecrets:
                 value = await asyncio.to_thread(self._looked_up, source)
             if not value or "\0" in value:
                 raise Unusable(
-                    "it is empty"
+                    "its value is empty"
                     if not value
-                    else "it contains a NUL byte, which no variable can have"
+                    else "its value contains a NUL byte, which no variable can have"
                 )
             if len(os.fsencode(value)) > MAX_VALUE_BYTES:
-                raise Unusable(f"it is larger than {MAX_VALUE_BYTES // 1024} KiB")
+                raise Unusable(f"its value is larger than {MAX_VALUE_BYTES // 1024} KiB")
         except (Unusable, BadConfig) as error:
             raise JobFault(
                 f"secret {name} ({shown_source(text)}) cannot be used: {error}", EXIT_CODE
@@ -205,7 +209,7 @@ class HostSecrets:
             case SecretKind.GCP:
                 return self._of_google(source)
         raise Unusable(
-            "it is on the submitter's machine, and the client that submitted the job has not"
+            "its value is on the submitter's machine, and the client that submitted the job has not"
             " sealed it"
         )
 
@@ -227,7 +231,7 @@ class HostSecrets:
         try:
             self._check_path(_path_of(file, source.name))
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise Unusable("it is not a regular file")
+                raise Unusable("its source is not a regular file")
             return _decoded(os.read(file, MAX_VALUE_BYTES + 2))
         except OSError as error:
             raise Unusable(f"the file cannot be read on this host: {error.strerror}") from None
@@ -255,16 +259,16 @@ class HostSecrets:
         """
         self._check(SecretSource(SecretKind.HOST_FILE, path))
         if path.startswith(_OF_THE_SYSTEM):
-            raise Unusable("it is a file of the system")
+            raise Unusable("its source is a file of the operating system")
         if any(Path(path).is_relative_to(directory.resolve()) for directory in self.own):
-            raise Unusable("it is a file of the agent")
+            raise Unusable("its source is a file of the agent")
         credentials = {
             os.path.realpath(value)
             for name, value in self.env.items()
             if name.startswith(AGENT_PREFIXES)
         }
         if path in credentials:
-            raise Unusable("it holds a credential of the agent itself, which no job gets")
+            raise Unusable("the file holds a credential of the agent itself, which no job gets")
 
 
 def _path_of(file: int, name: str) -> str:

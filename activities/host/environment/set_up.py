@@ -48,8 +48,8 @@ _WITHOUT_EFFECT = re.compile(
     r"UV_(?:CACHE_DIR|PYTHON_CACHE_DIR|PYTHON_INSTALL_DIR|PROJECT_ENVIRONMENT|LINK_MODE"
     r"|HTTP_.*|CONCURRENT_.*|LOCK_.*|NO_PROGRESS|.*(?:PASSWORD|USERNAME|TOKEN).*)"
 )
-#: The version of the way in which environments are made. Raise it when the way changes:
-#: environments of another version are not used any more.
+#: The version of the method by which environments are made. Raise it when the method changes:
+#: environments that were made by another version are not used any more.
 _MADE_AS = 2
 #: The message to the user while another attempt makes the environment.
 _WAITING = "another task of this host makes the same environment: waiting for it"

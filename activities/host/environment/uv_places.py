@@ -56,7 +56,8 @@ class Uv:
     def __init__(self, runtime: Runtime, cache: Cache) -> None:
         self._runtime = runtime
         self._cache = cache
-        #: The directory of the program uv, to which environments have a link.
+        #: The directory that contains the program uv. The scripts `uv` and `pip` of environments
+        #: call this program.
         self.programs = cache.directory / "bin"
         self.program = self.programs / f"uv-{uv_version()}"
 

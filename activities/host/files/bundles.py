@@ -164,7 +164,7 @@ def _uncompress(packed: Path, archive: Path, bundle: Bundle, stop: threading.Eve
                 break
             size += len(block)
             if size > most:
-                raise _Damaged(f"it has more than the {format_bytes(most)} that it should")
+                raise _Damaged(f"the archive is larger than the {format_bytes(most)} of the bundle")
             out.write(block)
         _verify(out, bundle, stop)
         out.flush()
@@ -181,7 +181,7 @@ def _verify(archive: IO[bytes], bundle: Bundle, stop: threading.Event) -> None:
             raise Stopped
         content.update(block)
     if content.hexdigest() != bundle.sha256:
-        raise _Damaged(f"its SHA-256 is {content.hexdigest()[:12]}")
+        raise _Damaged(f"the archive's SHA-256 is {content.hexdigest()[:12]}")
 
 
 def _open(archive: Path) -> IO[bytes]:
@@ -193,11 +193,11 @@ def _open(archive: Path) -> IO[bytes]:
             os.open(archive, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
         )
     except OSError as error:
-        raise _Damaged(f"it cannot be opened: {error.strerror}") from None
+        raise _Damaged(f"the archive cannot be opened: {error.strerror}") from None
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BUNDLE:
         file.close()
-        raise _Damaged("it is no file, or has grown")
+        raise _Damaged("the archive is not a regular file, or is larger than any bundle")
     return file
 
 
@@ -209,7 +209,7 @@ def _unpack(
         try:
             _verify(file, bundle, stop)
         except OSError as error:
-            raise _Damaged(f"it cannot be read: {error.strerror}") from None
+            raise _Damaged(f"the archive cannot be read: {error.strerror}") from None
         try:
             with acting_as(owner):
                 unpack(file, into, stop)

@@ -51,7 +51,7 @@ class Complete(Frozen):
 
     #: The name of the content's directory. The pattern excludes paths that lead out of the entry.
     token: str = Field(pattern="^[0-9a-f]{12}$")
-    #: The disk usage, in bytes.
+    #: The disk usage of the entry's content, in bytes.
     size: int = Field(ge=0)
 
 

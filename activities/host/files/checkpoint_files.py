@@ -126,10 +126,10 @@ def check(file: BinaryIO, item: Found, owner: int | None = None) -> None:
 
 
 class Reading:
-    """Yields the blocks of an open file, and computes the SHA-256 of all blocks.
+    """Yields the blocks of an open file, and computes the SHA-256 of the whole file.
 
     Args:
-        progress: called with the number of further bytes read.
+        progress: called after each block, with the block's number of bytes.
     """
 
     def __init__(self, file: BinaryIO, size: int, progress: Callable[[int], None]) -> None:

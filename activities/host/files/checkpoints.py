@@ -70,8 +70,8 @@ _HELD = 64
 class End(NamedTuple):
     """The end of a program, and whether its files are complete."""
 
-    #: True if all files are complete, because the program ended by itself with an exit code that
-    #: says so.
+    #: True if all files are complete, because the program ended by itself with an exit code after
+    #: which its files count as complete.
     by_itself: bool
     #: The time of the end, in nanoseconds since 1970; 0 if it is not known.
     at: int
@@ -128,7 +128,7 @@ class Saver:
         self._changes = Changes(0 if taken_over else time.time_ns() - TICK_NS)
         #: The last save; None before this agent has read the file `RECORD`.
         self._last: Save | None = None
-        #: The save before the last one; None if it is not of this attempt.
+        #: The save before the last one; None if there is none, or if another attempt made it.
         self._before: Save | None = None
         #: The inode and the open file of each version that the program has just written, by path.
         self._held: dict[str, tuple[int, BinaryIO]] = {}
@@ -145,14 +145,16 @@ class Saver:
         self._reads, self._finishing = 0, False
         #: Follows the changes of the directory, from the call of `watch` to the end.
         self._watch: Watch | None = None
-        #: The order of the last changes, if the program failed or was ended; None if it runs or
-        #: ended by itself.
+        #: The order of the changes in the checkpoint directory, from which the last save learns
+        #: which files are complete. It is set when the program has failed or was ended; None while
+        #: the program runs, and if it ended by itself.
         self._order: Order | None = None
         #: Set while changed files may be saved. It is cleared when the program fails, because a
         #: file that was being written does not change any more but is not complete.
         self._may_save = asyncio.Event()
         self._may_save.set()
-        #: The paths of the changes that are not in the last save.
+        #: The paths of files that the last save left out, because the program had not finished them
+        #: when it ended.
         self._unfinished: tuple[str, ...] = ()
 
     def watch(self) -> None:
@@ -458,7 +460,7 @@ class _Result(Enum):
 
 
 class _Look(NamedTuple):
-    """The files to save, as one read of the directory decides."""
+    """The result of one read of the checkpoint directory: the files in it, and those to save."""
 
     plan: Plan
     found: dict[str, Found]

@@ -27,15 +27,16 @@ from iris.storage.output_names import object_name
 
 logger = logging.getLogger(__name__)
 
-#: The shortest pause between two reads of the events, in seconds.
+#: The shortest pause between two reads of inotify events, in seconds.
 PAUSE = 0.1
 #: The most directories of one checkpoint that are watched.
 MOST_WATCHED = 1_000
-#: The most bytes that one read returns.
+#: The most bytes of inotify events that one read returns.
 _READ = 64 * 1024
-#: The most reads in a row before the event loop does other work.
+#: The most reads of inotify events in a row before the event loop does other work.
 _READS = 32
-#: The number of reads that empty a full queue, which has 16,384 events of 272 bytes.
+#: The number of reads after which even a full queue of inotify is empty. A full queue has 16,384
+#: events of 272 bytes.
 _ALL = 80
 #: The numbers of the flags in linux/inotify.h.
 _MODIFY, _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x8, 0x40, 0x80, 0x100, 0x200

@@ -37,10 +37,10 @@ from iris.storage.object_store import Store
 
 logger = logging.getLogger(__name__)
 
-#: A chunk is stored as soon as it has this many bytes.
+#: A chunk of a log is stored as soon as it has this many bytes.
 CHUNK = 64 * 1024
-#: A smaller chunk is stored when this time has passed since the previous chunk. So the first output
-#: after a pause is stored at once.
+#: A chunk that has fewer bytes than `CHUNK` is stored when this time has passed since the previous
+#: chunk. So the first output after a pause is stored at once.
 FLUSH_EVERY = timedelta(seconds=1)
 #: The largest stored chunk that is read again, in bytes. A job may be able to write to the store,
 #: so a chunk may be larger than the chunk that Iris stored.
@@ -169,9 +169,11 @@ class LogShipper:
         #: The time of the latest log record, in milliseconds since 1970.
         self._at_ms = 0
         self._last: list[bytes] = []
-        #: True if there is more to read now; False while the store is unreachable.
+        #: True if the last call of `ship` left output unread, so that the next call should follow
+        #: at once; False while the store is unreachable.
         self.behind = False
-        #: True if `say` has written a line since the files were last read.
+        #: True if the host itself has written a line into the log (with `say`) since the files were
+        #: last read.
         self.said = False
 
     def say(self, text: str) -> None:

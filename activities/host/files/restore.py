@@ -19,7 +19,7 @@ from iris.model.units import format_bytes, format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 from iris.storage.saves import latest_save
 
-#: The most files that are fetched at the same time.
+#: The most files of one checkpoint that are fetched from the store at the same time.
 AT_ONCE = 8
 
 
@@ -30,7 +30,7 @@ class _Gone(Exception):
 
 
 class _Found(NamedTuple):
-    """The save from which the directory is restored."""
+    """The save from which the checkpoint directory is restored."""
 
     save: Save
     #: The attempt or the task from which the save comes, as messages name it.

@@ -75,11 +75,13 @@ class _Header(tarfile.TarInfo):
         header = super().frombuf(buf, encoding, errors)
         if header.type in _LONG_NAMES:
             if not 0 < header.size <= _LONGEST:
-                raise NoArchive(f"a name in it has {header.size:,} bytes")
+                raise NoArchive(
+                    f"a name in the archive has {header.size:,} bytes (limit: {_LONGEST:,})"
+                )
         elif header.type not in _ENTRIES:
             raise NoArchive(
-                f"it has a header of type {header.type.decode(errors='replace')!r}; pack with tar"
-                " --format=gnu"
+                f"the archive has a header of type {header.type.decode(errors='replace')!r}; pack"
+                " with tar --format=gnu"
             )
         elif header.size < 0:
             raise NoArchive(f"{header.name!r} has {header.size:,} bytes")

@@ -24,9 +24,9 @@ logger = logging.getLogger(__name__)
 #: The time that an attempt has to store its files when the cluster has given its host up, so that
 #: the job learns the outcome soon. The report of the outcome has the same limit.
 HURRIED_TIMEOUT = timedelta(seconds=4)
-#: The first delay between two tries. Each delay is twice the previous one.
+#: The first delay between two tries to upload the files. Each delay is twice the previous one.
 FIRST_RETRY_DELAY = timedelta(seconds=1)
-#: The longest delay between two tries.
+#: The longest delay between two tries to upload the files.
 LAST_RETRY_DELAY = timedelta(seconds=30)
 
 

@@ -34,8 +34,9 @@ class GpuHealth:
         lasting: a fault that an earlier agent of the incarnation found in the kernel's log. Only a
             new incarnation ends it: the machine was restarted, or an operator has repaired the GPU
             and restarted the agent.
-        incomplete: the fault with which the incarnation began, and the device of the machine
-            according to its operator; None if the incarnation began without a fault.
+        incomplete: None if the incarnation began without a fault. Otherwise the fault with which it
+            began, and the device that the operator has configured for the machine (None if the
+            operator has configured none).
         on_lasting: stores a lasting fault.
         patience: how long one call of `nvidia-smi` may take.
     """

@@ -20,19 +20,19 @@ from iris.autoscaling.liveness import PING_TIMEOUT, Silent
 from iris.model import names
 from iris.model.host.hosts import Host
 
-#: The time limit of one try. If the agent was cut off from the service, the first try may be lost
-#: because it goes to the agent's old poll.
+#: The time limit of one try to ping a host. If the agent was cut off from the service, the first
+#: try may be lost: the service hands it to a poll for which the agent no longer waits.
 TRY = timedelta(seconds=1.5)
 TRIES = RetryPolicy(
     initial_interval=timedelta(milliseconds=100), backoff_coefficient=1, maximum_attempts=3
 )
-#: The most hosts that one observation pings. The next observation, a second later, pings the
-#: others.
+#: The most hosts that one observation pings. The next observation, a second later, pings the other
+#: hosts.
 MAX_PINGED = 500
 
 
 class Ping:
-    """The activity `ping`: the answer of one incarnation of a host."""
+    """The activity `ping`, with which one incarnation of a host shows that it is alive."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

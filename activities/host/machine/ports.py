@@ -19,7 +19,7 @@ from iris.activities.host.runtimes.base import HostFault
 
 #: The ports that attempts get, and the ports that they get if all of the former are in use. Linux
 #: uses ports from 32768 on for outgoing connections. The thousand ports from 30000 on
-#: (`placement.FIRST_PORT`) are for the coordinators of gangs.
+#: (`place.FIRST_PORT`) are for the coordinators of gangs.
 PORTS, LAST_RESORT = range(31_000, 32_768), range(32_768, 40_000)
 #: The name of the fault of a host on which the port for a gang's coordinator is in use.
 COORDINATOR_FAULT = "coordinator-port"
@@ -139,7 +139,7 @@ class _Locks:
             try:
                 self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
                 if self._dir.stat().st_uid != os.getuid():
-                    raise PermissionError("it belongs to another user")
+                    raise PermissionError("the directory belongs to another user")
                 for name in names:
                     if len(taken) == count:
                         break

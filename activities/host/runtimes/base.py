@@ -56,7 +56,7 @@ class HostFault(Exception):
 
 
 class Launch(Frozen):
-    """The process that a shim starts, or the prepared container that it starts."""
+    """Describes the process that a shim has to start, or the prepared container."""
 
     argv: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)

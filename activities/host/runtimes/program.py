@@ -38,8 +38,8 @@ logger = logging.getLogger(__name__)
 #: The interval between checks whether a program has ended, on systems that cannot wake the agent at
 #: its end.
 POLL = timedelta(milliseconds=100)
-#: The agent itself kills a program that runs for this long after the time at which its shim should
-#: have killed it, in seconds.
+#: If a program still runs this long after the time at which its shim should have killed it, the
+#: agent itself kills it. In seconds.
 OVERDUE = 5.0
 #: The time limit within which a shim must record the end of its program, in seconds. The key is
 #: True if the program is a container: the shim of a container first asks the engine.
@@ -62,7 +62,7 @@ class Exit(Frozen):
     #: killed it. None if it is not known, because the shim itself was killed or failed.
     status: int | None = None
     #: True if the first process left other processes, and they were killed or ended by SIGTERM.
-    #: They may have been writing.
+    #: Files that they were writing may be incomplete.
     cut: bool = False
     #: The reason why the program could not be started; empty if it was started.
     error: str = ""

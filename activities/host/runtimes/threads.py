@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """The error of work in a thread that stopped because it was told to stop."""
+    """The error that work in a thread raises when it stops because `in_thread` was cancelled."""
 
 
 async def in_thread(work: Callable[[threading.Event], T]) -> T:

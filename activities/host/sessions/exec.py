@@ -56,8 +56,8 @@ class Execs:
     """Runs commands beside the tasks of one host.
 
     Args:
-        silence: a client that has sent nothing for this long is gone.
-        grace: as `GRACE`.
+        silence: a client that has sent nothing for this long counts as gone.
+        grace: the delay between SIGHUP and SIGKILL, as in `GRACE`.
     """
 
     def __init__(

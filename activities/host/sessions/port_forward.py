@@ -53,7 +53,7 @@ class PortForwards:
     """Forwards connections from clients to the tasks of one host.
 
     Args:
-        silence: a client that has sent nothing for this long is gone.
+        silence: a client that has sent nothing for this long counts as gone.
     """
 
     def __init__(self, store: Store, tasks: AttemptSource, silence: timedelta = SILENCE) -> None:
@@ -168,7 +168,9 @@ async def _open(addresses: list[str], port: int) -> Streams:
     assert failed is not None
     if failed.errno == errno.ECONNREFUSED:
         raise OSError(f"no program listens on port {port}")
-    raise OSError(f"port {port}: {os.strerror(failed.errno) if failed.errno else failed}")
+    raise OSError(
+        f"port {port} cannot be reached: {os.strerror(failed.errno) if failed.errno else failed}"
+    )
 
 
 def _number(port: str, env: Mapping[str, str]) -> int:

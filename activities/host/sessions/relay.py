@@ -111,7 +111,10 @@ class _Connection:
             case FrameKind.DATA if data:
                 self._waiting += len(data)
                 if self._waiting > WINDOW:
-                    raise ValueError(f"connection {self._number} has more data than credit")
+                    raise ValueError(
+                        f"the other side has sent more data on connection {self._number} than its"
+                        " credit allows"
+                    )
                 self._arrived.put_nowait(data)
             case FrameKind.END:
                 self._arrived.put_nowait(b"")

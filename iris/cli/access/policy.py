@@ -68,7 +68,9 @@ def access(
     if create is None and (name or namespace or audit_dir):
         raise click.UsageError("--name, --namespace and --audit-dir are for --create")
     if (bucket_policy is None) != (store is None) or (bucket_policy is None and members):
-        raise click.UsageError("--bucket-policy needs --store; --store and --member are for it")
+        raise click.UsageError(
+            "--bucket-policy needs --store, and --store and --member need --bucket-policy"
+        )
     if bucket_policy is not None and store is not None:
         policy = check_policy(bucket_policy)
         people = buckets.members_of(policy, members)

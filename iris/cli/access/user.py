@@ -37,11 +37,11 @@ _KEY = Parsed("public key", PublicKey.parse)
 
 
 class Access(NamedTuple):
-    """One way in which a policy recognises somebody."""
+    """One way in which an access policy identifies a person, host or control plane."""
 
     name: str
     role: Role
-    #: `key`, `certificate` or `token`.
+    #: The way of identification: `key`, `certificate` or `token`.
     by: str
     #: The id of the key, the name in the certificate, or the claim in the token.
     id: str
@@ -144,7 +144,7 @@ def _cluster(ctx: click.Context) -> tuple[str, str] | None:
     address, _, name = chosen.name.partition("/")
     if not name or not chosen.is_address:
         raise InvalidValue(
-            "cluster", chosen.name, "has no name of a cluster", "write HOST:PORT/NAME"
+            "cluster", chosen.name, "does not name a cluster", "write HOST:PORT/NAME"
         )
     return names.check_name("cluster", name), address
 
@@ -195,7 +195,10 @@ def add(name: str, role: str, public: PublicKey | None, slice_id: str, file: Pat
     def change(policy: Policy) -> Policy:
         if not keys and policy.find(name) is None:
             raise InvalidValue(
-                "key", "", f"is missing, and {name} is new", "add the line of iris user key"
+                "key",
+                "",
+                f"is missing, and {name} is not in the policy yet",
+                "add the line that iris user key prints",
             )
         return policy.with_principal(added)
 

@@ -62,20 +62,22 @@ from iris.model.units import format_bytes
 
 #: How long the connection to the cluster may take. A tunnel may have to open first.
 CONNECT_TIMEOUT = timedelta(seconds=45)
-#: How long each answer of the cluster may take. All are asked at the same time.
+#: How long each answer of the cluster may take. All requests are sent at the same time.
 ANSWER_TIMEOUT = timedelta(seconds=30)
-#: How long all logs of one kind may take. SSH may have to connect first.
+#: How long the collection of all logs of one kind, such as the agents' logs, may take. SSH may have
+#: to connect first.
 LOGS_TIMEOUT = timedelta(seconds=90)
 #: The number of recent jobs in a bundle.
 JOBS_LIMIT = 50
-#: The number of jobs whose submissions are read at a time.
+#: The number of jobs whose submissions are read at the same time.
 _AT_ONCE = 8
-#: The fields of a job in a bundle. Its command, tags and note are texts of its user.
+#: The fields of a job that a bundle contains. The command, the tags and the note are left out,
+#: because they are texts of the user.
 _JOB_KEYS = (
     *("id", "run", "state", "cancelling", "user", "submitted_at", "priority", "tasks", "device"),
     *("parent", "reason"),
 )
-#: Why submissions that are missing matter.
+#: The end of a message about submissions that could not be read: the consequence for the bundle.
 _UNREAD = "their values are not known, so only those with the form of a secret are hidden"
 _HIDDEN = """\
 What looks like a secret, and the variables and commands of recent jobs that could be read, were
@@ -146,7 +148,7 @@ class _Report:
     """Collects the content of a bundle.
 
     Args:
-        job: the job as the user named it; None for none.
+        job: the job as the user named it; None if the user named no job.
         tail: the number of lines of each log.
     """
 
@@ -158,7 +160,8 @@ class _Report:
         self._secrets = secrets_of_environment(os.environ)
         self._words: list[str] = []
         self._public = {cluster.name}
-        #: The hosts whose logs matter most.
+        #: The hosts whose logs are collected first: those of the job's tasks, then those that take
+        #: no new tasks.
         self._hosts: list[str] = []
 
     def redactor(self) -> Redactor:
@@ -310,12 +313,15 @@ class _Report:
 
 
 class _Parts:
-    """The parts of a bundle that a cluster answers, as the commands of their names show them."""
+    """Reads the parts of a bundle from a running cluster, in the form in which the commands of
+    `iris` print them as JSON.
+    """
 
     def __init__(self, client: AsyncIrisClient) -> None:
         self._client = client
         self._views: Sequence[HostView] = ()
-        #: The names of hosts, slices and groups, which a bundle has.
+        #: The names of hosts, slices and scale groups. They are not hidden, because a bundle lists
+        #: them.
         self.public: set[str] = set()
         #: The hosts that take no new tasks.
         self.closed: list[str] = []

@@ -92,7 +92,7 @@ class ClusterState(NamedTuple):
     scheduler: Snapshot
     autoscaler: AutoscalerStatus
     live_jobs: int
-    #: Who the cluster's service takes this client for.
+    #: The name and the role that the cluster's service has found for this client.
     caller: Caller
 
 

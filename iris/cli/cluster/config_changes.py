@@ -9,10 +9,10 @@ from iris.config import ClusterConfig, scale_groups_of
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.units import format_duration
 
-#: The settings of the autoscaler that `config_changes` compares.
+#: The names of the autoscaler's settings that `config_changes` compares.
 _AUTOSCALER = ("evaluation_interval", "observe_interval")
 
-#: The sections that are compared as a whole.
+#: The sections of a configuration that are reported as changed without details.
 _WHOLE = ("prices", "teams", "budgets", "quotas", "limits")
 
 

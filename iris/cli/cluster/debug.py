@@ -140,7 +140,7 @@ def codec_server(ctx: click.Context, port: int, as_json: bool) -> None:
         raise click.UsageError(f"name the file with the cluster's keys: {ENV_PAYLOAD_KEYS}=FILE")
     ui = discovery(_selected(ctx)).ui
     if not ui:
-        raise Rejected("the cluster's Web UI is not known here")
+        raise Rejected("this machine does not know the address of the cluster's Web UI")
     origins = {ui, ui.replace("127.0.0.1", "localhost")}
     try:
         server = CodecServer(port, origins, keys)

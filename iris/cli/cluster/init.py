@@ -23,7 +23,8 @@ from iris.storage.files import writing
 
 #: The value of `--output` that means standard output.
 STDOUT = "-"
-#: The time limit for the connection to a machine. The written configuration has the same limit.
+#: The time limit for the SSH connection to a machine. The configuration file that `iris cluster
+#: init` writes sets the same limit.
 CONNECT_TIMEOUT = timedelta(seconds=10)
 
 

@@ -133,7 +133,9 @@ def reload_(ctx: click.Context, name: str | None, file: Path, dry_run: bool) -> 
     """
     record = selected(ctx, name, none_known=NotFound).known().record
     if record is None:
-        raise click.UsageError("name the cluster to reload by its NAME; it must be known here")
+        raise click.UsageError(
+            "name a cluster of which this machine has a record; `iris cluster list` shows them"
+        )
     if not record.in_use():
         raise not_running(record.name)
     before, (after, text) = known_config(record), load_written(file)

@@ -154,7 +154,9 @@ def start(local: bool, detach: bool, dry_run: bool, given: TextIO | None, **chos
             _print_ready(record)
         return
     if dry_run:
-        raise click.UsageError("--dry-run shows the requests to a cloud; --local sends none")
+        raise click.UsageError(
+            "--dry-run shows the requests to a cloud, and --local sends none; leave out --dry-run"
+        )
     options = _local_options(chosen, given)
     if detach:
         _start_detached(options)
@@ -190,7 +192,10 @@ def _start_elsewhere(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord |
     steps = Steps(f"starting cluster {config.name}")
     controller = create_controller(config, text=text, progress=steps)
     if dry_run and config.platform.gcp is None:
-        raise click.UsageError("--dry-run shows the requests to a cloud; this cluster sends none")
+        raise click.UsageError(
+            "--dry-run shows the requests to a cloud, and this cluster sends none; leave out"
+            " --dry-run"
+        )
     if dry_run:
         print_json(controller.requests())
         return None

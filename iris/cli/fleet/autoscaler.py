@@ -4,12 +4,12 @@ from datetime import UTC, datetime
 
 import click
 
+from iris.cli import fleet
 from iris.cli.command import Command
 from iris.cli.parameters import cluster_option, json_option, reason_option
-from iris.cli.run import Known, with_client
+from iris.cli.run import with_client
 from iris.cli.show.autoscaler import autoscaler_json, autoscaler_text
 from iris.cli.show.messages import print_json
-from iris.client.client import AsyncIrisClient
 
 
 @click.command(cls=Command)
@@ -21,19 +21,15 @@ def status(ctx: click.Context, as_json: bool) -> None:
     actions.
     """
     found = with_client(
-        ctx, lambda client: client.autoscaler.status(), known=_known, as_json=as_json
+        ctx,
+        lambda client: client.autoscaler.status(),
+        known=lambda client: fleet.without_control_plane.known_groups(client, of_autoscaler=True),
+        as_json=as_json,
     )
     if as_json:
         print_json(autoscaler_json(found))
     else:
         click.echo(autoscaler_text(found, datetime.now(UTC)))
-
-
-async def _known(client: AsyncIrisClient) -> Known:
-    # rarely needed: most of the time the control plane answers
-    from iris.cli.fleet.without_control_plane import known_groups
-
-    return await known_groups(client, of_autoscaler=True)
 
 
 @click.command(cls=Command)

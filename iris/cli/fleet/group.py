@@ -2,11 +2,11 @@
 
 import click
 
+from iris.cli import fleet
 from iris.cli.command import CommandGroup
 from iris.cli.parameters import cluster_option, json_option
-from iris.cli.run import Known, with_client
+from iris.cli.run import with_client
 from iris.cli.show.autoscaler import group_listing
-from iris.client.client import AsyncIrisClient
 
 
 @click.group(cls=CommandGroup)
@@ -23,13 +23,9 @@ def list_groups(ctx: click.Context, as_json: bool) -> None:
     created.
     """
     found = with_client(
-        ctx, lambda client: client.autoscaler.status(), known=_known, as_json=as_json
+        ctx,
+        lambda client: client.autoscaler.status(),
+        known=lambda client: fleet.without_control_plane.known_groups(client),
+        as_json=as_json,
     )
     group_listing(found).show(found.settings.groups if found.settings else (), as_json=as_json)
-
-
-async def _known(client: AsyncIrisClient) -> Known:
-    # rarely needed: most of the time the control plane answers
-    from iris.cli.fleet.without_control_plane import known_groups
-
-    return await known_groups(client)

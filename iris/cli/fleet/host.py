@@ -5,10 +5,11 @@ from datetime import timedelta
 
 import click
 
+from iris.cli import fleet
 from iris.cli.command import Command
 from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import DURATION, cluster_option, json_option, reason_option
-from iris.cli.run import Known, for_each, with_client
+from iris.cli.run import for_each, with_client
 from iris.cli.show.hosts import HOSTS, host_text
 from iris.cli.show.messages import print_json
 from iris.client.client import AsyncIrisClient
@@ -20,7 +21,12 @@ from iris.client.client import AsyncIrisClient
 @click.pass_context
 def list_hosts(ctx: click.Context, as_json: bool) -> None:
     """List hosts: their resources, free resources and tasks, and why some take no new tasks."""
-    views = with_client(ctx, lambda client: client.hosts.list(), known=_known, as_json=as_json)
+    views = with_client(
+        ctx,
+        lambda client: client.hosts.list(),
+        known=lambda client: fleet.without_control_plane.known_hosts(client),
+        as_json=as_json,
+    )
     HOSTS.show(views, as_json=as_json)
 
 
@@ -34,7 +40,7 @@ def show(ctx: click.Context, host: str, as_json: bool) -> None:
     view = with_client(
         ctx,
         lambda client: client.hosts.show(host),
-        known=lambda client: _known(client, host),
+        known=lambda client: fleet.without_control_plane.known_hosts(client, host),
         as_json=as_json,
     )
     if as_json:
@@ -86,13 +92,6 @@ def drain(
     whole slice is deleted.
     """
     for_each(ctx, host, lambda client, name: client.hosts.drain(name, reason, deadline))
-
-
-async def _known(client: AsyncIrisClient, host: str | None = None) -> Known:
-    # rarely needed: most of the time the control plane answers
-    from iris.cli.fleet.without_control_plane import known_hosts
-
-    return await known_hosts(client, host)
 
 
 def _each(

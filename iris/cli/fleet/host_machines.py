@@ -19,8 +19,8 @@ from iris.cli.run import selected
 from iris.cli.show.columns import several
 from iris.cli.show.messages import confirm, show_progress
 from iris.cli.show.progress import Steps
-from iris.client.operate.configured_cluster import ConfiguredCluster
 from iris.client.operate.controller import REMOTE_ANSWER_TIMEOUT, client_once_it_answers
+from iris.client.operate.make_controller import ConfiguredCluster
 from iris.client.operate.manual.leaving import give_machines_back
 from iris.client.operate.manual.survey import ask_machines
 from iris.client.operate.platforms import secret_reader

@@ -10,6 +10,7 @@ from iris.cli.command import Command
 from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import cluster_argument, cluster_option, config_option
 from iris.cli.run import selected, with_client
+from iris.client import operate
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.config import ClusterConfig
@@ -20,8 +21,8 @@ from iris.model.slice.scale_groups import SliceType
 from iris.platforms.manual.settings import HostAccess, ManualSettings, manual_settings
 from iris.platforms.manual.ssh_options import ssh_command, ssh_config
 
-#: The remedy in an error about a cluster that has no known machines over SSH.
-_NAME_IT = "if it has, name its configuration with --config FILE"
+#: The remedy in the errors for a cluster whose machines over SSH are not known on this machine.
+_NAME_IT = "if there are any, name its configuration with --config FILE"
 
 
 @click.command(cls=Command, name="ssh")
@@ -84,7 +85,7 @@ def print_ssh_config(ctx: click.Context, name: str | None, file: Path | None) ->
     settings = _settings_of(_config_of(cluster))
     if settings is None or not settings.all_hosts:
         raise Rejected(
-            f"cluster {cluster.name} has no machines over SSH, as far as is known here; {_NAME_IT}"
+            f"cluster {cluster.name} has no machines over SSH that this machine knows; {_NAME_IT}"
         )
     click.echo(ssh_config(settings), nl=False)
 
@@ -93,9 +94,7 @@ def _config_of(cluster: ClusterRef) -> ClusterConfig | None:
     """Returns the cluster's configuration if this machine knows it."""
     if cluster.config is not None or cluster.record is None:
         return cluster.config
-    from iris.client.operate.make_controller import known_config  # imports the local cluster
-
-    return known_config(cluster.record)
+    return operate.make_controller.known_config(cluster.record)
 
 
 def _settings_of(config: ClusterConfig | None) -> ManualSettings | None:

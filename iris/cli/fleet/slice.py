@@ -1,10 +1,10 @@
 """Implements `iris slice list | show | drain | delete`."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import click
 
+from iris.cli import fleet
 from iris.cli.command import CommandGroup
 from iris.cli.name_completion import Kind, names_of
 from iris.cli.parameters import (
@@ -15,7 +15,7 @@ from iris.cli.parameters import (
     reason_option,
     yes_option,
 )
-from iris.cli.run import Known, for_each, with_client
+from iris.cli.run import for_each, with_client
 from iris.cli.show.columns import several
 from iris.cli.show.messages import confirm, print_json
 from iris.cli.show.slices import slice_json, slice_listing, slice_text, tasks_on
@@ -62,7 +62,10 @@ def list_slices(ctx: click.Context, group: str | None, state: str | None, as_jso
         return group in (None, row.group) and state in (None, row.state)
 
     rows, hosts = with_client(
-        ctx, work, known=lambda client: _known(client, wanted), as_json=as_json
+        ctx,
+        work,
+        known=lambda client: fleet.without_control_plane.known_slices(client, wanted),
+        as_json=as_json,
     )
     slice_listing(hosts).show([row for row in rows if wanted(row)], as_json=as_json)
 
@@ -82,21 +85,15 @@ def show(ctx: click.Context, slice_id: str, as_json: bool) -> None:
         return row.id.startswith(slice_id)
 
     status, hosts = with_client(
-        ctx, work, known=lambda client: _known(client, wanted, one=True), as_json=as_json
+        ctx,
+        work,
+        known=lambda client: fleet.without_control_plane.known_slices(client, wanted, one=True),
+        as_json=as_json,
     )
     if as_json:
         print_json(slice_json(status, hosts))
     else:
         click.echo(slice_text(status, hosts, datetime.now(UTC)))
-
-
-async def _known(
-    client: AsyncIrisClient, wanted: Callable[[SliceRow], bool], *, one: bool = False
-) -> Known:
-    # rarely needed: most of the time the control plane answers
-    from iris.cli.fleet.without_control_plane import known_slices
-
-    return await known_slices(client, wanted, one=one)
 
 
 _slices = click.argument(

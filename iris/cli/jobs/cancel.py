@@ -78,7 +78,10 @@ def cancel(
     _check_reason(reason)
     selects = all_jobs or prefix is not None or bool(tags)
     if bool(job) is selects or (all_jobs and prefix is not None):
-        raise click.UsageError("name jobs, or give either --all or --prefix, or --tag")
+        raise click.UsageError(
+            "name jobs, or select them with --all, --prefix or --tag; --all and --prefix exclude"
+            " each other"
+        )
     if dry_run and job:
         raise click.UsageError("--dry-run needs --all, --prefix or --tag")
     if job:

@@ -76,13 +76,13 @@ def _tell(reason: str) -> None:
 
 
 class _Signals:
-    """Cancels the current task at SIGTERM and SIGHUP, as `asyncio.run` does at SIGINT.
+    """Cancels the current asyncio task at SIGTERM and SIGHUP, as `asyncio.run` does at SIGINT.
 
     So the command cleans up on the host before it ends.
     """
 
     def __init__(self) -> None:
-        #: The number of the signal that ended the command.
+        #: The number of the signal that ended the command; None while no signal has arrived.
         self.received: int | None = None
 
     def __enter__(self) -> "_Signals":

@@ -14,7 +14,7 @@ from iris.client.jobs.exec.session import TaskLocation, new_session
 from iris.messages.exec import Profile, ProfileFormat, ProfileRequest
 from iris.model.errors import InvalidValue
 
-#: The file suffix of each format.
+#: The file suffix of each profile format.
 _ENDINGS = {
     ProfileFormat.FLAMEGRAPH: "svg",
     ProfileFormat.SPEEDSCOPE: "speedscope.json",

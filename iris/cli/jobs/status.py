@@ -87,7 +87,7 @@ def status(
         _print_status(found, page_of_tasks(found.status.tasks, text, limit, page))
 
 
-#: What the policy of a cluster hides of jobs of others.
+#: The data of other users' jobs that the access policy of a cluster hides, as text for people.
 _HIDDEN = "command, resources"
 
 
@@ -95,7 +95,8 @@ class _Status(NamedTuple):
     """The data that `iris status` shows."""
 
     status: JobStatus
-    #: None if the cluster's policy hides it: the job is of somebody else.
+    #: The submitted specification. None if the job belongs to another user and the cluster's policy
+    #: hides it.
     submission: Submission | None
     notifications: Sequence[NotificationRow]
     children: Sequence[JobRow]

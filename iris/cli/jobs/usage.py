@@ -21,13 +21,13 @@ from iris.usage.summary import JobUse, TaskUse, most_used
 
 #: The maximum number of tasks in the list of a job's tasks.
 MAX_TASKS = 20
-#: The width of the line that shows a measure over time, in characters.
+#: The width in characters of the chart that shows a measure over time.
 WIDTH = 40
 _BARS = "▁▂▃▄▅▆▇█"
 
 
 class _Row(NamedTuple):
-    """One measure of a job or of a task."""
+    """One measured resource of a job or of a task, such as its memory."""
 
     resource: str
     requested: str

@@ -8,6 +8,7 @@ import click
 from iris.cli.command import CommandGroup
 from iris.cli.parameters import metrics_options
 from iris.cli.processes.manual_controller import manual
+from iris.client import fleet
 from iris.model.errors import InvalidValue
 from iris.model.names import check_name
 from iris.processes.process import be_private, stop_event
@@ -180,11 +181,11 @@ def ship_audit(directory: Path, name: str, store: str) -> None:
     """Store the audit that a Temporal server with identities writes into DIRECTORY, until SIGTERM.
     Run one beside each server.
     """
-    from iris.client.operate.audit import ship_until
-
     log_to_stderr()
 
     async def serve_() -> None:
-        await ship_until(stop_event(), Store(store), check_name("name", name), directory)
+        await fleet.audit.ship_until(
+            stop_event(), Store(store), check_name("name", name), directory
+        )
 
     asyncio.run(serve_())

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from iris.cli.show.messages import print_json, show_progress
+from iris.client import operate
 from iris.client.connect.clusters import not_running, read_record
+from iris.client.operate import local
+from iris.client.operate import manual as over_ssh
 from iris.config import ClusterConfig, dump_config, load_config, on_its_machine
 from iris.processes.process import be_private
 
@@ -35,9 +38,7 @@ def manual() -> None:
 @_config
 def check(file: Path) -> None:
     """Log in to every host, and name the unusable ones. Fails if none can be used."""
-    from iris.client.operate.manual.start import prepare
-
-    asyncio.run(prepare(_config_of(file), show_progress))
+    asyncio.run(over_ssh.start.prepare(_config_of(file), show_progress))
 
 
 @manual.command()
@@ -78,19 +79,15 @@ def stop(file: Path, give_up: tuple[str, ...]) -> None:
 @_config
 def rotate(file: Path) -> None:
     """Replace the key with which users' secrets are sealed. Prints what was done as JSON."""
-    from iris.client.operate.key_rotation import rotate_keys
-
     name = _config_of(file).name
     record = read_record(name)
     if record is None:
         raise not_running(name)
-    print_json(asyncio.run(rotate_keys(record)).facts)
+    print_json(asyncio.run(operate.key_rotation.rotate_keys(record)).facts)
 
 
 def _controller(file: Path) -> "LocalController":
-    from iris.client.operate.local.controller import LocalController  # not for the long process
-
-    return LocalController(_config_of(file), progress=show_progress)
+    return local.controller.LocalController(_config_of(file), progress=show_progress)
 
 
 def _config_of(file: Path) -> ClusterConfig:

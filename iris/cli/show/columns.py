@@ -12,7 +12,8 @@ from iris.model.units import format_duration
 
 Row = TypeVar("Row")
 
-#: The minimum width in characters of a wrapping column whose cells a list may cut.
+#: The default of `Column.least`: the minimum width, in characters, to which a list may cut the
+#: cells of a wrapping column.
 CUT_TO = 12
 #: The number of spaces between two columns.
 GAP = 2
@@ -48,8 +49,8 @@ class Column(Generic[Row]):
     #: True if a cell may be broken into several lines in a narrow terminal. A list cuts the cell's
     #: end instead.
     wraps: bool = False
-    #: True if the middle of a cell may be cut out in a narrow terminal, as for ids. Different ids
-    #: stay different.
+    #: True if the middle of a cell may be cut out in a narrow terminal. It is meant for ids:
+    #: different ids stay different.
     shortens: bool = False
     #: True if the table omits the column when no row has a value, or when the terminal is too
     #: narrow.
@@ -57,7 +58,8 @@ class Column(Generic[Row]):
     #: The order in which optional columns disappear if the terminal is too narrow for all columns:
     #: the column with the lowest number first, and the left one of two with the same number.
     importance: int = 0
-    #: The minimum width of the column in characters, if the column wraps and a list cuts its cells.
+    #: The minimum width of the column, in characters, in a table that cuts long cells instead of
+    #: wrapping them. It has an effect only if `wraps` is true.
     least: int = CUT_TO
 
     def of(self, row: Row) -> Any:

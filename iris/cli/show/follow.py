@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from iris.cli import show
 from iris.cli.show.log_printers import LinePrinter, Printer, iso_time
 from iris.cli.show.terminal import is_live
 from iris.client.client import AsyncIrisClient
@@ -89,9 +90,10 @@ async def follow_job(
         next_attempt=lambda task, attempt: attempt_mark(task, attempt, prefixed=prefixed),
     )
     if is_live():
-        from iris.cli.show.live_job import LiveJob  # only a terminal needs it
-
-        async with LiveJob(client, job, run_id, upload) as live, _beside(live.print_remark(remark)):
+        async with (
+            show.live_job.LiveJob(client, job, run_id, upload) as live,
+            _beside(live.print_remark(remark)),
+        ):
             await _follow_output(client, reader, live.above(printer), job, run_id)
         return await client.jobs.final_status(job, run_id)
     states = _print_states(client, job, run_id, {state for state in JobState if not state.ended})

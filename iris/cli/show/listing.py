@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import click
 
+from iris.cli import show
 from iris.cli.show.columns import ABSENT, GAP, Column
 from iris.cli.show.messages import print_json
 
@@ -18,8 +19,8 @@ MAX_FITTED = 500
 
 
 class Listing(Generic[Row]):
-    """The columns in which objects of one kind are shown, as a table or as JSON. Both have the
-    order of the columns.
+    """The columns in which objects of one kind are shown, as a table or as JSON. Table and JSON
+    have the same order.
 
     Args:
         empty: the text that people see if there are no rows.
@@ -58,10 +59,7 @@ class Listing(Generic[Row]):
         ]
         lines = [[column.cell(row, now) for column in shown] for row in rows]
         if sys.stdout.isatty() and len(lines) <= MAX_FITTED:
-            # imports rich, which takes a third of a second
-            from iris.cli.show.fitted_table import fitted_table
-
-            return fitted_table(shown, lines, cut=cut)
+            return show.fitted_table.fitted_table(shown, lines, cut=cut)
         lines.insert(0, [column.header for column in shown])
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         return "\n".join((" " * GAP).join(map(str.ljust, line, widths)).rstrip() for line in lines)
@@ -78,9 +76,7 @@ def coloured(state: str) -> str:
     """Returns a state, in its colour if standard output is a terminal that shows colours."""
     if not sys.stdout.isatty():
         return state
-    from iris.cli.show.fitted_table import coloured_text  # imports rich
-
-    return coloured_text(state)
+    return show.fitted_table.coloured_text(state)
 
 
 def headline(name: str, state: str, text: str) -> str:

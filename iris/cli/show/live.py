@@ -44,7 +44,7 @@ class LiveBlock:
     threads may use it.
 
     Args:
-        render: returns the current lines for a terminal of this look.
+        render: returns the current lines of the block for a terminal with the given properties.
         stream: by default standard error.
     """
 

@@ -15,8 +15,8 @@ from iris.client.client import AsyncIrisClient
 from iris.client.logs.stored import TaskLine
 from iris.model.errors import IrisError
 
-#: The number of seconds before a followed job's state is queried for the first time. A shorter job
-#: shows no block.
+#: The number of seconds before a followed job's state is queried for the first time. A job that
+#: ends earlier shows no block.
 FIRST_LOOK_S = 0.5
 #: The number of seconds between two queries of the job's state, and between two drawings of the
 #: block. The control plane answers each query, and the block shows whole seconds.

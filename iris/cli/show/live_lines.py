@@ -142,7 +142,8 @@ _COUNTED = {
 class JobProgress:
     """The progress of a job, as its submitter sees it.
 
-    `seen` and `silent` return the next value.
+    `seen` returns the progress after a successful query of the job's state, and `silent` the
+    progress after a failed query.
     """
 
     job: str
@@ -155,7 +156,8 @@ class JobProgress:
     refusal: Refusal | None = None
     #: The phases of the job so far, each with its start time.
     phases: tuple[tuple[Phase, datetime], ...] = field(default=())
-    #: The time of the last answer, if the job's state cannot be read now. None if it can be read.
+    #: The time of the first failed query of the job's state since the last answer. None if the last
+    #: query succeeded.
     silent_since: datetime | None = None
 
     def seen(self, status: JobStatus, refusal: Refusal | None, now: datetime) -> "JobProgress":

@@ -146,7 +146,8 @@ class RawPrinter:
     """Prints the output of one task without changes, for other programs.
 
     Args:
-        apart: print the lines of the host, which no program wrote, on standard error.
+        apart: print the lines that the host wrote, such as those of the environment's set-up, on
+            standard error.
     """
 
     def __init__(self, *, apart: bool = False) -> None:

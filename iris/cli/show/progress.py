@@ -6,13 +6,14 @@ a transfer prints a line now and then.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Self
 
 import click
 
+from iris.cli import show
 from iris.cli.show.terminal import is_live
 from iris.model.units import format_bytes, format_duration
 
@@ -69,7 +70,7 @@ class Steps:
     def __enter__(self) -> Self:
         if is_live():
             self._began = time.monotonic()
-            self._block = _live_block(self._lines)
+            self._block = show.live.LiveBlock(self._lines)
             self._ended = threading.Event()
             threading.Thread(target=self._tick, daemon=True).start()
         return self
@@ -102,8 +103,8 @@ class Transfer:
 
     Args:
         label: names what is transferred.
-        live: draw a bar on the terminal; False: print lines.
-        shown: False: print nothing.
+        live: whether to draw a bar on the terminal instead of printing lines.
+        shown: whether to show the progress at all.
     """
 
     def __init__(self, label: str, *, live: bool, shown: bool) -> None:
@@ -111,7 +112,7 @@ class Transfer:
         self._shown = shown
         self._began: float | None = None
         self._reported = 0.0
-        self._block = _live_block(self._lines) if live and shown else None
+        self._block = show.live.LiveBlock(self._lines) if live and shown else None
 
     @property
     def called(self) -> bool:
@@ -164,7 +165,7 @@ def transfer(label: str, *, shown: bool = True) -> Iterator[Transfer]:
 
     Args:
         label: names what is transferred.
-        shown: False: print nothing.
+        shown: whether to show the progress at all.
     """
     progress = Transfer(label, live=is_live(), shown=shown)
     try:
@@ -202,9 +203,3 @@ def step_line(text: str, elapsed: timedelta, look: "Look") -> str:
     seconds = timedelta(seconds=int(elapsed.total_seconds()))
     took = f"  {format_duration(seconds)}" if seconds else ""
     return look.line((look.cut(text, len(took)), ""), (took, "dim"))
-
-
-def _live_block(lines: "Callable[[Look], list[str]]") -> "LiveBlock":
-    from iris.cli.show.live import LiveBlock  # only a terminal needs it, and rich
-
-    return LiveBlock(lines)

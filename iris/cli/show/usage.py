@@ -17,16 +17,19 @@ from iris.usage.report import LEAST_HOURS, OF_SLICES, TAG, UsageReport, Waste
 if TYPE_CHECKING:
     from iris.simulation.trace import Trace
 
-#: What the table shows for an empty value of a key.
+#: The text that the table shows for an empty value of a grouping key, such as the team of a user
+#: without a team.
 _NO_VALUE = "-"
-#: The columns of hours: the heading and the amount. A column without any hours is left out.
+#: The columns of the table that contain hours: the heading, and the function that returns the hours
+#: of a row. A column without any hours is left out.
 _HOURS: tuple[tuple[str, Callable[[Amounts], float]], ...] = (
     ("CHIP-HOURS", lambda row: row.tpu_chip_hours),
     ("GPU-HOURS", lambda row: row.gpu_hours),
     ("CORE-HOURS", lambda row: row.core_hours),
     ("HOST-HOURS", lambda row: row.host_hours),
 )
-#: The columns of the CSV after those of the keys.
+#: The headings of the CSV columns with amounts. They follow the columns of the grouping keys
+#: (`--by`).
 _CSV = (
     *("attempts", "host_hours", "tpu_chip_hours", "gpu_hours", "core_hours"),
     *("cost", "currency", "unpriced_host_hours"),

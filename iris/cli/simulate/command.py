@@ -23,7 +23,7 @@ from iris.client.client import AsyncIrisClient
 from iris.model.errors import InvalidValue
 from iris.model.names import check_name
 from iris.simulation.report.document import Report, report_of
-from iris.simulation.report.files import PAGE, SOMETIMES, report_files
+from iris.simulation.report.page import PAGE, SOMETIMES, report_files
 from iris.simulation.report.results import to_json
 from iris.simulation.report.tables import Shown
 from iris.simulation.world import write_world

@@ -30,7 +30,8 @@ def read_configuration(file: Path) -> Configuration:
     return Configuration(str(file), cluster, accounting_of(config))
 
 
-#: The largest description and world, in bytes. A world of a thousand groups is smaller.
+#: The maximum size in bytes of a file with a synthetic workload or with assumptions about machines
+#: (`--world`). The assumptions about a thousand scale groups need less.
 _LARGEST = 10_000_000
 
 

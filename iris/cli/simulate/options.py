@@ -23,14 +23,14 @@ from iris.simulation.world import World
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: How many seeds are simulated, unless the user wants others.
+#: The number of seeds that are simulated if the user gives no `--seeds`.
 SEEDS = 3
 MOST_SEEDS = 1_000
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 class Asked(NamedTuple):
-    """The values of the options."""
+    """The values of the options that choose a simulation's workload, world and seeds."""
 
     last: timedelta | None
     workload: Path | None
@@ -42,12 +42,13 @@ class Asked(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What to simulate."""
+    """The input of a simulation, made from its options."""
 
     trace: Trace
     world: World
     seeds: Sequence[int]
-    #: Lines about the world, and about what is missing in the workload.
+    #: Lines for the user: where the assumptions about machines (the world) come from, and which
+    #: parts of the workload are missing.
     notes: tuple[str, ...]
 
 
@@ -123,7 +124,7 @@ def _workload(ctx: click.Context, asked: Asked) -> tuple[Trace, Sequence[str]]:
     if sum(each is not None for each in given) != 1:
         raise click.UsageError("give one workload: --last, --workload or --synthetic")
     if asked.gpu and asked.workload is None:
-        raise click.UsageError("--gpu is about the file of --workload")
+        raise click.UsageError("--gpu needs --workload")
     if asked.last is not None:
         since = asked.last
         made = with_client(ctx, lambda client: client.cluster.usage_trace(since=since, names=True))

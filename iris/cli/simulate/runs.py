@@ -23,26 +23,27 @@ from iris.usage.accounting import Accounting
 class Configuration(NamedTuple):
     """A configuration to simulate."""
 
-    #: The name for display.
+    #: The name under which the report shows the configuration.
     name: str
     cluster: Cluster
     accounting: Accounting
 
 
 class Simulated(NamedTuple):
-    """What the simulations of one configuration found."""
+    """The results of the simulations of one configuration."""
 
     results: Results
-    #: What happened with the first seed; None if only the answers were wanted.
+    #: The history of the simulation with the first seed; None if the histories were not kept.
     first: History | None = None
 
 
 class _Run(NamedTuple):
-    """One simulation: the number of its configuration, and its seed."""
+    """One simulation to run: the index of its configuration, and its seed."""
 
     number: int
     seed: int
-    #: Whether the history is needed, not only its answers.
+    #: True if the result contains the whole history of the simulation, in addition to the values
+    #: that the report shows.
     keeps_history: bool
 
 
@@ -52,7 +53,7 @@ class _Found(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """What all simulations share."""
+    """The input that all simulations of one command share."""
 
     configurations: Sequence[Configuration]
     trace: Trace
@@ -150,7 +151,7 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-#: What the simulations of this process share.
+#: The input of the simulations that this worker process runs; empty before `_begin`.
 _work: list[_Work] = []
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from iris.cli.show.columns import Column, plain
 from iris.cli.show.listing import Listing
 from iris.simulation.advice import Advice
-from iris.simulation.report.advice_tables import advice_tables
-from iris.simulation.report.tables import Shown, Table
+from iris.simulation.report.tables import Shown, Table, advice_tables
 
 
 def simulation_text(shown: Shown, notes: tuple[str, ...] = ()) -> str:

@@ -124,7 +124,7 @@ class _Starts:
         self._places = {spec.id: place for place, spec in enumerate(specs)}
         self._free = asyncio.Semaphore(CONCURRENT)
         self._stopped = False
-        #: The errors of the jobs that could not be started, by the line of each job.
+        #: The errors of the jobs that could not be started, by the number of the job's line.
         self.failed: dict[int, Exception] = {}
         pairs = zip(jobs, specs, strict=True)
         self._tasks = [

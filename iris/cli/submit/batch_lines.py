@@ -31,7 +31,8 @@ class BatchJob:
 
     Attributes:
         line: the number of the line, from 1.
-        key: identifies the job among all jobs. The same line of a repeated batch has the same key.
+        key: identifies the job. If the batch is submitted again, the line has the same key, so that
+            its job is not started twice.
     """
 
     line: int
@@ -106,9 +107,10 @@ class _Batch:
     def __init__(self, batch_key: str) -> None:
         self.jobs: list[BatchJob] = []
         self._batch_key = batch_key
-        #: The number of lines read so far with each content.
+        #: The number of jobs read so far with each content. It distinguishes equal jobs, so that
+        #: each of them gets its own key.
         self._same: Counter[str] = Counter()
-        #: The number of the line of each job, by the job's name.
+        #: The number of the line that describes each job, by the job's name.
         self._lines: dict[str, int] = {}
 
     def add(self, line: int, planned: PlannedJob, *, named: bool) -> None:

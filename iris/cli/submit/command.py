@@ -28,6 +28,7 @@ from iris.cli.submit.prepare import (
     show_forecasts,
     with_files,
 )
+from iris.client import operate
 from iris.client.build.warnings import infeasible
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.cluster_ref import ClusterRef
@@ -361,10 +362,8 @@ def _print_next(job: str, iris: str) -> None:
 @contextlib.asynccontextmanager
 async def _own_cluster() -> AsyncIterator[AsyncIrisClient]:
     """Starts a cluster for one job, and stops it afterwards."""
-    from iris.client.operate.cluster_manager import temporary_cluster
-
     name = f"once-{secrets.token_hex(3)}"
-    manager = temporary_cluster(name)
+    manager = operate.cluster_manager.temporary_cluster(name)
     click.echo("starting a cluster for this job …", err=True)
     starting = asyncio.ensure_future(asyncio.to_thread(manager.start))
     try:

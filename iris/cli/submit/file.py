@@ -77,7 +77,7 @@ def jobs_asked_for(ctx: click.Context, file: BinaryIO | None) -> list[JobDocumen
     for param, option in (("name", "--name"), ("needs_no_cluster", "--local")):
         if len(documents) > 1 and ctx.params.get(param):
             raise click.UsageError(
-                f"{option} is for one job, and {name_of(file)} has {len(documents)}"
+                f"{option} is for one job, and {name_of(file)} has {len(documents)} jobs"
             )
     documents = [overridden(document, given) for document in documents]
     if error := refused([(document, key_problems(document)) for document in documents]):

@@ -1,27 +1,35 @@
-"""The steps of a submission before its jobs start: checks, warnings, and a dry run."""
+"""The steps of a submission before its jobs start: checks, warnings, a dry run, and the files."""
 
 import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from iris.cli.show.explanation import forecast_json, forecast_text
 from iris.cli.show.messages import print_json, show_warnings
+from iris.cli.show.progress import transfer
+from iris.client import build, secrets, workspace
 from iris.client.build.draft import PlannedJob
+from iris.client.build.files import JobFiles
 from iris.client.build.warnings import infeasible, job_warnings
 from iris.client.client import AsyncIrisClient
 from iris.client.connect.clusters import ClusterRecord
 from iris.model.errors import IrisError, Rejected
+from iris.model.job.bundles import Bundle
 from iris.model.job.spec import JobSpec
+from iris.model.units import format_bytes
 
 if TYPE_CHECKING:
+    from iris.storage.object_store import Store
     from iris.usage.budgets import BudgetUse
     from iris.usage.estimate import Estimate
 
-#: How long a submission waits to learn what the job costs, and how much of its budgets is used.
+#: How long a submission waits for the estimate of the job's cost and for the use of the budgets
+#: that cover the job.
 ESTIMATE_TIMEOUT = timedelta(seconds=2)
 
 
@@ -53,26 +61,66 @@ async def check_secrets(client: AsyncIrisClient, specs: Sequence[JobSpec]) -> No
     asking = [spec for spec in specs if spec.secrets]
     if not asking:
         return
-    from iris.client.secrets import sealing  # most jobs have no secrets
-
     show_warnings(
-        [each for spec in asking for each in await sealing.check_secrets(client.record, spec)]
+        [
+            each
+            for spec in asking
+            for each in await secrets.sealing.check_secrets(client.record, spec)
+        ]
     )
 
 
 async def with_files(
     cluster: ClusterRecord, jobs: Sequence[PlannedJob], *, quiet: bool
 ) -> list[JobSpec]:
-    """Uploads the files of the jobs, and returns the jobs with them.
+    """Uploads the files of the jobs, and returns the jobs with them. Reports on standard error,
+    with a bar on a terminal.
 
     Raises:
         IrisError: packing or uploading failed, or a project cannot be installed from its files.
     """
     if not any(job.files.are_sent or job.table is not None for job in jobs):
         return [job.spec for job in jobs]
-    from iris.cli.submit.workspace import send_files  # many jobs send nothing
 
-    return await send_files(cluster, jobs, quiet=quiet)
+    async def packed_upload(store: "Store", files: JobFiles) -> Bundle:
+        return await upload_workspace(store, files, quiet=quiet)
+
+    return await build.send.send(cluster, jobs, packed_upload)
+
+
+async def upload_workspace(store: "Store", files: JobFiles, *, quiet: bool) -> Bundle:
+    """Packs the files of a job and uploads them to the store. The first line is printed before the
+    files are read.
+
+    Raises:
+        IrisError: packing or uploading failed.
+    """
+    what = _described(files)
+
+    def say(count: int) -> None:
+        if not quiet:
+            click.echo(what.format(f"{count:,} file{'s' * (count != 1)}"), err=True)
+
+    with await asyncio.to_thread(workspace.pack.pack, files.directory, files.extra, say) as packed:
+        with transfer("workspace", shown=not quiet) as progress:
+            bundle = await workspace.upload.upload(store, packed, progress)
+        if not quiet:
+            result = progress.summary("uploaded") if progress.called else "unchanged, nothing sent"
+            click.echo(f"workspace: {format_bytes(bundle.size)}, {result}", err=True)
+        return bundle
+
+
+def _described(files: JobFiles) -> str:
+    """Returns what is sent and why, with `{}` for the number of files."""
+    if files.directory is None:
+        return "sends {}"
+    if files.is_named:
+        return f"sends {_escaped(files.directory)}: {{}}"
+    return f"sends the project at {_escaped(files.directory)}: {{}}; --no-workspace sends none"
+
+
+def _escaped(directory: Path) -> str:
+    return str(directory.resolve()).replace("{", "{{").replace("}", "}}")
 
 
 async def show_forecasts(

@@ -226,7 +226,7 @@ class _Wrong(Exception):
     """Raised if a value in a job document is invalid.
 
     Args:
-        line: the line of the value. None is the line of its key.
+        line: the line of the value. None means the line of the value's key.
     """
 
     def __init__(self, problem: str, line: int | None = None) -> None:

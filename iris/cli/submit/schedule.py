@@ -119,7 +119,7 @@ def create(
     """
     documents = jobs_asked_for(ctx, job_file)
     if len(documents) > 1:
-        raise click.UsageError(f"a schedule starts one job, and the file has {len(documents)}")
+        raise click.UsageError(f"a schedule starts one job, and the file has {len(documents)} jobs")
     options = job_options(documents[0])
     if options["name"] is None:
         raise click.UsageError("a schedule needs a name: -n NAME, or name: in the job file")

@@ -32,7 +32,7 @@ class IdentityCluster(Frozen):
 
 
 class Identity(Frozen):
-    """A name and its private key."""
+    """The name and the private key with which a client proves who its user is."""
 
     name: str
     clusters: tuple[IdentityCluster, ...] = ()
@@ -87,7 +87,7 @@ def read_identity(path: Path) -> Identity:
         # The error itself would show the private key.
         where = ".".join(str(part) for part in error.errors()[0]["loc"]) or "the file"
         raise InvalidValue(
-            names.ENV_IDENTITY, path, f"is no identity: {where} is not valid", _REMEDY
+            names.ENV_IDENTITY, path, f"is not an identity file: {where} is not valid", _REMEDY
         ) from None
 
 

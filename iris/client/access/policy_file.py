@@ -14,7 +14,8 @@ from iris.model import names
 from iris.model.errors import InvalidValue, Rejected, first_line
 from iris.storage.files import write_whole
 
-#: The mode of a policy. It has no secrets, and the servers may run as another user.
+#: The permission bits of an access policy's file. Other users may read the file: it contains no
+#: secrets, and the servers may run as another user.
 MODE = 0o644
 
 
@@ -111,7 +112,10 @@ def _locked(path: Path) -> Iterator[None]:
         directory = os.open(path.absolute().parent, os.O_RDONLY)
     except OSError as error:
         raise InvalidValue(
-            "policy", path, f"is in no directory: {error.strerror}", "create the directory"
+            "policy",
+            path,
+            f"is in a directory that cannot be opened: {error.strerror}",
+            "create the directory",
         ) from None
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)

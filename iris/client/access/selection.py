@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from iris.client import access
 from iris.client.access.token import Token, TokenSource
 from iris.client.connect.paths import has_identity
 from iris.model import names
@@ -30,7 +31,8 @@ logger = logging.getLogger(__name__)
 CHECK_INTERVAL = timedelta(seconds=20)
 
 
-#: The source of `tokens_of`; None outside of it.
+#: The token source that connections opened inside a `tokens_of` block use; None outside of such a
+#: block.
 _of_context: ContextVar[TokenSource | None] = ContextVar("_of_context", default=None)
 
 
@@ -58,9 +60,7 @@ def host_tokens(host_id: str, slice_key: str | None, delegation: str) -> TokenSo
     """
     if slice_key is None or not delegation:
         return None
-    from iris.client.access.token_sources import HostTokens  # most clusters have no identities
-
-    return HostTokens(host_id, slice_key, delegation)
+    return access.token_sources.HostTokens(host_id, slice_key, delegation)
 
 
 def slice_delegation(address: str, slice_id: str, public_key: str) -> str:
@@ -75,9 +75,7 @@ def slice_delegation(address: str, slice_id: str, public_key: str) -> str:
     """
     if not has_identity():
         return ""
-    from iris.client.access.token_sources import delegation  # most clusters have no identities
-
-    return delegation(address, slice_id, bytes.fromhex(public_key))
+    return access.token_sources.delegation(address, slice_id, bytes.fromhex(public_key))
 
 
 def token_source(address: str) -> TokenSource | None:
@@ -91,17 +89,13 @@ def token_source(address: str) -> TokenSource | None:
         return source
     of_job = os.environ.get(names.ENV_JOB_IDENTITY)
     if of_job and address == os.environ.get(names.ENV_ADDRESS, "").partition("/")[0]:
-        from iris.client.access.job_identity import JobTokens  # most programs have none
-
-        return JobTokens(of_job)
+        return access.token_sources.JobTokens(of_job)
     command = os.environ.get(names.ENV_TOKEN_COMMAND)
     if not command and not has_identity():
         return None
-    from iris.client.access import token_sources  # most processes have no identity
-
     if command:
-        return token_sources.of_command(command, address)
-    found = token_sources.of_identity(address)
+        return access.token_sources.of_command(command, address)
+    found = access.token_sources.of_identity(address)
     user = os.environ.get(names.ENV_USER)
     if found is not None and user and user != found.name:
         raise InvalidValue(

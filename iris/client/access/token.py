@@ -4,7 +4,7 @@ from typing import NamedTuple, Protocol
 
 
 class Token(NamedTuple):
-    """A token, and when to replace it, in seconds since 1970."""
+    """A token for the Temporal service, and the time to replace it, in seconds since 1970."""
 
     text: str
     renew_at: float

@@ -1,14 +1,20 @@
 """Makes the tokens of connections: from the identity of this machine's user, from the key of a
-slice, or with a command.
+slice, from the identity of a job, or with a command.
+
+With the identity of a job, its programs sign in to a cluster with identities, and may submit child
+jobs, serve pools and make endpoints known. It is a key pair of the job's own and a delegation that
+the job's user has signed. The client seals it like a secret of the submitter, so only the host of
+the job can read it.
 """
 
+import json
 import os
 import shlex
 import subprocess
 import time
 from datetime import UTC, datetime
 
-from iris.access.keys import PrivateKey, PublicKey
+from iris.access.keys import KEY_BYTES, PrivateKey, PublicKey, from_base64url
 from iris.access.tokens import (
     LIFETIME,
     audience,
@@ -16,24 +22,26 @@ from iris.access.tokens import (
     host_name,
     private_key,
     sign_delegation,
+    sign_job_delegation,
     sign_token,
 )
 from iris.client.access.identity_file import own_identity_at
 from iris.client.access.token import Token
 from iris.client.connect.credentials import ADDRESS
 from iris.model import names
-from iris.model.errors import InvalidValue, Unreachable, first_line
+from iris.model.errors import InvalidValue, Rejected, Unreachable, first_line
 
-#: The part of a token's life after which it is replaced. The rest is for attempts that fail and
-#: for clocks that differ.
+#: The fraction of a token's lifetime after which the token is replaced. The rest of the lifetime is
+#: a reserve for failed attempts and for clocks that differ.
 RENEW_AFTER = 0.5
 #: How long `IRIS_TOKEN_COMMAND` may run, in seconds.
 COMMAND_TIMEOUT = 60
+_FIELD = names.ENV_JOB_IDENTITY
 
 
 class IdentityTokens:
-    """Tokens of the identity in this process's file. The file is read for each token, so a new key
-    needs no restart.
+    """Makes tokens for a user, signed with the key in the user's identity file. It reads the file
+    for each token, so a new key needs no restart.
     """
 
     def __init__(self, address: str, name: str) -> None:
@@ -49,11 +57,11 @@ class IdentityTokens:
 
 
 class HostTokens:
-    """Tokens of a host, signed with the private key of its slice.
+    """Makes tokens for a host, signed with the private key of its slice.
 
     Args:
         slice_key: the slice's private key, in hexadecimal digits.
-        delegation: the text with which the control plane names this key.
+        delegation: the signed statement of the control plane that this key belongs to the slice.
 
     Raises:
         ValueError: the key or the delegation is malformed.
@@ -71,9 +79,11 @@ class HostTokens:
 
 
 class CommandTokens:
-    """Tokens that a command prints, of a service such as an OpenID Connect provider."""
+    """Runs the command in `IRIS_TOKEN_COMMAND`, which prints a token of an identity provider
+    (OpenID Connect).
+    """
 
-    #: Only the cluster's policy knows the name of the person to whom a token belongs.
+    #: Empty, because only the cluster's policy knows whose token the command prints.
     name = ""
 
     def __init__(self, command: str) -> None:
@@ -101,7 +111,7 @@ class CommandTokens:
         try:
             expires = float(claims_of(text)["exp"])
         except (ValueError, KeyError, TypeError):
-            raise self._wrong("printed no token with an end (exp)") from None
+            raise self._wrong("printed no token with an expiry time (exp)") from None
         if expires <= now:
             raise self._wrong("printed a token that has expired")
         return Token(text, now + (expires - now) * RENEW_AFTER)
@@ -147,3 +157,49 @@ def signed(key: PrivateKey, name: str, cluster: str, delegation: str = "") -> To
     now = datetime.now(UTC)
     text = sign_token(key, name, cluster, now, delegation=delegation)
     return Token(text, now.timestamp() + LIFETIME.total_seconds() * RENEW_AFTER)
+
+
+class JobTokens:
+    """Makes tokens for the job in which this program runs.
+
+    Args:
+        text: the value of `IRIS_JOB_IDENTITY`.
+
+    Raises:
+        InvalidValue: the value is malformed.
+    """
+
+    def __init__(self, text: str) -> None:
+        try:
+            values = json.loads(text)
+            self._delegation = str(values["delegation"])
+            self._key: PrivateKey = private_key(from_base64url(values["key"]))
+            self._cluster = audience(self._delegation)
+            self.name = str(claims_of(self._delegation)["sub"])
+        except (ValueError, KeyError, TypeError):
+            # The error must not show the key.
+            raise InvalidValue(_FIELD, "...", "is not the identity of a job", "unset it") from None
+
+    def token(self) -> Token:
+        """Implements `TokenSource.token`."""
+        return signed(self._key, self.name, self._cluster, self._delegation)
+
+
+def new_job_identity(job: str, address: str) -> bytes:
+    """Returns the value of `IRIS_JOB_IDENTITY` for a job of this process's user.
+
+    Args:
+        address: that of the cluster's Temporal service.
+
+    Raises:
+        Rejected: this process has no identity for the cluster.
+    """
+    if (found := own_identity_at(address)) is None:
+        raise Rejected(
+            f"secret {_FIELD}: this machine has no identity for {address}, and the job's key must"
+            f" be signed with it; make a key: iris user key --cluster {address}/NAME"
+        )
+    identity, cluster = found
+    key = private_key(os.urandom(KEY_BYTES))
+    delegation = sign_job_delegation(identity.key, job, key.public, cluster, datetime.now(UTC))
+    return json.dumps({"key": key.d, "delegation": delegation}).encode()

@@ -10,16 +10,17 @@ from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.refusals import is_refusal
 from iris.client.connect.rpc import Connection
 
-#: The entries with the caller's name and role that a server with a policy adds to the description
-#: of the namespace.
+#: The keys of the caller's name and role in the namespace's description. Only a server with an
+#: access policy adds them.
 NAME, ROLE = "iris_name", "iris_role"
 
 
 class Caller(NamedTuple):
-    """Who the service takes this process for."""
+    """The name and the role that the Temporal service has found for this process."""
 
-    #: The name and the role; empty if the service has no identities, or does not accept this
-    #: process.
+    #: The name and the role of the caller. Both are empty if the service has no identities. If the
+    #: service refuses this process, `name` is the name in the process's own identity, and `role` is
+    #: empty.
     name: str
     role: str
     #: Whether the service checks identities. Otherwise everyone who reaches it may act as any user.

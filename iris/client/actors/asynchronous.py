@@ -30,8 +30,8 @@ class AsyncActorClient:
         Args:
             client: a client of the job's cluster, such as `AsyncIrisClient.from_env()`.
             name: the name of the actor.
-            job: a job. The actor may be in this job, its parents and all of their child
-                jobs. None for this program's job.
+            job: a job. The actor may be in this job, its topmost parent, or any job below that
+                parent. None for this program's job.
             call_timeout: how many seconds a call may take; None for no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
@@ -83,8 +83,8 @@ class AsyncActorPool:
         Args:
             client: a client of the job's cluster, such as `AsyncIrisClient.from_env()`.
             name: the name of the actors.
-            job: a job. The actors may be in this job, its parents and all of their child
-                jobs. None for this program's job.
+            job: a job. The actors may be in this job, its topmost parent, or any job below that
+                parent. None for this program's job.
             call_timeout: how many seconds a call may take; None for no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 

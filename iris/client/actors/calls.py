@@ -22,8 +22,8 @@ _FIND_EVERY = 0.5
 _KNOWN_FOR = 5.0
 #: How long an unused connection is kept, in seconds.
 _KEPT_FOR = 60.0
-#: The most connections that are opened at the same time. A server closes connections if it has too
-#: many new ones.
+#: The maximum number of connections that are opened at the same time. A server closes connections
+#: if it has too many new ones.
 _CONNECTING = 16
 #: Identifies an actor in one attempt of a task: job, task, attempt and address.
 _Key = tuple[str, int, int, str]
@@ -49,8 +49,8 @@ class Actors:
     thread may create an instance.
 
     Args:
-        job: a job. The actors may be in this job, its parents and all of their child
-            jobs. None for this program's job.
+        job: a job. The actors may be in this job, its topmost parent, or any job below that
+            parent. None for this program's job.
         call_timeout: how many seconds a call may take; None for no limit.
         find_timeout: how many seconds a call waits for an actor that answers.
     """
@@ -157,7 +157,7 @@ class Actors:
         except (OSError, EOFError) as error:
             if limit.expired():
                 raise TimeoutError(
-                    f"{what} takes longer than {self._call_timeout:g} s; it continues"
+                    f"{what} takes longer than {self._call_timeout:g} s; the call continues"
                 ) from None
             # The operating system also raises a TimeoutError: the actor's host has vanished.
             problem = (

@@ -39,15 +39,15 @@ class _Calls:
 
 
 class ActorClient:
-    """Calls the methods of one actor. If several actors have the name, it is the first by job and
-    task.
+    """Calls the methods of one actor. If several actors have the name, it calls the first one, by
+    job and then by task.
 
     with ActorClient(iris.context().client, "replay") as replay:
         replay.add(sample)
 
-    If the actor's task is retried, calls wait for the new attempt. Its actor has a new state. The
-    end of the `with` block closes the connections. Without such a block, a connection closes a
-    minute after its last call.
+    If the actor's task is retried, calls wait for the new attempt. The new attempt's actor begins
+    with a new state. The end of the `with` block closes the connections. Without such a block, a
+    connection closes a minute after its last call.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class ActorClient:
         Args:
             client: a client of the job's cluster, such as `iris.context().client`.
             name: the name of the actor.
-            job: a job. The actor may be in this job, its parents and all of their child
-                jobs. None for this program's job.
+            job: a job. The actor may be in this job, its topmost parent, or any job below that
+                parent. None for this program's job.
             call_timeout: how many seconds a call may take; None for no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 
@@ -145,8 +145,8 @@ class ActorPool:
         Args:
             client: a client of the job's cluster, such as `iris.context().client`.
             name: the name of the actors.
-            job: a job. The actors may be in this job, its parents and all of their child
-                jobs. None for this program's job.
+            job: a job. The actors may be in this job, its topmost parent, or any job below that
+                parent. None for this program's job.
             call_timeout: how many seconds a call may take; None for no limit.
             find_timeout: how many seconds a call waits for an actor that answers.
 

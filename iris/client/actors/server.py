@@ -24,13 +24,13 @@ from iris.model import names, store_paths
 from iris.model.errors import InvalidValue, IrisError
 from iris.storage.object_store import Store
 
-#: The most new connections that wait until the server accepts them.
+#: The maximum number of new connections that wait until the server accepts them.
 _BACKLOG = 1024
-#: The most connections of callers that have not proved yet that they have the key. One more
-#: connection closes the oldest of them.
+#: The maximum number of connections of callers that have not proved yet that they have the key of
+#: the job's actors. If there are more, the server closes the oldest of them.
 MOST_UNPROVED = 256
-#: The certificate never expires, because the clocks of hosts may be wrong. It is deleted with the
-#: job.
+#: The first and the last moment at which the certificate is valid. It never expires, because the
+#: clocks of hosts may be wrong.
 _CERTIFICATE_VALID = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 
 
@@ -63,10 +63,11 @@ class ActorServer:
         self._listening: socket.socket | None = None
         self._stopped = threading.Event()
         self._lock = threading.Lock()
-        #: Connections of callers that have not proved yet that they have the key, the oldest first.
+        #: Connections of callers that have not proved yet that they have the key of the job's
+        #: actors, the oldest first.
         self._unproved: dict[Served, None] = {}
-        #: Connections of callers that have proved that they have the key. They stay open between
-        #: calls.
+        #: Connections of callers that have proved that they have the key of the job's actors. They
+        #: stay open between calls.
         self._callers: set[Served] = set()
 
     def register(
@@ -91,7 +92,7 @@ class ActorServer:
             InvalidValue: the server has an actor of this name.
         """
         if self._listening is not None:
-            raise RuntimeError(f"the server was started; register actor {name!r} before")
+            raise RuntimeError(f"the server has started; register actor {name!r} before its start")
         if name in self._actors:
             raise InvalidValue(
                 "actor", name, "is registered twice", "give each actor a name of its own"
@@ -112,7 +113,7 @@ class ActorServer:
             Unreachable: the cluster does not answer.
         """
         if self._listening is not None:
-            raise RuntimeError("the server was started before")
+            raise RuntimeError("the server has started already")
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         self._listening = socket.create_server(
             (self._host, self._port), family=family, backlog=_BACKLOG

@@ -19,17 +19,18 @@ from iris.model.job.endpoints import Endpoint
 from iris.storage.object_store import Store
 
 #: The key in the metadata of an actor's endpoint. The value is the unique id of the run of the
-#: actor's job. The certificate's name in the store contains this id.
+#: actor's job. It is part of the name that the certificate of the job's actors has in the store.
 RUN = "iris.run"
-#: How long the other program may take to prove that it has the key, in seconds.
+#: How long the other side of a new connection may take to prove that it has the key of the job's
+#: actors, in seconds.
 HANDSHAKE_TIMEOUT = 10.0
 #: The TCP keep-alive settings that close a connection to a host that has vanished: two times in
 #: seconds, and a number of attempts. The keys are names of socket options, because a system may
 #: lack an option.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-#: The format of the header of each message: its length.
+#: The format of each message's header: the length of the message in bytes, as an 8-byte number.
 _HEAD = struct.Struct("!Q")
-#: The most bytes of a message that are sent in one step.
+#: The maximum number of bytes of a message that are sent in one step.
 _BLOCK = 1024 * 1024
 
 
@@ -186,7 +187,7 @@ class Calling:
         """
         host, _, port = address.rpartition(":")
         context = caller_context(pem)
-        unproved = f"what answers at {address} does not have the key of the job's actors"
+        unproved = f"the program at {address} does not have the key of the job's actors"
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
                 reader, writer = await asyncio.open_connection(
@@ -202,7 +203,7 @@ class Calling:
         except ssl.SSLCertVerificationError:  # an actor of another job has the address now
             raise ConnectionAbortedError(unproved) from None
         except ssl.SSLError as error:
-            raise Rejected(f"{unproved} ({error.reason}); nothing is unpickled") from None
+            raise Rejected(f"{unproved} ({error.reason}); no data from it is unpickled") from None
         except (ConnectionResetError, EOFError):
             raise ConnectionResetError(f"{address} closed the connection") from None
         return connection

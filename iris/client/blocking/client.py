@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from iris.client import operate
 from iris.client.blocking.event_loop import BackgroundLoop
 from iris.client.blocking.generated.client import IrisClientMethods
 from iris.client.client import AsyncIrisClient
@@ -108,8 +109,6 @@ class IrisClient(IrisClientMethods):
             InvalidValue: there is no such TPU type, or `config` and `tpu` are both given.
             IrisError: the cluster did not start.
         """
-        from iris.client.operate.cluster_manager import temporary_cluster
-
         name = f"python-{secrets.token_hex(4)}"
         if config is not None and tpu is not None:
             raise InvalidValue(
@@ -119,7 +118,7 @@ class IrisClient(IrisClientMethods):
                 "add a scale group to the configuration",
             )
         kind = parse_tpu_kind(tpu) if tpu is not None else None
-        manager = temporary_cluster(name, config, tpu=kind)
+        manager = operate.cluster_manager.temporary_cluster(name, config, tpu=kind)
         manager.start()
         try:
             client = cls(name, workspace=workspace)
@@ -152,8 +151,8 @@ class IrisClient(IrisClientMethods):
 
         Args:
             prefix: the beginning of the names to list.
-            job: a job. The list has the endpoints of this job, its parents and all of their child
-                jobs. None for this program's job.
+            job: a job. The list has the endpoints of this job's topmost parent, and of all jobs
+                below that parent. None for this program's job.
 
         Raises:
             InvalidValue: the program does not run in a job, and `job` is None.

@@ -17,7 +17,7 @@ from iris.model.errors import IrisError
 
 T = TypeVar("T")
 
-#: How long a program that ends waits for the event loop's thread, in seconds.
+#: How long a program waits at its end until the event loop's thread has ended, in seconds.
 STOP_TIMEOUT = 5.0
 _CLOSED = "this client is closed; make another one"
 _FORKED = "this client belongs to the process that this one was forked from; make another one here"
@@ -79,19 +79,32 @@ class BackgroundLoop:
         Raises:
             TimeoutError: the next value did not arrive in time.
         """
+        running: asyncio.Task[Any] | None = None
 
         async def following() -> tuple[T, ...]:
+            nonlocal running
+            running = asyncio.current_task()
             async with asyncio.timeout(None if end is None else max(0.0, end - time.monotonic())):
                 async for value in values:
                     return (value,)
             return ()
 
+        async def ending() -> None:
+            # After an interruption such as Ctrl-C, the task may go on for a moment, and Python
+            # refuses to close a generator that runs.
+            if running is not None and not running.done():
+                # A second cancellation would cut off the clean-up after the first one.
+                if not running.cancelling():
+                    running.cancel()
+                await asyncio.wait([running])
+            if (close := getattr(values, "aclose", None)) is not None:
+                await close()
+
         try:
             while value := self.run(following()):
                 yield value[0]
         finally:
-            if (close := getattr(values, "aclose", None)) is not None:
-                self.run(close())
+            self.run(ending())
 
     @contextmanager
     def entered(self, block: AbstractAsyncContextManager[T]) -> Iterator[T]:
@@ -120,7 +133,8 @@ class Blocking:
     """The base of the blocking classes. It has an object of the asynchronous client, and the event
     loop that runs the object's coroutines.
 
-    The object has no type here. `scripts/make-blocking.py` copies the signatures from its class.
+    Subclasses get the signatures of the asynchronous class from `scripts/make-blocking.py`, so the
+    object has the type `Any` here.
     """
 
     def __init__(self, asynchronous: Any, loop: BackgroundLoop) -> None:

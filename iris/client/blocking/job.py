@@ -20,7 +20,8 @@ from iris.model.job.status import JobStatus
 
 #: How long a notebook waits for the state of a job that it shows, in seconds.
 SHOW_TIMEOUT = 5.0
-#: The most tasks in the table. A job can have thousands of tasks.
+#: The maximum number of tasks in the table that a notebook shows. A job can have thousands of
+#: tasks.
 MAX_TASKS = 20
 
 

@@ -23,8 +23,8 @@ class WorkerPool(Executor):
     with WorkerPool(client, 4, resources=Resources(cpu=1)) as pool:
         losses = list(pool.map(train, rates))
 
-    A call runs at least once. It runs again if its worker is lost before the result arrives. It has
-    one result.
+    A call runs at least once. It runs again if its worker is lost before the result arrives. The
+    caller gets one result for each call.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ def array_of(
     if given is None and params is None:
         if max_running is not None:
             raise InvalidValue(
-                "max_running", max_running, "is for arrays", "give array or params, too"
+                "max_running", max_running, "is only for arrays", "give array or params, too"
             )
         return None
     limit = None if max_running is None else check_limit(max_running, f"max_running={max_running}")

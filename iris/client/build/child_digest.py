@@ -20,10 +20,11 @@ from typing import Any
 from iris.model import names
 from iris.model.job.spec import JobSpec
 
-#: The environment variables that contain directories of the attempt. Each attempt has other paths.
+#: The environment variables that contain directories of the attempt. Their paths are left out of
+#: the digest, because they differ between attempts.
 _DIRECTORIES = (names.ENV_WORKDIR, names.ENV_OUTPUT_DIR, names.ENV_CALL_DIR, "TMPDIR", "HOME")
-#: The fields of a job, besides its function or command, that can change its result. The digest
-#: contains them.
+#: The fields of a job, besides its function or command, that can change the result of the job. The
+#: digest contains them.
 _SETTINGS = {"env", "secrets", "image", "workdir", "replicas", "environment"}
 #: The fields of an array that can change the job's result. The digest contains them. The rows are
 #: added to the digest separately, because they are not in the store yet.
@@ -105,8 +106,8 @@ class _Pickler(pickle.Pickler):
     def __init__(self, file: _Digest, env: Mapping[str, str]) -> None:
         super().__init__(file, protocol=5)
         self._env = env
-        #: The functions and classes pickled so far, by their addresses. A function or class may
-        #: refer to itself.
+        #: The number and the value of each function or class pickled so far, by its address in
+        #: memory. One that is pickled again, or refers to itself, is replaced by its number.
         self._seen: dict[int, tuple[int, Any]] = {}
         self._paths = _paths(env)
 

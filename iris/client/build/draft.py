@@ -39,7 +39,7 @@ class JobDraft:
     resources: Resources
     tasks: TaskOptions
     files: FileOptions
-    #: The rows of the job's array.
+    #: The rows of the job's array. None if the job has no array, or an array without rows.
     table: Table | None = None
     #: The priority band. None means the band of the parent job, or the default band without a
     #: parent.
@@ -86,7 +86,7 @@ class PlannedJob(NamedTuple):
 
     spec: JobSpec
     files: JobFiles
-    #: The rows of the job's array.
+    #: The rows of the job's array. None if the job has no array, or an array without rows.
     table: Table | None = None
 
     def with_spec(self, spec: JobSpec) -> Self:

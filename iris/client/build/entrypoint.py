@@ -13,7 +13,7 @@ T = TypeVar("T", default=Any)
 
 @dataclass(frozen=True)
 class Entrypoint(Generic[T]):
-    """What a job runs: a function with its arguments, or a program with its arguments.
+    """The work that a job runs: a function with its arguments, or a program with its arguments.
 
     One `Entrypoint` can be submitted several times.
 

@@ -37,10 +37,10 @@ class FileOptions:
     #: The directory in which the program starts. It is a directory of the host or of the image.
     workdir: str | None = None
     image: str | None = None
-    #: The requirements. `-r FILE` names a requirements file of this machine. None keeps the
-    #: requirements of the job's environment as they are.
+    #: The packages to install: requirements as for pip. `-r FILE` names a requirements file of this
+    #: machine. None keeps the requirements of the job's environment as they are.
     pip: tuple[str, ...] | None = None
-    #: True if the project is installed.
+    #: True if hosts install the project before they start the program.
     sync: bool = True
     #: The extras with which the project is installed. They are an error if there is no project.
     project_extras: tuple[str, ...] = ()
@@ -89,8 +89,8 @@ class JobFiles(NamedTuple):
     #: The workspace and the project in it. None sends only the extra files, if there are any.
     project: ProjectFiles | None = None
     extra: tuple[ExtraFile, ...] = ()
-    #: The requirements, with the files of `-r` by the paths that they have on hosts. None keeps
-    #: the requirements of the job's environment.
+    #: The packages to install: requirements as for pip. A `-r` is followed by the path that the
+    #: requirements file has on the host. None keeps the requirements of the job's environment.
     pip: tuple[str, ...] | None = None
     #: True if the user named the workspace directory.
     is_named: bool = False
@@ -188,8 +188,8 @@ def _sent_as(file: Path, project: ProjectFiles | None, number: int) -> ExtraFile
         return ExtraFile(file.resolve())
     if paths := requirement_paths(file):
         raise Rejected(
-            f"pip: {file} refers to {paths[0]}, and is not in the workspace; send both with"
-            " --workspace DIR"
+            f"pip: {file} refers to {paths[0]}, and {file.name} is not in the workspace; send both"
+            " with --workspace DIR"
         )
     name = re.sub(r"[^A-Za-z0-9._-]", "-", file.name)
     return ExtraFile(file, f".iris-requirements/{number}/{name}")

@@ -26,7 +26,7 @@ from iris.model.job.array_tables import table_of
 from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
 
-#: What a job runs: a function, a program with or without arguments, or an `Entrypoint`.
+#: The work that a job runs: a function, a program with or without arguments, or an `Entrypoint`.
 Work = Callable[..., Any] | str | Sequence[str] | Entrypoint[Any]
 
 
@@ -90,7 +90,7 @@ def _entrypoint(work: Work, args: Sequence[Any], kwargs: Mapping[str, Any]) -> E
             "arguments",
             ", ".join([*map(repr, args), *kwargs]),
             "are given beside an entry point, which has its own",
-            "put them into it",
+            "put them into the entry point",
         )
     return work
 

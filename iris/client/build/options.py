@@ -27,8 +27,8 @@ from iris.model.units import parse_cpu, parse_duration, parse_size
 
 Duration = timedelta | float | str
 
-#: The names of the fields of `JobSpec` that contain an option's value without changes, by the names
-#: of the options.
+#: Options whose values go into the job's specification without changes: the field of `JobSpec` by
+#: the option's name.
 _SAME = {
     "env": "env",
     "environment": "environment",
@@ -44,7 +44,7 @@ _SAME = {
 
 
 class JobHandle(Protocol):
-    """A job that `submit` or `job` of the client returned."""
+    """A handle of a job, as the methods `submit` and `job` of the client return it."""
 
     @property
     def id(self) -> str: ...
@@ -69,12 +69,12 @@ class Resources:
     """The resources of each task of a job.
 
     Attributes:
-        cpu: cores: `0.5`, or `"500m"`.
-        memory: a number of bytes, or a text such as `"8g"`.
-        disk: as `memory`.
+        cpu: the number of cores, such as `0.5` or `"500m"`.
+        memory: the memory, as a number of bytes or a text such as `"8g"`.
+        disk: the disk space, in the same form as `memory`.
         tpu: the type of the TPU slice, such as `"v5litepod-16"`. The job has a task for each host
             of the slice.
-        slices: the number of such slices.
+        slices: the number of TPU slices.
         gpu: the GPUs of each task, such as `"H100x8"`. A number stands for GPUs of any kind.
     """
 
@@ -94,8 +94,8 @@ class CallOptions(TypedDict, total=False):
     #: The tags of the job, such as `{"sweep": "lr"}`. Lists of jobs can be filtered by tags. A tag
     #: without a value has an empty text.
     tags: Mapping[str, str]
-    #: How much each gang of the job takes of the cluster's named limits while it has hosts, such as
-    #: `{"licence": 1}`.
+    #: The named limits of the cluster that the job needs, such as `{"licence": 1}`: the amount that
+    #: each gang of the job occupies while it has hosts. A single task counts as a gang.
     limits: Mapping[str, int]
     #: A line of text about the job, for people.
     note: str

@@ -42,7 +42,8 @@ class EnclosingJob(NamedTuple):
     workdir: Path | None
     #: True if child jobs register with the workflow of this job.
     registers: bool
-    #: Counters of the child jobs that this attempt submits, by their names.
+    #: Counters of the child jobs that this attempt submits, one for each name. If a name is used
+    #: again, its counter becomes the suffix of the name.
     submitted: "defaultdict[str, itertools.count[int]]"
 
     @property
@@ -103,8 +104,8 @@ class ParentLookup:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._specs: dict[str, JobSpec] = {}
-        #: Counters of the child jobs that this program submits, by their names. The program belongs
-        #: to one attempt.
+        #: Counters of the child jobs that this program submits, one for each name. The program
+        #: belongs to one attempt.
         self._submitted: defaultdict[str, itertools.count[int]] = defaultdict(
             lambda: itertools.count(1)
         )
@@ -134,8 +135,8 @@ class ParentLookup:
         if replaced or found.status is not WorkflowExecutionStatus.RUNNING or state_of(found).ended:
             state = "" if replaced else f" {state_of(found)}"
             raise Rejected(
-                f"job {job}, in which this program runs, has ended{state}: nothing can belong to"
-                f" it; {remedy}"
+                f"job {job}, in which this program runs, has ended{state} and can have no"
+                f" further child jobs; {remedy}"
             )
         if run_id not in self._specs:
             self._specs[run_id] = await submitted_spec(self._connection, job, run_id)

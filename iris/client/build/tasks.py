@@ -14,8 +14,8 @@ from iris.model.job.spec import Coscheduling
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """The options that decide the number and the devices of a job's tasks. None if an option was
-    not given.
+    """The options that decide the number and the devices of a job's tasks. An option that was not
+    given is None.
     """
 
     tpu: TpuRequest | None = None
@@ -105,7 +105,7 @@ def _on_slices(tpu: TpuRequest, options: TaskOptions) -> tuple[int, Coscheduling
         raise InvalidValue(
             "replicas",
             replicas,
-            f"is not a task for each host of {which} of {tpu.hosts}",
+            f"does not give one task to each host of {which} of {tpu.hosts} hosts",
             "leave it out, and use --slices N for more than one slice",
         )
     if slices is not None and slices < 1:

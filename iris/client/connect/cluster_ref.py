@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from iris.client import connect
 from iris.client.connect.clusters import (
     START_HINT,
     ClusterRecord,
@@ -66,8 +67,8 @@ class ClusterRef(NamedTuple):
         if self.record is None and self.text is None and not self.is_address:
             raise NotFound(
                 f"cluster {self.name!r} is not known here: there is no local cluster {self.name!r},"
-                " and none elsewhere was started from here; name its configuration with --config"
-                " FILE"
+                " and this machine has started no cluster of this name elsewhere; name its"
+                " configuration with --config FILE"
             )
         return self
 
@@ -96,12 +97,10 @@ class ClusterRef(NamedTuple):
         Raises:
             Rejected: as in `gcp_config`.
         """
-        from iris.client.connect.controller_vm import controller_vm_of  # needs Google's settings
-
         config = self.gcp_config(refusal)
         if self.record is not None and self.record.vm is not None:
             return self.record.vm
-        return controller_vm_of(config)
+        return connect.controller_vm.controller_vm_of(config)
 
 
 @functools.cache
@@ -222,14 +221,12 @@ def _leads(record: ClusterRecord, config: "ClusterConfig") -> bool:
     """Returns whether the record is of the configuration's cluster. The zone of the machine may
     differ.
     """
-    from iris.client.connect.controller_vm import controller_vm_of
-
     temporal = config.controller.temporal
     if temporal is not None:
         return record.vm is None and (record.address, record.namespace) == (
             temporal.address,
             temporal.namespace,
         )
-    return record.vm is not None and record.vm == controller_vm_of(config).model_copy(
-        update={"zone": record.vm.zone}
-    )
+    return record.vm is not None and record.vm == connect.controller_vm.controller_vm_of(
+        config
+    ).model_copy(update={"zone": record.vm.zone})

@@ -126,11 +126,13 @@ class ClusterRecord(Frozen):
     owned: bool = False
     #: Whether the control plane is on this machine and its hosts are machines over SSH.
     over_ssh: bool = False
-    #: True if a command on this machine started the cluster, and the cluster runs elsewhere.
+    #: True if a command on this machine started the cluster on other machines.
     remote: bool = False
-    #: The project of a cluster on Google Cloud; empty if `vm` names the project.
+    #: The Google Cloud project of the cluster; empty if `vm` names the project, or if the cluster
+    #: is not on Google Cloud.
     project: str = ""
-    #: The machine of a control plane over SSH; empty if the control plane is elsewhere.
+    #: The machine on which Iris started the control plane over SSH; empty for any other control
+    #: plane.
     machine: str = ""
     #: The machine on Google Cloud to which the cluster's tunnel leads; None if the cluster has no
     #: tunnel to Google Cloud.
@@ -258,15 +260,16 @@ def check_is_free(
     if alike and (not asked.remote or known.location() == asked.location()):
         return
     if asked.remote:
-        this = f"this one is in {asked.location()}"
+        this = f"the new cluster is in {asked.location()}"
     else:
-        this = "this one has its hosts over SSH" if over_ssh else "this one is on this machine"
+        where = "has its hosts over SSH" if over_ssh else "is on this machine"
+        this = f"the new cluster {where}"
     there, remedy = _other_cluster(known)
     raise InvalidValue(
         "name",
         name,
         f"is the name of {there}, and {this}",
-        f"give this one another name, or {remedy}",
+        f"give the new cluster another name, or {remedy}",
     )
 
 

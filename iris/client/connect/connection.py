@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 COMPRESS_ABOVE = 32 * 1024
 #: How long a query or an update may take before the control plane counts as unreachable.
 RPC_TIMEOUT = timedelta(seconds=10)
-#: The most bytes that the payloads of one message may decompress to. A full ledger of 1.75 MiB
+#: The maximum size of the decompressed payloads of one message, in bytes. A full ledger of 1.75 MiB
 #: decompresses to about 100 MiB if the names of its jobs compress extremely well.
 MOST_DECODED = 256 * MIB
 
@@ -63,7 +63,9 @@ _DECOMPRESSORS: dict[bytes, Callable[[], _Decompressor]] = {
 
 
 class TooLarge(IrisError):
-    """A message decompresses to more bytes than Iris writes, so Iris did not write it."""
+    """Raised if a message decompresses to more bytes than Iris ever writes. Another program must
+    have written the message.
+    """
 
 
 class CompressionCodec(PayloadCodec):
@@ -115,8 +117,8 @@ def _decompress(encoding: bytes, data: bytes, most: int) -> bytes:
             " than"
         )
         raise TooLarge(
-            f"{text} {format_bytes(MOST_DECODED)}; it is not one of Iris: terminate the workflow"
-            " that has it"
+            f"{text} {format_bytes(MOST_DECODED)}; Iris did not write it: terminate the workflow"
+            " that contains it"
         )
     if not decompressor.eof:
         raise ValueError(

@@ -22,9 +22,9 @@ SECRETS = ("TEMPORAL_API_KEY", "TEMPORAL_TLS", "TEMPORAL_GRPC_META_")
 
 
 class Credentials(NamedTuple):
-    """The credentials for one address."""
+    """The credentials that are sent to the Temporal service at one address."""
 
-    #: Arguments of `Client.connect`.
+    #: The arguments of `Client.connect` that contain the credentials.
     settings: Mapping[str, Any]
     #: A text for users that says which credentials the service does not get, why, and what to do if
     #: the service should get them. Empty if the service gets all credentials.

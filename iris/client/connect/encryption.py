@@ -214,8 +214,8 @@ def decrypt(payload: Payload, keys: PayloadKeys | None) -> Payload:
         )
     except InvalidTag:
         raise Rejected(
-            f"a payload encrypted with key {shown!r} was changed, or the key of that name is"
-            " another"
+            f"a payload encrypted with key {shown!r} was changed, or this client's key of that"
+            " name is a different one"
         ) from None
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from iris.client import access
 from iris.client.connect.paths import has_identity
 from iris.model import names, store_paths
 from iris.model.errors import InvalidValue, Unreachable, first_line
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 UID_BYTES = 8
 
 
-#: The user of `acting_as`; empty outside of it.
+#: The user that `current_user` returns inside an `acting_as` block; empty outside of such a block.
 _acting: ContextVar[str] = ContextVar("_acting", default="")
 
 
@@ -46,12 +47,10 @@ def current_user() -> str:
         return acting
     if explicit := os.environ.get(names.ENV_USER):
         return names.check_name(names.ENV_USER, explicit)
-    if has_identity():
-        from iris.client.access.identity_file import own_identity  # most users have none
-
-        # A machine may have the identity of a host only, whose name is no user's.
-        if (own := own_identity()) is not None and names.is_name(own.name):
-            return own.name
+    # A machine may have the identity of a host only, whose name is no user's.
+    own = access.identity_file.own_identity() if has_identity() else None
+    if own is not None and names.is_name(own.name):
+        return own.name
     try:
         login = getpass.getuser()
     except (KeyError, OSError):  # the uid has no name, as in containers
@@ -66,7 +65,7 @@ def signed(reason: str) -> str:
 
 def in_a_job() -> bool:
     """Returns whether the program runs in a job, of which a bare name may mean a child
-    (`iris.client.jobs.resolve_id`).
+    (`iris.client.jobs.find`).
     """
     return names.ENV_JOB_ID in os.environ
 
@@ -115,7 +114,7 @@ async def cluster_uid(store: "Store", cluster: str) -> str:
             found = await store.get(path)
     if found is None:
         raise Unreachable(
-            f"the store {store.url} does not keep what is written; see controller.bundle_prefix"
+            f"the store {store.url} does not keep a written object; see controller.bundle_prefix"
         )
     return found.decode()
 
@@ -130,8 +129,8 @@ async def known_uid(store: "Store", cluster: str) -> str:
     found = await find_uid(store, cluster)
     if found is None:
         raise Unreachable(
-            f"no cluster {cluster} was ever started with bundle_prefix {store.url}: nothing can be"
-            " its own"
+            f"no cluster {cluster} was ever started with bundle_prefix {store.url}, so none"
+            " of the machines can be identified as its own"
         )
     return found
 

@@ -23,7 +23,7 @@ def read_key_file(variable: str, path: Path, remedy: str) -> str:
         raise InvalidValue(variable, path, f"cannot be read: {error}", remedy) from None
     if is_open:
         raise InvalidValue(
-            variable, path, "is open to other users of this machine", f"close it: chmod 600 {path}"
+            variable, path, "is open to other users of this machine", f"run: chmod 600 {path}"
         )
     return text
 

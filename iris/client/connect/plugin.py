@@ -13,9 +13,9 @@ class IrisPlugin(SimplePlugin):
     """A Temporal plugin. It gives all workers and replayers of Iris the same workflow runner, and
     the data converter that clients use.
 
-    Workflows run outside the SDK's sandbox, because it re-imports their modules for every run. The
-    layering test (no clock, no randomness and no network in workflows and pure packages) and the
-    replay of recorded histories guard against the same faults.
+    Workflows run outside the SDK's sandbox, because it re-imports their modules for every run. In
+    its place, two tests find code that is not deterministic: the layering test (no clock, no
+    randomness and no network in workflows and pure packages) and the replay of recorded histories.
 
     Args:
         keys, tolerant: the arguments of `data_converter`.

@@ -13,7 +13,7 @@ from iris.model.errors import NotAllowed, Rejected
 
 #: The status codes of a service that does not accept a client or a call.
 _REFUSED = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED)
-#: Matches the error of a client that the service refuses at once.
+#: Matches the text of the error that a client gets if the service refuses the connection.
 _AT_ONCE = re.compile(r'code: (PermissionDenied|Unauthenticated), message: "([^"]*)"')
 
 

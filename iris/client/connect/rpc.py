@@ -102,9 +102,11 @@ class Connection:
         self.client = client
         self.record = record
         self._keys_checked = False
-        #: When the service first refused the call of `lasting_refusal`, on the process's own clock.
+        #: The time of the first refusal that `lasting_refusal` saw, in seconds of the monotonic
+        #: clock. None if the service did not refuse the last call.
         self._refused_since: float | None = None
-        #: The times since which lists of jobs have read the newest ones, by query.
+        #: The start of the first time window of each list of jobs, by the query of the list.
+        #: `iris.client.jobs.lists` uses it when the same list is read again.
         self.windows: dict[str, datetime] = {}
         self.scheduler = names.scheduler_workflow(record.name)
         self.autoscaler = names.autoscaler_workflow(record.name)
@@ -287,10 +289,10 @@ class Connection:
                     ) from None
                 # The control plane has not polled lately, or fails.
                 if error.status is RPCStatusCode.FAILED_PRECONDITION:
-                    raise self._silent("takes no questions", error.message) from None
+                    raise self._silent("takes no queries", error.message) from None
                 # As many queries wait for it as the service keeps.
                 if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
-                    problem = "too many questions wait for its answer"
+                    problem = "too many queries wait for its answer"
                     raise self._silent("is busy", problem, lasts=" for minutes") from None
                 raise self._not_started(error) from None
 

@@ -8,18 +8,18 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any
 
-from temporalio.api.common.v1 import Payload
 from temporalio.client import Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowHandle
 
 from iris.model import names
 from iris.tracing import spans
-from iris.tracing.context import HEADER, Span, TraceContext, encode
+from iris.tracing.context import HEADER, Span, TraceContext, header
 
 
 class SubmissionTracing(Interceptor):
-    """A client's interceptor that gives each job that the client starts a trace.
+    """A client's interceptor that starts a trace for each job that the client starts.
 
-    The job joins the trace of `TRACEPARENT`: of the program that submits it, or of a pipeline.
+    If the environment variable `TRACEPARENT` is set, the job joins that trace instead. A program of
+        a job or a CI pipeline sets it.
     """
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
@@ -38,8 +38,7 @@ class _Outbound(OutboundInterceptor):
             trace_id = parent.trace_id if parent is not None else secrets.token_hex(16)
             sampled = parent is None or parent.sampled
             context = TraceContext(trace_id, secrets.token_hex(8), sampled)
-        header = Payload(data=encode({"traceparent": str(context)}))
-        input.headers = {**input.headers, HEADER: header}
+        input.headers = {**input.headers, HEADER: header({"traceparent": str(context)})}
         began, error = datetime.now(UTC), ""
         try:
             return await super().start_workflow(input)

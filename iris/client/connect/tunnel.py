@@ -33,6 +33,7 @@ from iris.client.connect.clusters import (
 from iris.concurrency import pause
 from iris.model.errors import IrisError, Rejected, Unreachable
 from iris.model.units import format_duration
+from iris.platforms import manual
 from iris.processes.children import Child, Restarts
 from iris.processes.process import free_port, free_ports, locked, stop_event
 from iris.retrying import poll
@@ -54,7 +55,7 @@ CHECK_INTERVAL = timedelta(seconds=1)
 #: The time limit for the start of a tunnel, until its process has recorded its id in the cluster's
 #: record.
 START = timedelta(seconds=15)
-#: How long a process of the tunnel may take to end after a signal.
+#: How long the tunnel's process may take to end after a signal.
 STOP = timedelta(seconds=5)
 #: The pause between two checks of the record or of a process, in seconds.
 POLL = 0.05
@@ -282,9 +283,7 @@ async def _connection(
 
 async def _forward(end: SshController, ports: tuple[int, int, int]) -> str:
     """Runs one connection without `gcloud`, and returns why it ended."""
-    from iris.platforms.manual import forward, settings  # imports asyncssh, which is optional
-
-    access = settings.HostAccess(
+    access = manual.settings.HostAccess(
         address=end.machine,
         user=end.user,
         port=end.ssh_port,
@@ -293,7 +292,7 @@ async def _forward(end: SshController, ports: tuple[int, int, int]) -> str:
     )
     behind = zip(ports, (end.port, end.ui_port, end.dashboard_port), strict=True)
     there = {port: target for port, target in behind if port and target}
-    return await forward.forward(
+    return await manual.connections.forward(
         access, there, known_hosts=end.known_hosts, connect_timeout=end.connect_timeout
     )
 

@@ -13,10 +13,10 @@ from iris.model import names
 from iris.usage.records import AttemptUse, Use
 from iris.usage.slices import slice_use
 
-#: How often the scheduler is asked for all uses. Some may be missing if others end between two
-#: pages, each time again.
+#: How many times the scheduler is asked for the records of use of all running placements. An answer
+#: has several pages. It may lack records if a placement begins or ends between two pages.
 TRIES = 5
-#: The number of jobs whose tags are asked for with one query.
+#: The maximum number of jobs whose tags are read with one query.
 TOGETHER = 200
 
 

@@ -25,7 +25,8 @@ from iris.simulation.report.stored import (
 from iris.storage.garbage import Stored
 from iris.storage.object_store import STORE_ERRORS, Store
 
-#: The most objects of which a list knows. A job may be able to write any number of them.
+#: The maximum number of stored reports that a list considers. A job that can write to the store may
+#: write any number of them.
 _MOST_LISTED = 10_000
 #: The number of objects that are read at the same time.
 _AT_ONCE = 16
@@ -36,7 +37,7 @@ class PublishedSimulation:
     """A report in the store.
 
     Args:
-        heading: what it is about; None if this version cannot read it.
+        heading: the report's heading; None if this version of Iris cannot read the report.
     """
 
     name: str

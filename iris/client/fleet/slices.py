@@ -23,8 +23,8 @@ from iris.model.slice.status import SliceFacts, SliceState, SliceStatus
 
 #: The pause between two checks of slices that are being deleted.
 POLL_INTERVAL = timedelta(seconds=0.2)
-#: The longest wait for the records of use of deleted slices, which takes a second if the store
-#: answers.
+#: How long a deletion waits until the records of use of the deleted slices are stored. Storing them
+#: takes a second if the store answers.
 RECORDS_PATIENCE = timedelta(seconds=10)
 #: The maximum number of slices with similar names that an error lists.
 NEAR = 3

@@ -57,8 +57,8 @@ async def check_alone(connection: Connection, store: Store) -> None:
         )
     if own not in marks:
         text = (
-            f"the store {store.url} has no mark of the cluster {cluster}, so it may be that of"
-            " another one"
+            f"the store {store.url} has no mark of the cluster {cluster}, so it may belong to"
+            " another cluster"
         )
         raise Rejected(
             f"{text}; check the store's address, or start the cluster's control plane with this"

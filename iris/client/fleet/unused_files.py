@@ -18,8 +18,8 @@ from iris.model.units import format_duration
 from iris.storage.garbage import Needed, UnusedFolder, is_needed, unused
 from iris.storage.object_store import Store
 
-#: The minimum age of files that are deleted. The files of a job that is submitted during the
-#: deletion are younger.
+#: The minimum age of files that are deleted. It protects the files of a job that is submitted
+#: during the deletion, because they are younger.
 LEAST_AGE = timedelta(days=1)
 #: The minimum age of bundles that are deleted. A submission uploads a bundle again if the stored
 #: bundle is older than `upload.FRESH`, so no new job uses an older bundle.
@@ -49,7 +49,7 @@ async def find_unused(connection: Connection, older_than: timedelta) -> list[Unu
         raise InvalidValue(
             "older_than",
             format_duration(older_than),
-            "is too short for what jobs may still need",
+            "is too short: jobs may still need files of this age",
             remedy,
         )
     store, now = Store(connection.record.store), datetime.now(UTC)

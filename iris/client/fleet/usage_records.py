@@ -11,21 +11,24 @@ from iris.storage.object_store import Store
 from iris.usage.lines import day_folder, day_of, from_line, is_guess, object_path
 from iris.usage.records import DroppedUses, Record, Use, times_of
 
-#: The size of a merged object, above which it gets no more records.
+#: The size in bytes above which no more records are added to a merged object.
 MERGED_BYTES = 8 * 1024 * 1024
-#: The most bytes of one object that are read. Iris writes smaller ones; others may write, too.
+#: The maximum number of bytes that are read of one object. Objects of Iris are smaller, but another
+#: program may have written an object.
 MOST_BYTES = 4 * MERGED_BYTES
-#: The most objects of the present day. If there are more, they are merged before the day is over.
+#: The maximum number of objects with records of the present day. If there are more, they are merged
+#: before the day is over.
 MOST_OBJECTS = 100
 #: The number of objects that are read at the same time.
 _AT_ONCE = 16
 
 
 class StoredUses:
-    """The stored records of the uses that overlap a time, each once. It can be iterated over once.
+    """Iterates over the stored records of placements and slices that existed in a period. Each
+    record comes once. An instance can be iterated over only once.
 
     Args:
-        since, until: the time: from `since` on, before `until`.
+        since, until: the period begins at `since` and ends just before `until`.
     """
 
     def __init__(self, store: Store, cluster: str, since: datetime, until: datetime) -> None:
@@ -33,9 +36,10 @@ class StoredUses:
         self._cluster = cluster
         self._since = since
         self._until = until
-        #: The number of lines without a record that this version knows, so far.
+        #: The number of lines read so far that contain no record which this version of Iris knows.
         self.unreadable = 0
-        #: The number of uses in this time whose records are lost, so far (`DroppedUses`).
+        #: The number of lost records of use in the period, according to the `DroppedUses` records
+        #: read so far.
         self.dropped = 0
 
     async def __aiter__(self) -> AsyncIterator[Use]:

@@ -21,11 +21,13 @@ from iris.usage.records import AttemptUse, SliceUse, Use
 from iris.usage.report import UsageReport, parse_key
 from iris.usage.sums import Question, UsageSums
 
-#: The length of the time, if the caller gives none.
+#: The length of the period of a report if the caller gives no begin.
 DEFAULT_TIME = timedelta(days=7)
-#: The number of records after which other work of the event loop runs: a few milliseconds.
+#: The number of records that are summed before the event loop may run other work. Summing them
+#: takes a few milliseconds.
 _READ_TOGETHER = 500
-#: The most bytes of the prices in the store that are read. A job may be able to write there.
+#: The maximum size in bytes of the object with the prices. A job that can write to the store may
+#: write a larger one.
 _MOST_ACCOUNTING = 4 * 1024 * 1024
 
 
@@ -68,7 +70,9 @@ def time_of(
         begin = end - length if isinstance(length, timedelta) else _in_utc(length)
     except OverflowError:
         remedy = "ask for a shorter time"
-        raise InvalidValue("since", length, "is longer than the calendar", remedy) from None
+        raise InvalidValue(
+            "since", length, "begins before the first year of the calendar", remedy
+        ) from None
     if begin >= end:
         remedy = "ask for a time that begins before it ends"
         raise InvalidValue("since", begin.isoformat(), f"is not before {end.isoformat()}", remedy)

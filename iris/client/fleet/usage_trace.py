@@ -17,10 +17,11 @@ from iris.usage.sums import Question
 
 
 class UsageTrace(NamedTuple):
-    """The workload of a time."""
+    """A trace of the workload of a period, and the gaps in it."""
 
     trace: Trace
-    #: What is missing, as sentences.
+    #: The kinds of data that are missing in the trace, one sentence for each; empty if none is
+    #: known to be missing.
     gaps: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:

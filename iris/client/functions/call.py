@@ -23,7 +23,8 @@ from iris.model.units import format_bytes
 
 #: The version of the pickle protocol. Python 3.8 and later can read this version.
 PROTOCOL = 5
-#: The maximum size in bytes of Iris' own modules and scripts in the bundle of a function.
+#: The maximum size in bytes of Iris' own modules and scripts in the bundle of a function. The limit
+#: for the function's arguments is smaller by this size.
 _OVERHEAD = 1024 * 1024
 #: The directory of the package `iris`.
 _PACKAGE = Path(__file__).parents[2]
@@ -38,7 +39,8 @@ _CONTEXT = (
     "model/errors.py",
     "model/names.py",
 )
-#: The import names of the modules in `_CONTEXT`.
+#: The import names of the modules in `_CONTEXT`. A function may use them although its job does not
+#: install Iris.
 _PROVIDED = frozenset(
     ".".join(("iris", *Path(file).with_suffix("").parts)).removesuffix(".__init__")
     for file in _CONTEXT

@@ -2,19 +2,21 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.service import first_run
+from iris.client import jobs
 from iris.client.connect.identity import current_user
 from iris.client.connect.rpc import Connection, memo_of
-from iris.client.jobs.child_jobs import ChildJobsClient
-from iris.client.jobs.explanation import Explanation, cancelling_of, reason_of
-from iris.client.jobs.find import describe_job, numbered_run, unknown_job
+from iris.client.jobs import submit
+from iris.client.jobs.explanation import Explanation, cancelling_of, held_above, reason_of
+from iris.client.jobs.find import describe_job, numbered_run, resolve_id, unknown_job
 from iris.client.jobs.lists import (
+    ChildJobsClient,
     JobFilter,
     JobPage,
     count_by_state,
@@ -23,15 +25,12 @@ from iris.client.jobs.lists import (
     page_of_jobs,
     runs_of,
 )
-from iris.client.jobs.resolve_id import resolve_id
 from iris.client.jobs.rows import JobRow, state_of
 from iris.client.jobs.status import check_task, overruled, reported_status, task_of
 from iris.client.logs.source import LogSource, log_source
 from iris.model import names
 from iris.model.errors import Rejected, Unreachable, WaitTimeout
-from iris.model.frozen import Frozen
 from iris.model.job.cancelling import grace_in
-from iris.model.job.demand_limits import check_demands
 from iris.model.job.spec import Band, Hold, JobSpec
 from iris.model.job.status import JobStatus
 from iris.model.states import ENDED, JobState, TaskState
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from iris.client.jobs.submit.start import BatchResult, Submitted
     from iris.client.jobs.submitted import Submission
     from iris.client.jobs.usage import InUse
-    from iris.model.job.requests import Request
     from iris.scheduling.reasons.forecast import Forecast
     from iris.usage.budgets import BudgetUse
     from iris.usage.estimate import Estimate
@@ -65,14 +63,6 @@ class CancelAnswer(NamedTuple):
     grace: timedelta
 
 
-class _Feasibility(Frozen):
-    """The answer to the question whether a job can ever run. It has one field of the scheduler's
-    `Answer`, because an import of `Answer` would import the scheduler's state.
-    """
-
-    refusal: Refusal | None = None
-
-
 class JobsClient:
     """Submits, lists, explains, waits for and cancels the jobs of one cluster."""
 
@@ -89,9 +79,7 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: a live job has this name.
         """
-        from iris.client.jobs.submit.start import start_job  # most commands submit nothing
-
-        return await start_job(self._connection, spec)
+        return await submit.start.start_job(self._connection, spec)
 
     async def submit_once(self, spec: JobSpec, key: str) -> "BatchResult":
         """Starts the job of a batch, unless a job with its name and this key was started before.
@@ -100,9 +88,7 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Rejected: another live job has this name.
         """
-        from iris.client.jobs.submit.start import start_once
-
-        return await start_once(self._connection, spec, key)
+        return await submit.start.start_once(self._connection, spec, key)
 
     async def status(
         self, job: str, run_id: str | None = None, index: int | None = None
@@ -135,11 +121,9 @@ class JobsClient:
                 explained without its attempts.
         """
         status, refusal = await self.status_and_refusal(job, run_id, index)
-        from iris.client.jobs.task_reports import known_attempts  # most commands list no attempts
-
-        known = await known_attempts(self._connection, status, index, run_id)
+        known = await jobs.task_reports.known_attempts(self._connection, status, index, run_id)
         message = refusal.message if refusal else reason_of(status, index)
-        if refusal is not None and (remark := await self.child_jobs.held_above(job, refusal)):
+        if refusal is not None and (remark := await held_above(self._connection, job, refusal)):
             message = f"{message}; {remark}"
         children = tuple(
             await self.child_jobs.children(job, (await self.log_source(job, run_id)).run_id)
@@ -354,12 +338,7 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Unreachable: no control plane answers.
         """
-        # This imports the scheduler's state, which most commands do not need.
-        from iris.scheduling.reasons.forecast import Forecast
-
-        return await self._connection.query(
-            self._connection.scheduler, "forecast", Forecast, _trial(spec)
-        )
+        return await jobs.estimate.forecast_of(self._connection, spec)
 
     async def estimate(self, spec: JobSpec) -> "Estimate | None":
         """Returns what the job costs at most if each of its tasks runs once until its time limit.
@@ -370,12 +349,7 @@ class JobsClient:
             Unreachable: no control plane or no store answers.
             IrisError: the store cannot be read.
         """
-        if spec.timeout is None or not self._connection.record.store:
-            return None
-        # This imports the store and the scheduler's rules, which most commands do not need.
-        from iris.client.jobs.estimate import estimate_of
-
-        return await estimate_of(self._connection, spec, spec.timeout, _trial(spec))
+        return await jobs.estimate.estimate_of(self._connection, spec)
 
     async def budgets(self, user: str) -> "tuple[BudgetUse, ...]":
         """Returns how much is used of each budget that counts the user's jobs, as the control plane
@@ -384,14 +358,7 @@ class JobsClient:
         Raises:
             Unreachable, IrisError: the store does not answer.
         """
-        if not self._connection.record.store:
-            return ()
-        # This imports the store, which some submissions do not need.
-        from iris.client.fleet.cluster_store import store_of
-        from iris.client.fleet.usage_report import read_budgets
-
-        found = await read_budgets(store_of(self._connection), self._connection.record.name)
-        return tuple(use for use in found if user in use.users)
+        return await jobs.estimate.budgets_of(self._connection, user)
 
     async def why_infeasible(self, spec: JobSpec) -> Refusal | None:
         """Returns why no existing host can ever run the job. Returns None if a host can.
@@ -400,11 +367,7 @@ class JobsClient:
             InvalidValue: the job demands more of its hosts than the scheduler can represent.
             Unreachable: no control plane answers.
         """
-        return (
-            await self._connection.query(
-                self._connection.scheduler, "never", _Feasibility, _trial(spec)
-            )
-        ).refusal
+        return await jobs.trial.why_infeasible(self._connection, spec)
 
     async def usage(self, status: JobStatus) -> "Sequence[InUse]":
         """Returns the resource use of each task that is on a host now.
@@ -412,9 +375,7 @@ class JobsClient:
         Raises:
             Unreachable: the service does not answer.
         """
-        from iris.client.jobs.usage import usage_of  # few commands read heartbeats
-
-        return await usage_of(self._connection, status)
+        return await jobs.usage.usage_of(self._connection, status)
 
     async def use_over_time(
         self, job: str, index: int | None = None, run_id: str | None = None
@@ -430,9 +391,7 @@ class JobsClient:
             Unreachable: the service does not answer.
             IrisError: the store does not answer.
         """
-        from iris.client.jobs.use_over_time import job_use  # few commands read it
-
-        return await job_use(self._connection, job, index, run_id)
+        return await jobs.use_over_time.job_use(self._connection, job, index, run_id)
 
     async def submitted_spec(self, job: str, run_id: str | None = None) -> JobSpec:
         """Returns the specification with which the job was submitted.
@@ -440,9 +399,7 @@ class JobsClient:
         Raises:
             Unreachable: the service does not answer.
         """
-        from iris.client.jobs.submitted import submitted_spec  # few commands need it
-
-        return await submitted_spec(self._connection, job, run_id)
+        return await jobs.submitted.submitted_spec(self._connection, job, run_id)
 
     async def submission(self, job: str, run_id: str | None = None) -> "Submission":
         """Returns the specification with which the job was submitted, its current priority, and its
@@ -452,9 +409,7 @@ class JobsClient:
             NotFound: there is no such job.
             Unreachable: the service does not answer.
         """
-        from iris.client.jobs.submitted import submission_of  # few commands need it
-
-        return await submission_of(self._connection, job, run_id)
+        return await jobs.submitted.submission_of(self._connection, job, run_id)
 
     async def list(self, wanted: JobFilter | None = None, *, limit: int = 50) -> list[JobRow]:
         """Lists the cluster's jobs, the newest first.
@@ -532,9 +487,9 @@ class JobsClient:
         if status.cancelling is not None:
             return status, None
         if index is not None:
-            from iris.client.jobs.task_reports import with_own_status
-
-            status = await with_own_status(self._connection, status, index, first_run(described))
+            status = await jobs.task_reports.with_own_status(
+                self._connection, status, index, first_run(described)
+            )
         tasks_to_explain = [task for task in status.tasks if index is None or task.index == index]
         waits = (
             task
@@ -577,20 +532,3 @@ class JobsClient:
         with self._connection.signal_errors(f"job {job}"):
             await self._handle(job).signal(signal, args=arguments)
         return status
-
-
-def _trial(spec: JobSpec) -> "Request":
-    """Returns the request that the job would send to the scheduler. If its tasks are independent,
-    this is the request of the first task.
-    """
-    from iris.model.job.requests import request_for  # few commands ask the scheduler
-
-    check_demands(spec)
-    return request_for(
-        spec,
-        index=0,
-        attempt=1,
-        run_id="forecast",
-        owner="forecast",
-        submitted_at=datetime.now(UTC),
-    )

@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.connection import RPC_TIMEOUT
 from iris.client.connect.rpc import Connection
-from iris.client.jobs.resolve_id import resolve_id
+from iris.client.jobs.find import resolve_id
 from iris.concurrency import for_each
 from iris.messages.job import Endpoints
 from iris.model import names
@@ -22,9 +22,9 @@ from iris.retrying import retry
 #: control plane does not answer.
 TIMEOUT = timedelta(minutes=2)
 RETRY_INTERVAL = timedelta(seconds=0.5)
-#: If a job with more than `MOST` tasks has this number of events in its history, it registers no
-#: more endpoints. The server accepts 10,000 signals for a job, and signals of users and tasks must
-#: not be lost.
+#: At this number of events in a job's history, the tasks of a job with more than `MOST` tasks
+#: register no more endpoints. The server accepts 10,000 signals for a job; after that, signals of
+#: users and tasks would be lost.
 MOST_EVENTS = 8_000
 #: The maximum number of jobs whose endpoints are queried at the same time.
 _AT_ONCE = 16
@@ -146,7 +146,9 @@ class EndpointsClient:
                 )
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
-                    raise NotFound(f"there is no job {job}; `iris jobs --all` lists them") from None
+                    raise NotFound(
+                        f"there is no job {job}; `iris jobs --all` lists all jobs"
+                    ) from None
                 raise
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError) as error:
                 raise Unreachable(

@@ -1,10 +1,15 @@
 """Explains the state of a job to its user."""
 
+from collections.abc import Iterator
+
 from pydantic import Field
 
+from iris.client import jobs
+from iris.client.connect.rpc import Connection
 from iris.client.jobs.rows import JobRow
 from iris.model import names
 from iris.model.frozen import Frozen
+from iris.model.host.resources import format_amounts
 from iris.model.job.arrays import find_task
 from iris.model.job.attempts import AttemptRecord
 from iris.model.job.cancelling import Cancelling
@@ -18,8 +23,8 @@ class Explanation(Frozen):
 
     id: str
     state: JobState
-    #: The cancellation of the job or of its task that is in progress. None if nothing is being
-    #: cancelled.
+    #: The cancellation that is in progress, of the job or of one of its tasks. None if nothing is
+    #: being cancelled.
     cancelling: Cancelling | None = None
     #: The reason for the state. For a waiting job, it is the message of its refusal.
     message: str
@@ -68,3 +73,29 @@ def reason_of(status: JobStatus, index: int | None = None) -> str:
         does = "is prepared" if status.state is JobState.BUILDING else "runs"
         return f"{which}{does} on {', '.join(sorted({str(task.host) for task in live}))}"
     return "has just been submitted"
+
+
+async def held_above(connection: Connection, job: str, refusal: Refusal) -> str:
+    """Returns a remark for a job that waits for capacity: which job above it holds enough
+    resources for it. Returns an empty text if no job above does.
+    """
+    if refusal.code not in (RefusalCode.BUSY, RefusalCode.KEPT):
+        return ""
+    for parent in _above(job):
+        resources = (await jobs.submitted.submitted_spec(connection, parent)).resources.amounts()
+        if all(
+            refusal.free.get(name, 0) + resources.get(name, 0) >= needed
+            for name, needed in refusal.needed.items()
+        ):
+            return (
+                f"{parent}, to which it belongs, holds {format_amounts(resources)} itself: if"
+                " that job waits for this one, request less for one of them, or add a host"
+            )
+    return ""
+
+
+def _above(job: str) -> Iterator[str]:
+    """Yields the parent of the job, the parent of that job, and so on."""
+    while (parent := names.parent_id(job)) is not None:
+        yield parent
+        job = parent

@@ -18,6 +18,7 @@ from iris.client.jobs.fetch import fetch_task_files
 from iris.client.jobs.notifications import NotificationRow, notifications_of
 from iris.client.jobs.results import check_own, results_of
 from iris.client.jobs.status import check_task
+from iris.client.jobs.submit.rerun import submit_again
 from iris.client.logs.entries import LogEntry
 from iris.client.logs.selection import milliseconds_since, streams_of
 from iris.client.logs.stored import LogReader
@@ -495,8 +496,6 @@ class AsyncJob(Generic[T]):
             IrisError: the store or the service does not answer, or, with `failed`, no control
                 plane.
         """
-        from iris.client.jobs.submit.rerun import submit_again  # imports what sends files
-
         run_id = await self._run()
         store, secrets = Store(self._store_url), secret_sources(secret)
         submitted = await submit_again(

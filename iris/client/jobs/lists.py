@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from temporalio.client import Client, WorkflowExecution
+from temporalio.service import RPCError, RPCStatusCode
 
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.rows import JobRow, row_of, state_of
@@ -33,10 +34,14 @@ MOST_SHORTENED = 80
 _LEAST, _MOST = 0.1, 0.9
 #: The maximum number of queries whose first windows are remembered.
 MOST_KNOWN = 100
-#: The maximum number of workflows in a time window, as a multiple of the wanted number.
+#: The maximum number of workflows in a time window is this factor times the number that the caller
+#: wants at least. A window with more workflows is shortened.
 MOST_TIMES = 2
-#: A time at which no workflow of Iris existed yet.
+#: The time before which no time window begins: Iris did not exist yet, so there are no earlier
+#: workflows.
 _FIRST = datetime(2025, 1, 1, tzinfo=UTC)
+#: The maximum number of descendants of a job that are listed.
+MAX_CHILDREN = 1000
 
 
 @dataclass(frozen=True)
@@ -146,8 +151,8 @@ class JobPage(NamedTuple):
     rows: list[JobRow]
     #: The place in the list where the next part begins. Empty if this part is the last one.
     older: str
-    #: Whether the search for the text stopped before the page was full, because it had read enough
-    #: jobs. It goes on at `older`.
+    #: Whether the search for the text stopped before the page was full, because it had read the
+    #: maximum number of jobs. The next part continues the search at `older`.
     stopped: bool
 
 
@@ -155,7 +160,7 @@ class _Place(NamedTuple):
     """A place in the list of jobs, by the time at which the last job before it was submitted."""
 
     time: datetime
-    #: The number of jobs before the place that were submitted at exactly this time.
+    #: The number of jobs before the place that were submitted exactly at `time`.
     skip: int
 
     def __str__(self) -> str:
@@ -465,3 +470,38 @@ def _within(query: str, start: datetime | None, until: datetime | None) -> str:
     return f"{query}{since}" + (
         f" AND StartTime < '{until.isoformat()}'" if until is not None else ""
     )
+
+
+class ChildJobsClient:
+    """Lists the jobs below a job."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def children(self, job: str, first_run: str) -> list[JobRow]:
+        """Returns the children of the job, the oldest first. Returns no jobs if the service cannot
+        list workflows.
+
+        Args:
+            first_run: the first run of the job. Earlier jobs of the same name have other children.
+        """
+        try:
+            rows = await list_jobs(self._connection, JobFilter(below=job), MAX_CHILDREN)
+        except RPCError as error:
+            # Such a service keeps no lists. The rest of an explanation does not need them.
+            if error.status is RPCStatusCode.UNIMPLEMENTED:
+                return []
+            raise
+        return [
+            row
+            for row in reversed(rows)
+            if row.parent_run == first_run and names.parent_id(row.id) == job
+        ]
+
+    async def live_below(self, job: str) -> int:
+        """Returns the number of running jobs below the job: its children, their children, and so
+        on. These jobs end with the job, unless it succeeds.
+        """
+        return len(
+            await list_jobs(self._connection, JobFilter(below=job, live_only=True), MAX_CHILDREN)
+        )

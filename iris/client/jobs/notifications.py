@@ -15,8 +15,8 @@ from iris.model.job.spec import JobSpec
 class NotificationState(StrEnum):
     """The state of one webhook call at the end of a job."""
 
-    #: The webhook is not called yet, because the job has not ended. For a terminated job, no
-    #: webhook is called.
+    #: The webhook is not called yet, because the job has not ended. It is never called for a job
+    #: whose workflow was terminated.
     PENDING = "PENDING"
     #: The webhook is being called. A call that fails is repeated.
     SENDING = "SENDING"

@@ -41,8 +41,8 @@ class JobRow(Frozen):
     #: The reason for the state. For a waiting job, it is the code of the scheduler's reason. Empty
     #: if no reason is known.
     reason: str = ""
-    #: The cancellation in progress of a job whose programs still run. None if the job is not being
-    #: cancelled.
+    #: The cancellation that is in progress, while programs of the job still run. None if the job is
+    #: not being cancelled.
     cancelling: Cancelling | None = None
     #: The id of the first run of the parent job. Empty if the job has no parent.
     parent_run: str = ""

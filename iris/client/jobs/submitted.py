@@ -26,7 +26,8 @@ class Submission:
     priority: str
     #: The address of the job's page in Temporal's Web UI. Empty if the cluster has no Web UI.
     page: str
-    #: The id of the job's first run. The job may have continued as new after it.
+    #: The Temporal run id of the first run of the job's workflow. If the workflow has continued as
+    #: new, its later runs have other ids.
     run_id: str
 
 

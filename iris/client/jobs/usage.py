@@ -41,7 +41,7 @@ class InUse(Frozen):
     processes: int | None = None
     #: The mean use of the task's GPUs, in percent. None if the task has none, or it is not known.
     gpu_percent: float | None = None
-    #: The used memory of the task's GPUs together.
+    #: The memory in use on all GPUs of the task, summed up.
     gpu_memory_bytes: int | None = None
     ports: dict[str, int] = Field(default_factory=dict)
 

@@ -22,9 +22,11 @@ from iris.usage.summary import JobUse, TaskUse
 
 logger = logging.getLogger(__name__)
 
-#: The maximum number of tasks whose use is read. Each needs a few requests to the store.
+#: The maximum number of tasks of a job whose resource use is read. Each task needs a few requests
+#: to the store.
 MAX_TASKS = 1_000
-#: The largest series that is read, in bytes. A job may be able to write to the store.
+#: The maximum size in bytes of a stored series of measurements. A job that can write to the store
+#: may write a larger one.
 _MOST = MIB
 
 

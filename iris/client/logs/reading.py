@@ -22,12 +22,13 @@ U = TypeVar("U")
 
 #: The maximum number of concurrent requests to the store.
 AT_ONCE = 32
-#: The maximum number of logs that are all checked for new chunks in each quick read. If there are
-#: more logs, quick reads check the quiet logs in turns.
+#: The number of logs up to which a quick read (`new_lines(quick=True)`) checks every log for new
+#: chunks. If there are more logs, each quick read checks the logs that recently had new lines, and
+#: some of the other logs in turns.
 QUICK_LOOKS = 64
-#: The number of reads without new lines after which a log counts as quiet.
+#: A log counts as quiet after this number of reads without new lines.
 QUIET = 20
-#: The number of quick reads after which a quick read also searches for new logs.
+#: One in this number of quick reads (`new_lines(quick=True)`) also searches for new logs.
 FIND_EVERY = 4
 
 
@@ -349,8 +350,8 @@ def _last_lines(lines: list[TaskLine], count: int) -> list[TaskLine]:
     other logs are between them.
     """
     wanted: list[TaskLine] = []
-    #: True for a stream if its current line is one of the last `count` lines. The pieces of a line
-    #: are visited from the end to the start.
+    #: For each stream: whether the line whose pieces the loop now visits is one of the last `count`
+    #: lines. The loop visits the pieces from the end to the start.
     within: dict[tuple[int, int, Stream], bool] = {}
     for entry in reversed(lines):
         key = (entry.task, entry.attempt, entry.line.stream)

@@ -13,8 +13,8 @@ from iris.storage.object_store import Store
 
 __all__ = ["AgentReader", "LogReader", "TaskLine"]
 
-#: The maximum number of tasks for which one quick search looks up new attempts. If a job has more
-#: tasks, the searches cover them in turns.
+#: The maximum number of tasks whose new attempts one quick search (`find(quick=True)`) looks up. If
+#: a job has more tasks, the searches cover them in turns.
 FIND_AT_ONCE = 32
 
 

@@ -96,7 +96,8 @@ async def _from_store(record: ClusterRecord, job: str, number: int | None, note:
         raise NotFound(f"{note}, and its store {record.store} has no files of job {job}")
     if number is not None and number > len(runs):
         raise NotFound(
-            f"{note}, and its store {record.store} has files of {len(runs)} run(s) of job {job}"
+            f"{note}, and its store {record.store} has no files of run {number} of job {job};"
+            f" it has files of {len(runs)} run(s)"
         )
     run = runs[-1 if number is None else number - 1]
     tasks = [

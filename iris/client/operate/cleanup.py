@@ -120,7 +120,8 @@ class Elsewhere(Frozen):
     #: The leftovers: slices without a live workflow. With `--controller` also the machine of a
     #: control plane that does not answer.
     left: tuple[Leftover, ...] = ()
-    #: Zones that could not be listed, with the error: their content is unknown.
+    #: The zones that could not be listed, with the error for each. Their slices and machines are
+    #: unknown.
     unreachable: dict[str, str] = Field(default_factory=dict)
 
 

@@ -19,9 +19,10 @@ from temporalio.api.common.v1 import Payloads
 from iris.client.connect.connection import CompressionCodec
 from iris.client.connect.encryption import EncryptionCodec, PayloadKeys
 from iris.model.errors import IrisError
+from iris.model.ip_address import host_of
 
-#: The largest request, in bytes. A page of a history has at most 4 MiB; base64 and JSON add a
-#: third.
+#: The maximum size of a request, in bytes. A page of a history has at most 4 MiB; base64 and JSON
+#: add a third.
 MOST = 16 * 1024 * 1024
 #: The only address on which the server listens.
 ADDRESS = "127.0.0.1"
@@ -82,7 +83,7 @@ class CodecServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: CodecServer
-    #: The longest wait for the next part of a request, in seconds.
+    #: How long the server waits for the next part of a request, in seconds.
     timeout = 30
 
     def do_OPTIONS(self) -> None:
@@ -112,8 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
         machine (DNS rebinding) has that name in `Host`.
         """
         secret, _, verb = self.path.partition("?")[0].removeprefix("/").partition("/")
-        host, _, port = self.headers.get("Host", "").rpartition(":")
-        is_ours = self._is_of_a_page() and host in (ADDRESS, "localhost") and port.isdecimal()
+        host = host_of(self.headers.get("Host", ""))
+        is_ours = self._is_of_a_page() and host in (ADDRESS, "localhost")
         return verb if self.server.is_secret(secret) and is_ours else None
 
     def _is_of_a_page(self) -> bool:

@@ -51,14 +51,15 @@ class StopPlan(Frozen):
     #: Whether the control plane answers and so deletes the slices itself. Otherwise the stop
     #: deletes machines directly.
     answers: bool = False
-    #: Why a control plane on another machine does not answer. Empty if it answers, or if Iris did
-    #: not ask.
+    #: The reason why a control plane on another machine does not answer. Empty if it answers, or if
+    #: Iris did not send it a request.
     silent: str = ""
     #: The number of jobs that have not ended.
     jobs: int = 0
     #: The ids of the slices that the stop deletes.
     slices: tuple[str, ...] = ()
-    #: Zones that could not be listed, with the error: their content is unknown.
+    #: The zones that could not be listed, with the error for each. Their slices and machines are
+    #: unknown.
     unreachable: dict[str, str] = Field(default_factory=dict)
     #: The pids of the processes that the stop ends.
     processes: tuple[int, ...] = ()

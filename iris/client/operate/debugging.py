@@ -17,7 +17,7 @@ from iris.model.frozen import Frozen
 from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 
-#: The limit on hosts that the message of one health check names.
+#: The maximum number of hosts that the message of one health check names.
 NAMED = 5
 #: The parts of a local cluster that have their own log.
 PARTS = ("controller", "supervisor", "temporal")
@@ -30,7 +30,7 @@ class Check(Frozen):
     ok: bool
     #: The duration of the check, in seconds.
     took: float
-    #: What the check found, or what is wrong.
+    #: The text of the result: what the check found, or the problem.
     said: str
 
 

@@ -32,13 +32,13 @@ from iris.storage.object_store import Store
 class Rotation(NamedTuple):
     """The result of a key rotation."""
 
-    #: The file with the keys.
+    #: The file with the cluster's private keys for secret values.
     file: Path
-    #: The id of the key that seals values from now on.
+    #: The id of the key that seals secret values from now on.
     key: str
-    #: The number of values that were sealed again, with the new key.
+    #: The number of secret values that were sealed again with the new key.
     sealed_again: int
-    #: The number of keys that were removed because no value is sealed with them.
+    #: The number of keys that were removed because no secret value is sealed with them.
     removed: int
 
     @property

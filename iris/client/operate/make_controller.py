@@ -1,10 +1,18 @@
-"""Makes the control plane of a cluster: on this machine, on Google Cloud or over SSH."""
+"""Makes the control plane of a cluster: on this machine, on Google Cloud or over SSH. Applies a
+changed configuration file to its cluster.
+"""
 
+import contextlib
+import os
+import shutil
+import tempfile
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self, Unpack
 
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import ClusterRecord, read_config, read_record
+from iris.client.operate import gcp, manual
 from iris.client.operate.controller import (
     ControllerProtocol,
     GivesUpMachines,
@@ -12,8 +20,8 @@ from iris.client.operate.controller import (
     no_progress,
 )
 from iris.client.operate.local.controller import LocalController, LocalOptions
-from iris.config import ClusterConfig, load_config, served_kind
-from iris.model.errors import Rejected, Unreachable
+from iris.config import ClusterConfig, load_config, load_written, served_kind
+from iris.model.errors import IrisError, NotFound, Rejected, Unreachable
 
 if TYPE_CHECKING:
     from iris.client.operate.gcp.controller import GcpController
@@ -39,9 +47,7 @@ def create_controller(
     """
     kind = served_kind(config)
     if kind == "manual":
-        from iris.client.operate.manual.controller import ManualController  # asyncssh is optional
-
-        return ManualController(config, text=text, progress=progress)
+        return manual.controller.ManualController(config, text=text, progress=progress)
     if kind == "gcp":
         return _on_google_cloud(config, text, progress)
     return LocalController(config, progress=progress, **options)
@@ -91,9 +97,7 @@ def gcp_controller(
 def _on_google_cloud(
     config: ClusterConfig, text: str | None, progress: Progress
 ) -> "GcpController":
-    from iris.client.operate.gcp.controller import GcpController  # Google's clients are slow
-
-    return GcpController(config, text=text, progress=progress)
+    return gcp.controller.GcpController(config, text=text, progress=progress)
 
 
 def locate(cluster: ClusterRef) -> None:
@@ -133,3 +137,67 @@ def known_config(record: ClusterRecord) -> ClusterConfig:
         if record.remote
         else LocalController.of(record.name).config
     )
+
+
+class ConfiguredCluster(NamedTuple):
+    """A cluster, running or not, and its configuration file."""
+
+    file: Path
+    text: str
+    config: ClusterConfig
+    running: bool
+    #: The configuration that was applied last; None if the cluster does not run, or if this machine
+    #: does not know the cluster.
+    applied: ClusterConfig | None
+
+    @classmethod
+    def find(cls, cluster: ClusterRef, file: Path, progress: Progress) -> Self:
+        """Returns the cluster of a configuration file.
+
+        Raises:
+            InvalidConfig: the file cannot be used.
+            Unreachable: it is unknown whether the cluster runs.
+        """
+        config, text = load_written(file)
+        running = create_controller(config, text=text, progress=progress).discover() is not None
+        applied = None
+        if running and cluster.record is not None:
+            with contextlib.suppress(NotFound):
+                applied = known_config(cluster.record)
+        return cls(file, text, config, running, applied)
+
+    def apply(self, text: str, progress: Progress) -> Self:
+        """Writes the file, and applies it to the cluster if the cluster runs. Returns the cluster
+        with this text.
+
+        A second call with the same text completes an interrupted one.
+
+        Raises:
+            Rejected: the file was changed after it was read.
+            IrisError: the file cannot be written, or the cluster does not accept the configuration.
+        """
+        config = load_config(text)
+        if text != self.text:
+            _write(self.file, self.text, text)
+        if self.running:
+            progress("applying the configuration")
+            create_controller(config, text=text, progress=progress).reload()
+        return self._replace(text=text, config=config)
+
+
+def _write(file: Path, before: str, after: str) -> None:
+    """Replaces the file as a whole, if it still has the text before. Its owner and mode stay."""
+    place = file.resolve()
+    try:
+        if place.read_bytes() != before.encode():
+            raise Rejected(f"{file} was changed while the command ran; run it again")
+        with tempfile.NamedTemporaryFile(
+            dir=place.parent, prefix=f".{place.name}.", delete=False
+        ) as new:
+            new.write(after.encode())
+        shutil.copymode(place, new.name)
+        with contextlib.suppress(PermissionError):  # only root gives files to others
+            os.chown(new.name, place.stat().st_uid, place.stat().st_gid)
+        Path(new.name).replace(place)
+    except OSError as error:
+        raise IrisError(f"{file} cannot be written: {error.strerror}") from None

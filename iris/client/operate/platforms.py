@@ -10,6 +10,7 @@ from iris.client.connect.identity import known_uid
 from iris.config import ClusterConfig, is_mixed
 from iris.model.errors import InvalidValue
 from iris.model.slice.scale_groups import is_gcp_zone
+from iris.platforms import gcp, manual
 from iris.platforms.base import Platform
 from iris.platforms.gcp.settings import GcpSettings
 from iris.platforms.gcp.startup import host_script
@@ -21,7 +22,8 @@ from iris.storage.object_store import Store
 if TYPE_CHECKING:
     from iris.platforms.manual.platform import ManualPlatform
 
-#: The directory of the machines of a cluster that never requests any. No file is below it.
+#: A placeholder for the directory of `LocalPlatform`, for a local cluster without machines. No file
+#: can exist below this path.
 NO_MACHINES = Path(os.devnull)
 
 
@@ -49,10 +51,9 @@ def create_platform(
         InvalidValue: this version does not support the platform.
     """
     if config.platform.gcp is not None and settings is not None:
-        # Google's clients take a second to import, and most commands do not need them.
-        from iris.platforms.gcp.platform import GcpPlatform
-
-        cloud = GcpPlatform(settings, partial(host_script, settings), delegate=delegate)
+        cloud = gcp.platform.GcpPlatform(
+            settings, partial(host_script, settings), delegate=delegate
+        )
         return (
             cloud
             if over_ssh is None
@@ -93,25 +94,21 @@ def secret_reader(config: ClusterConfig) -> Callable[[str], bytes] | None:
     """Returns a function that reads the files for SSH from Secret Manager; None if the cluster is
     not on Google Cloud.
     """
-    gcp = config.platform.gcp
-    if gcp is None:
+    google = config.platform.gcp
+    if google is None:
         return None
 
     def access(resource: str) -> bytes:
-        from iris.platforms.gcp.secret_manager import GoogleSecrets  # imports Google's libraries
-
-        return GoogleSecrets(gcp.project_id, gcp.endpoints.secret_manager).access(resource)
+        endpoint = google.endpoints.secret_manager
+        return gcp.secret_manager.GoogleSecrets(google.project_id, endpoint).access(resource)
 
     return access
 
 
 def ssh_platform(config: ClusterConfig, settings: ManualSettings) -> "ManualPlatform":
     """Returns the platform of a cluster's machines over SSH. It starts no agents."""
-    # Imported here, because asyncssh is slow to import and optional.
-    from iris.platforms.manual import connections, platform
-
-    return platform.ManualPlatform(
-        settings, connections.Connections(settings, access=secret_reader(config))
+    return manual.platform.ManualPlatform(
+        settings, manual.connections.Connections(settings, access=secret_reader(config))
     )
 
 

@@ -32,7 +32,7 @@ from iris.storage.object_store import STORE_ERRORS, Store
 #: The time limit of the test program. The program computes a sum; in the third test case, it also
 #: sleeps for a second.
 RUN = timedelta(minutes=5)
-#: The limit on problems that the result of one test case lists.
+#: The maximum number of problems that the result of one test case lists.
 MAX_PROBLEMS = 5
 #: The file that each task writes to its output directory.
 ANSWER = "answer.json"
@@ -80,7 +80,7 @@ class CaseResult(Frozen):
     passed: bool
     #: The duration of the test case, in seconds.
     took: float
-    #: What the test case found, or everything that is wrong.
+    #: The text of the result: what the test case found, or all problems.
     said: str
     jobs: tuple[str, ...] = ()
 

@@ -13,7 +13,7 @@ from iris.client.connect.rpc import Connection
 from iris.model import names
 from iris.model.errors import Rejected
 
-#: The most workers in one reply of the service.
+#: The maximum number of workers in one reply of the service.
 PAGE = 1_000
 
 
@@ -22,7 +22,7 @@ class AgentReport(NamedTuple):
 
     reported_at: datetime
     started_at: datetime
-    #: The use of the whole machine: the parts of its cores and of its memory, from 0 to 1.
+    #: The used fraction of the whole machine's cores (`cpu`) and memory (`memory`), from 0 to 1.
     cpu: float = 0.0
     memory: float = 0.0
 

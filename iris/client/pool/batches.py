@@ -12,12 +12,14 @@ from typing import Any
 
 #: How long a batch should take, in seconds: about ten times the cost of sending it.
 TARGET = 0.2
-#: The most calls of a batch. If a worker dies, another worker repeats all calls of its batch.
+#: The maximum number of calls in a batch. If a worker dies, another worker repeats all calls of the
+#: dead worker's batch.
 MOST = 1_000
-#: The most bytes of the arguments of a batch with several calls. With the function and the
-#: encryption, the message stays small enough for Temporal.
+#: The maximum size in bytes of the arguments of a batch with several calls. With the function and
+#: the encryption, the message stays small enough for Temporal.
 MOST_BYTES = 48 * 1024
-#: The weight of the old average when a new average duration of a call is computed.
+#: The weight of the earlier average, from 0 to 1, when a measured duration updates the average
+#: duration of a function's calls.
 _MEMORY = 0.5
 
 
@@ -27,9 +29,10 @@ class Call:
 
     Attributes:
         function, arguments: the pickled function and its pickled arguments.
-        most: the number of calls in its batch; None for as many as fit the time of a batch.
+        most: the maximum number of calls in the call's batch; None for as many as fit the time of a
+            batch.
         crashes: how often a process died while it ran the call.
-        started: whether the call was sent once. It can no longer be cancelled then.
+        started: whether the call was sent to a worker. A started call cannot be cancelled.
     """
 
     function: bytes

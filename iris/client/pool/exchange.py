@@ -42,8 +42,8 @@ T = TypeVar("T")
 HEARTBEAT_TIMEOUT = timedelta(seconds=30)
 #: How long a batch may take, including the time that the batch waits for a worker.
 TIMEOUT = timedelta(days=30)
-#: The retries of a batch whose worker was lost. The number of retries is the default number of
-#: preemptions of a job.
+#: The retries of a batch whose worker was lost. The maximum number of attempts is the default
+#: number of preemptions that a job may have.
 RETRIES = RetryPolicy(
     initial_interval=timedelta(seconds=0.2),
     maximum_interval=timedelta(seconds=10),
@@ -60,8 +60,8 @@ WARNING_INTERVAL = 60.0
 #: (`CallLost`). There is no such limit for the Temporal service: it stores the batch, so the calls
 #: are not lost while it does not answer.
 STORE_TIMEOUT = timedelta(minutes=15)
-#: How long the shutdown of a pool waits until its files in the object store are deleted, in
-#: seconds. After that, it ends all the same.
+#: How long the shutdown of a pool waits for the deletion of the pool's files in the object store,
+#: in seconds. After that, the shutdown ends without it.
 CLEAN_TIMEOUT = 5.0
 #: The status codes of the service for a batch that has already ended. After a lost connection, the
 #: sender may not know that the batch has ended.

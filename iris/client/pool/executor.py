@@ -34,8 +34,8 @@ KEPT = 32
 #: The time limit of a batch, in seconds. After it, the batch ends early: an empty answer reports
 #: that, and the remaining calls of the batch go to any idle worker.
 LONGEST = 1.0
-#: The limit on bytes of a batch's answers. At this limit, the batch ends early, as after LONGEST
-#: seconds.
+#: The maximum total size in bytes of a batch's answers. At this size, the batch ends early, as
+#: after `LONGEST` seconds.
 FULL = 48 * 1024
 
 

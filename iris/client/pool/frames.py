@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 #: The format of the 8-byte length before each byte string.
 LENGTH = "!Q"
-#: The most bytes of the arguments or the result of a call. Both sides hold several copies of them
-#: in memory.
+#: The maximum size in bytes of the arguments or of the result of a call. Both sides hold several
+#: copies in memory.
 LARGEST = 1024 * 1024 * 1024
 _SIZE = struct.calcsize(LENGTH)
 

@@ -24,7 +24,8 @@ from iris.storage.object_store import Store
 
 #: The names of the activities that run a batch and retire a worker.
 RUN_CALLS, RETIRE = "run_calls", "retire"
-#: The type of a failure of `run_calls` that would happen on every worker.
+#: The type of a failure of `run_calls` that would happen on every worker, so the batch is not sent
+#: to another one.
 REFUSED = "Refused"
 #: The largest message that Temporal carries, in bytes. Larger messages go through the object store.
 INLINE = 64 * 1024

@@ -27,7 +27,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 #: The number of batches that are sent to each worker at the same time: one runs, and one waits.
 BATCHES_PER_WORKER = 2
-#: The limit on bytes of arguments that a `map` sends before the caller takes the results.
+#: The maximum total size in bytes of the arguments that a `map` sends before the caller takes the
+#: results.
 MAP_BYTES = 64 * MIB
 _SHUT_DOWN = "this pool was shut down; make another one"
 _CLIENT_CLOSED = (
@@ -43,8 +44,8 @@ class AsyncWorkerPool:
     async with await AsyncWorkerPool.start(client, 4) as pool:
         losses = [loss async for loss in pool.map(train, rates)]
 
-    A call runs at least once. It runs again if its worker is lost before the result arrives. It has
-    one result.
+    A call runs at least once. It runs again if its worker is lost before the result arrives. The
+    caller gets one result for each call.
     """
 
     def __init__(self, client: AsyncIrisClient, prepared: Prepared) -> None:
@@ -66,7 +67,7 @@ class AsyncWorkerPool:
         self._woken = False
         self._senders: dict[asyncio.Task[None], list[Call]] = {}
         self._keeping: asyncio.Task[None] | None = None
-        #: The error that refuses further calls; None while the pool accepts calls.
+        #: The error that further calls raise; None while the pool accepts calls.
         self._problem: IrisError | None = None
 
     @classmethod

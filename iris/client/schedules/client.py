@@ -191,7 +191,7 @@ class SchedulesClient:
                 raise InvalidValue(
                     "cron",
                     "; ".join(when.expressions),
-                    f"does not come from now on, on the clock of {when.time_zone}",
+                    f"matches no time from now on, on the clock of {when.time_zone}",
                     "write a time that is still to come",
                 )
         return await self._row(created)

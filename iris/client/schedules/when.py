@@ -80,7 +80,7 @@ class When:
             raise InvalidValue(
                 "cron",
                 given,
-                "or every must be given, and not both",
+                "must be given without every, or every without cron",
                 'write cron "0 2 * * *", or every "6h"',
             )
         if self.interval is not None and self.interval < SHORTEST:

@@ -67,7 +67,7 @@ class SecretsClient:
             )
             found = await self._found(path)
         if found is None:
-            raise NotFound(f"the store {self._store.url} does not keep what is written")
+            raise NotFound(f"the store {self._store.url} does not keep a written object")
         return found
 
     async def list(self) -> list[NamedSecret]:

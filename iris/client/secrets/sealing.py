@@ -15,6 +15,7 @@ from pathlib import Path
 
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
+from iris.client import access
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.identity import current_user
 from iris.client.connect.secret_keys import public_key
@@ -31,8 +32,8 @@ from iris.model.job.secrets import (
 from iris.model.job.spec import JobSpec
 from iris.storage.object_store import Store
 
-#: The number of random bytes in the name of a sealed object. They make the name unique among the
-#: runs of a job.
+#: The number of random bytes in the name of a sealed object. The random bytes make the name unique
+#: among the runs of a job.
 _TOKEN_BYTES = 16
 #: The length in bytes of the random key that the sender makes for each secret value.
 _OWN_KEY_BYTES = 32
@@ -212,9 +213,7 @@ def _unreadable(name: str, path: Path, why: str) -> InvalidValue:
 def _value(record: ClusterRecord, spec: JobSpec, name: str, source: SecretSource) -> bytes | None:
     """Returns the value of a secret that this machine has. Returns None for a named secret."""
     if name == names.ENV_JOB_IDENTITY:
-        from iris.client.access.job_identity import new_job_identity  # few jobs have one
-
-        return new_job_identity(spec.id, record.address)
+        return access.token_sources.new_job_identity(spec.id, record.address)
     if source.kind is SecretKind.FILE:
         return read_value(name, Path(source.name).expanduser())
     value = (

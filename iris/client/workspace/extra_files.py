@@ -12,7 +12,7 @@ class ExtraFile(NamedTuple):
 
     source: Path
     #: The path of the file in the job's workspace. None keeps the path of a file that is in the
-    #: workspace, and puts a file from outside at the top.
+    #: workspace, and puts any other file into the top directory of the job's workspace.
     dest: str | None = None
 
 

@@ -164,7 +164,7 @@ def _add_extra(
             raise InvalidValue(
                 "file",
                 dest,
-                f"would be {added[dest]} and {source}",
+                f"is the destination of both {added[dest]} and {source}",
                 "give each its own destination: PATH:DEST",
             )
         try:

@@ -37,7 +37,8 @@ _NAMED_FILE = re.compile(
     r"(?:-[erc]|--editable|--requirements?|--constraints?)[\s=]*(?P<option>[^\s#;:@+]+)(?=\s|$)"
     r"|(?P<path>\.{0,2}/[^\s#;]*)"
 )
-#: A number that is larger than the number of releases of any minor version of Python.
+#: The number of micro versions of Python, such as 3.11.0 and 3.11.1, that are checked against a
+#: condition on the version. No minor version has so many.
 _MOST_RELEASES = 60
 _CLAUSE = re.compile(r"(~=|==|!=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?")
 _PIN = re.compile(r"(?:c?python[-@]?)?(\d+)\.(\d+)(?:\.\d+)?")
@@ -178,8 +179,8 @@ def version_variables(files: ProjectFiles, given: Mapping[str, str]) -> dict[str
             found[variable] = version
         elif not _has_fallback(place, document):
             raise Rejected(
-                f"project: {tool} takes the version of {place} from git, which has no commit of it;"
-                f" commit it, or set the version with --env {variable}=VERSION"
+                f"project: {tool} takes the version of {place} from git, but git has no commit"
+                f" there; commit the project, or set the version with --env {variable}=VERSION"
             )
     return found
 
@@ -227,7 +228,10 @@ def check_python(files: ProjectFiles, version: tuple[int, int]) -> None:
         and (pinned := _pinned(pin.read_text(errors="replace"))) not in (None, version)
     ):
         raise InvalidValue(
-            "python", shown, f"is not that of {pin}, {'.'.join(map(str, pinned))}", remedy
+            "python",
+            shown,
+            f"differs from the version in {pin}, {'.'.join(map(str, pinned))}",
+            remedy,
         )
 
 

@@ -8,11 +8,11 @@ from iris.config.schema import ClusterConfig
 from iris.model import names
 from iris.model.errors import InvalidValue
 
-#: The keys of a rate that are prices.
+#: The keys of a rate that contain prices.
 UNITS = ("machine_hour", "chip_hour", "gpu_hour")
-#: The keys of a budget of which one is set.
+#: The keys of a budget that contain its limit. Exactly one of them is set.
 LIMITS = ("amount", "chip_hours", "gpu_hours")
-#: The value of `user` in a budget for each user.
+#: The value of `user` for a budget that applies to each user separately.
 EACH_USER = "*"
 
 

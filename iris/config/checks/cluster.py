@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from iris.config.checks.accounting import accounting_problems
 from iris.config.checks.bootstrap import bootstrap_problems
 from iris.config.checks.controller import controller_problems
-from iris.config.checks.dashboard import dashboard_problems
 from iris.config.checks.groups import group_problems, longest_delay_problems
 from iris.config.checks.mixed import ssh_file_problems
 from iris.config.checks.quotas import quota_problems
 from iris.config.checks.values import gcp_zone, raised_by, repeated
+from iris.config.dashboard import dashboard_problems
 from iris.config.defaults import secret_manager_references
 from iris.config.errors import InvalidConfig
 from iris.config.schema import ALL_APIS, ClusterConfig

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from iris.config.checks.values import raised_by
+from iris.config.groups import amounts
 from iris.config.quota_settings import QuotaAmounts, QuotaConfig
-from iris.config.quotas import amounts
 from iris.config.schema import ClusterConfig
 from iris.model import names
 from iris.model.errors import InvalidValue

@@ -15,18 +15,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 COOKIE = "iris-browser"
-#: The name of the cookie with a message for the next page begins so. It ends with the id of the
-#: process, because other dashboards at other ports get the cookie, too.
+#: The prefix of the name of the cookie that holds a message for the next page. The id of the
+#: process follows the prefix, because dashboards at other ports of the machine get the same
+#: cookies.
 SAID = "iris-said-"
-#: The most characters of a message. Browsers keep 4096 bytes of a cookie, and a character may take
-#: twelve of them.
+#: The limit on characters of a message. A browser keeps 4096 bytes of a cookie, and one character
+#: may need twelve of them.
 MOST_SAID = 300
-#: How long a message waits for the next page, in seconds.
+#: The lifetime of the cookie with a message, in seconds. If the next page opens later, it does not
+#: show the message.
 SAID_FOR = 30
 
 
 class Tokens:
-    """The tokens of the browsers. Those of an earlier process are not accepted."""
+    """Makes and checks the tokens that tie a form to one browser. A token of an earlier process is
+    not accepted.
+    """
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)

@@ -19,18 +19,19 @@ from iris.dashboard.live import Live
 from iris.dashboard.reader import Reader
 from iris.model.errors import InvalidValue, NotFound
 
-#: The most bytes of a form, and the most fields in it.
+#: The limit on bytes of a submitted form.
 MOST_BYTES = 16_384
+#: The limit on fields of a submitted form.
 MOST_FIELDS = 10
-#: The most characters of the address to which the browser returns.
+#: The limit on characters of the address to which the browser returns after an action.
 MOST_BACK = 2_000
 FORM = "application/x-www-form-urlencoded"
-#: Renders a page with this template.
+#: A function that renders a page from its content and the name of a template.
 Show = Callable[[Request, Content, str], Response]
 
 
 class Forms:
-    """The questions and the actions.
+    """Asks for a confirmation of each action, and performs confirmed actions.
 
     Args:
         allowed: whether the dashboard has the right to change something.

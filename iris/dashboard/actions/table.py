@@ -12,30 +12,31 @@ from iris.model.errors import InvalidValue
 from iris.model.job.spec import Band
 from iris.model.units import parse_duration
 
-#: The most characters of a reason.
+#: The limit on characters of the reason that a user gives for an action.
 MOST_REASON = 300
-#: Who has acted, in the reasons that others read. The dashboard does not know its users.
+#: The name that stands for the user in the reasons of actions. The dashboard does not know its
+#: users.
 ACTOR = "dashboard"
 
 
 class Field(NamedTuple):
-    """A field of an action's form."""
+    """An input field in the form that the dashboard shows for an action."""
 
     name: str
     label: str
     hint: str = ""
-    #: The values to choose from; empty for a text.
+    #: The values from which the user chooses; empty for a text field.
     choices: tuple[str, ...] = ()
 
 
 class Order(NamedTuple):
-    """What a form asks for."""
+    """The values of a submitted form."""
 
-    #: The job, host, slice or group; empty for the whole cluster.
+    #: The name of the job, host, slice or scale group; empty for the whole cluster.
     target: str
-    #: The run of the job that the user has seen; empty for other targets.
+    #: The run of the job that the form showed to the user; empty for other targets.
     run: str
-    #: The values of the fields, and `run`.
+    #: All values of the form, by the names of their fields.
     values: Mapping[str, str]
 
     @property
@@ -52,7 +53,8 @@ class Order(NamedTuple):
         return text
 
 
-#: Returns the run of the job and a line about the target, for the question.
+#: Returns the run of the job, which is empty for other targets, and a sentence about the target for
+#: the form.
 #:
 #: Raises:
 #:     NotFound: there is no such job, host, slice or group.
@@ -62,18 +64,18 @@ Do = Callable[[AsyncIrisClient, Order], Awaitable[str]]
 
 
 class Action(NamedTuple):
-    """Something that a page can change."""
+    """An action that changes the cluster, and that users start from a page."""
 
-    #: The text of the link and of the button.
+    #: The text of the link and of the button that start the action.
     verb: str
-    #: The kind of the target, for the question.
+    #: The kind of the target, for the form: `job`, `host`, `slice`, `scale group` or `cluster`.
     kind: str
-    #: What happens.
+    #: A sentence for the form that describes the effect of the action.
     effect: str
     see: See
     do: Do
     fields: tuple[Field, ...] = ()
-    #: Whether it ends something that runs.
+    #: Whether the action ends programs that run.
     ends: bool = False
 
 

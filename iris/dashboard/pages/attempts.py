@@ -11,44 +11,52 @@ from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import ENDED, LIVE
 from iris.model.units import format_duration
 
-#: The most attempts that a page shows. Older ones are left out.
+#: The limit on attempts that a page shows. The oldest attempts are left out.
 MOST_LINES = 60
-#: The number of steps in which the line of a running attempt grows across the drawing. Between two
-#: steps the page does not change.
+#: The number of steps in which the bar of a running attempt grows from the left to the right of the
+#: drawing. Between two steps the page does not change.
 STEPS = 60
 
 
 class AttemptLine(NamedTuple):
-    """An attempt on the time line."""
+    """One attempt of a task, with its bar on the time line."""
 
     task: int
     number: int
     hosts: Sequence[str]
     segments: Sequence[Segment]
-    #: How long the attempt waited for hosts, was set up, and ran. None if it did not, or not yet.
+    #: How long the attempt waited for hosts. It is None if the attempt has not ended, or if the
+    #: time is not known.
     waited: timedelta | None
+    #: How long the set-up of the attempt took. It is None if the attempt has not ended or was not
+    #: set up, or if the time is not known.
     set_up: timedelta | None
+    #: How long the program of the attempt ran. It is None if the attempt has not ended, if the
+    #: program never started, or if the time is not known.
     ran: timedelta | None
-    #: The retry account that paid for it. Empty if none did, or if the attempt has not ended.
+    #: The retry account that paid for the attempt; empty if the attempt has not ended or cost no
+    #: retry.
     account: str
-    #: Why the attempt ended or waits.
+    #: The reason why the attempt ended, or why it waits.
     reason: str
-    #: A sign and a word for how it ended; empty sign for an attempt that has not ended.
+    #: A sign for how the attempt ended; empty if it has not ended.
     sign: str
+    #: A word for how the attempt ended, or the task's state if it has not ended.
     end: str
 
 
 class TimeLine(NamedTuple):
-    """The attempts of a job between two times."""
+    """The attempts of a job in a period."""
 
     start: datetime
     end: datetime
     lines: Sequence[AttemptLine]
-    #: The number of older attempts that are left out.
+    #: The number of older attempts that the time line leaves out.
     left_out: int
 
 
-#: A sign and a word for each account. The signs differ, so that no colour is needed.
+#: The sign and the word for how an attempt ended, by the account that paid for it. The signs
+#: differ, so that they can be read without colours.
 _ENDS = {
     Account.FAILURES: ("✕", "failed"),
     Account.PREEMPTIONS: ("⇄", "preempted"),

@@ -1,24 +1,31 @@
-"""The hosts of the cluster, as a grid and as a table."""
+"""The hosts of the cluster, as a grid and as a table; one slice; and the autoscaler."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from iris.dashboard import hosts, scaling
 from iris.dashboard.content import Address, Content, page_number
-from iris.dashboard.problems import silent_hosts
+from iris.dashboard.hosts import job_of
+from iris.dashboard.problems import of_autoscaler, silent_hosts
 from iris.dashboard.reader import Reader, part
 from iris.messages.autoscaler import AutoscalerStatus
-from iris.model.slice.status import SliceFacts, SliceState
+from iris.model.slice.status import SliceFacts, SliceState, SliceStatus
 
-#: The most hosts on one page of the grid and of the table.
+#: The number of hosts on one page of the grid.
 PER_GRID = 1_000
+#: The number of hosts on one page of the table.
 PER_TABLE = 100
-#: The most hosts that the grid shows with their names.
+#: The grid shows the names of hosts if it has at most this many hosts.
 MOST_NAMED = 48
-#: The value of the filter `group` for hosts that belong to no scale group.
+#: The value of the query parameter `group` that selects hosts without a scale group.
 NO_GROUP = "-"
+#: The limit on actions of the autoscaler that the page shows.
+MOST_ACTIONS = 50
+#: The limit on shapes of waiting gangs for which the page shows the slice that they can expect.
+MOST_OUTLOOKS = 50
 
 
 async def load(reader: Reader, address: Address) -> Content:
@@ -98,3 +105,97 @@ def _counts(rows: Iterable[hosts.HostRow]) -> list[tuple[str, int]]:
     counts = Counter(row.state for row in rows)
     always = (hosts.BUSY, hosts.FREE)
     return [(state, counts[state]) for state in hosts.STATES if counts[state] or state in always]
+
+
+class Step(NamedTuple):
+    """A state change or an action in a slice's history."""
+
+    at: datetime
+    #: The time since the first step of the history.
+    after: timedelta
+    state: SliceState
+    reason: str
+
+
+async def load_slice(reader: Reader, address: Address) -> Content:
+    """Loads the page of one slice: its state with the reason, its history and its hosts."""
+    status = await reader.slice(address.path["slice"])
+    now = datetime.now(UTC)
+    views, reports, scaler, holdings = await asyncio.gather(
+        part(reader.hosts()),
+        part(reader.reports()),
+        part(reader.autoscaler()),
+        part(reader.holdings()),
+    )
+    here = [view for view in views.value or () if view.host.slice_id == status.id]
+    known = reports.value or {}
+    silent = silent_hosts(here, known, now)
+    rows = [
+        hosts.row_of(view, known.get((view.host.id, view.host.incarnation)), silent)
+        for view in here
+    ]
+    idle = holdings.value.idle if holdings.value else {}
+    due = [
+        each
+        for each in (scaling.returns(scaler.value, idle) if scaler.value else ())
+        if each.slice_id == status.id
+    ]
+    return Content(
+        status.id,
+        {
+            "status": status,
+            "steps": steps_of(status),
+            "rows": hosts.in_order(rows, "id"),
+            "absent": absent_hosts(status, rows) if views.value is not None else [],
+            "hosts": views,
+            "due": due[0] if due else None,
+            "job_of": hosts.job_of,
+        },
+        above="/fleet",
+    )
+
+
+def steps_of(status: SliceStatus) -> list[Step]:
+    """Returns the history of a slice, the oldest step first."""
+    return [
+        Step(step.at, step.at - status.steps[0].at, step.state, step.reason)
+        for step in status.steps
+    ]
+
+
+def absent_hosts(status: SliceStatus, rows: list[hosts.HostRow]) -> list[str]:
+    """Returns the hosts of a READY slice that the scheduler does not have."""
+    present = {row.id for row in rows}
+    return (
+        [host.id for host in status.hosts if host.id not in present]
+        if status.state is SliceState.READY
+        else []
+    )
+
+
+async def load_autoscaler(reader: Reader, address: Address) -> Content:
+    """Loads the page of the autoscaler: what each scale group has and needs, and why it
+    does not get more.
+    """
+    now = datetime.now(UTC)
+    status = await reader.autoscaler()
+    holdings = await part(reader.holdings())
+    groups = {group.name: group for group in (status.settings.groups if status.settings else ())}
+    return Content(
+        "Autoscaler",
+        {
+            "status": status,
+            "problems": list(of_autoscaler(status, now)),
+            "settings": groups,
+            "limits": scaling.limits(status),
+            "counts_of": scaling.counts_of,
+            "coming": scaling.coming(status),
+            "leaving": scaling.leaving(status),
+            "blocked": scaling.blocked(status, now),
+            "holdings": holdings,
+            "returns": scaling.returns(status, holdings.value.idle) if holdings.value else [],
+            "outlooks": status.outlooks[:MOST_OUTLOOKS],
+            "actions": status.actions[: -MOST_ACTIONS - 1 : -1],
+            "job_of": job_of,
+        },
+    )

@@ -14,8 +14,9 @@ from iris.model.errors import IrisError, NotFound, first_line
 from iris.model.host.constraints import written
 from iris.storage.object_store import STORE_ERRORS, Store
 
-#: The last lines of the log that the page reads, and the most that it shows.
+#: The number of lines at the end of the agent's log that the page reads.
 LINES = 500
+#: The limit on lines of the agent's log that the page shows.
 MOST_SHOWN = 200
 
 

@@ -22,20 +22,23 @@ from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import TaskState
 from iris.scheduling.placement.refusals import Refusal
 
-#: How long an answer about an ended job is shared, in seconds. Such a job does not change, and its
-#: attempts are read by a replay of its history.
+#: How long the dashboard caches the data of an ended job, in seconds. It is longer than
+#: `SHARED_FOR`, because an ended job does not change, and because the query for its attempts
+#: replays the workflow's history.
 ENDED_SHARED_FOR = 30.0
-#: Up to this number of tasks, the page has a table of them; above it, a grid of cells.
+#: The page has a table of the tasks of a job with at most this many tasks, and a grid for a job
+#: with more tasks.
 MOST_IN_TABLE = 64
-#: The most cells of the grid on one page.
+#: The number of tasks in one part of the grid.
 MOST_CELLS = 4_096
-#: The most tasks of one state in the table.
+#: The limit on tasks in the table. It takes effect if the user selects one state of a job with many
+#: tasks.
 MOST_OF_A_STATE = 200
-#: The most child jobs that the page lists.
+#: The limit on child jobs that the page lists.
 MOST_CHILDREN = 50
-#: The most lines of output on the page, when it is loaded.
+#: The limit on lines of output that the page contains when it is loaded.
 MOST_LINES = 200
-#: The letter of each state in the grid of tasks.
+#: The letter of each task state in the grid of tasks.
 LETTERS: Mapping[TaskState, str] = {
     TaskState.PENDING: "P",
     TaskState.ASSIGNED: "A",
@@ -52,23 +55,26 @@ LETTERS: Mapping[TaskState, str] = {
 
 
 class Tasks(NamedTuple):
-    """How the page shows the tasks of a job."""
+    """The tasks of a job as the page shows them."""
 
     #: The number of tasks in each state.
     counts: Mapping[TaskState, int]
     #: The tasks in the table.
     table: Sequence[TaskStatus]
-    #: The tasks in the grid. Empty if the table has all.
+    #: The tasks in the grid; empty if the table contains all tasks.
     cells: Sequence[TaskStatus]
-    #: The number of tasks in the wanted state that the table leaves out.
+    #: The number of tasks in the selected state that the table leaves out.
     left_out: int
-    #: The part of the grid, from 1 on, and the number of parts.
+    #: The number of the shown part of the grid, from 1 on.
     part: int
+    #: The number of parts into which the grid is divided.
     parts: int
 
 
 class Numbers(NamedTuple):
-    """A row of the numbers behind a reason: one resource, for one task."""
+    """The needed and the free amount of one resource, for one task: a row of the table that
+    explains why a job waits.
+    """
 
     resource: str
     needed: str

@@ -15,16 +15,17 @@ from iris.usage.series import Measures, Stat
 from iris.usage.series import Series as UseSeries
 from iris.usage.summary import JobUse, TaskUse, most_used
 
-#: How long the use of a job is shared, in seconds. Agents store it every minute.
+#: How long the dashboard caches the resource use of a job, in seconds. Agents store it every
+#: minute.
 USE_SHARED_FOR = 30.0
-#: The most tasks in the table of a job with several tasks.
+#: The limit on tasks in the table, for a job with several tasks.
 MOST_TASKS = 20
-#: The measures that the page shows.
+#: The measures of resource use that the page shows.
 SHOWN = (CORES, MEMORY, GPU, GPU_MEMORY)
 
 
 class Summary(NamedTuple):
-    """One measure of a job: a row of the table."""
+    """One measure of the job's resource use: a row of the table."""
 
     name: str
     requested: str
@@ -33,14 +34,16 @@ class Summary(NamedTuple):
 
 
 class UseShown(NamedTuple):
-    """What the page shows of the use of a job."""
+    """The resource use of a job as the page shows it."""
 
     use: JobUse
-    #: The task whose charts are shown; None if several tasks were measured and none is chosen.
+    #: The task whose charts the page shows. It is None if several tasks were measured and the user
+    #: has chosen none.
     task: TaskUse | None
     charts: Sequence[Markup]
     summaries: Sequence[Summary]
-    #: The tasks that used most, if several were measured and none is chosen.
+    #: The tasks with the highest memory peaks, if several tasks were measured and the user has
+    #: chosen none; otherwise empty.
     tasks: Sequence[TaskUse]
 
 

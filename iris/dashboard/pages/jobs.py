@@ -17,25 +17,28 @@ from iris.model.units import parse_duration
 
 #: The number of jobs on one page.
 PER_PAGE = 50
-#: The most siblings that the list shows below their parent. A line counts the others.
+#: The limit on child jobs that the list shows below their parent. If there are more, a last line
+#: counts the others.
 MOST_SIBLINGS = 5
-#: The filter for jobs that have not ended, in the place of a state.
+#: The value of the query parameter `state` that selects the jobs that have not ended.
 LIVE = "live"
 
 
 class Line(NamedTuple):
     """A line of the list of jobs."""
 
-    #: The number of jobs above this one that the list shows.
+    #: The number of ancestors of the job that the list shows above it.
     depth: int
-    #: The job; None for a line that stands for jobs that the page does not show.
+    #: The job. It is None for a line that names a parent on another page, and for a line that
+    #: counts further children.
     row: JobRow | None
-    #: The last part of the job's id if the line above shows the rest; otherwise the whole id.
+    #: The text of the line: the job's id, or only its last part if the list shows the parent above.
+    #: A line without a job has the parent's id or the number of further children.
     name: str
-    #: For a line without a job: the job whose children the line stands for.
+    #: For a line without a job: the id of the parent. Otherwise empty.
     parent: str = ""
-    #: The children that the line counts, by state. Empty for the line of a parent that is on
-    #: another page.
+    #: For a line that counts further children: the number of these children in each state.
+    #: Otherwise empty.
     more: Mapping[str, int] = {}
 
 

@@ -22,11 +22,12 @@ from iris.model.job.status import JobStatus, why_no_output
 from iris.model.states import TaskState
 from iris.storage.object_store import Store
 
-#: Up to this number of tasks, a page shows the logs of all of them together.
+#: The page shows the logs of all tasks together if the job has at most this many tasks.
 MOST_TOGETHER = 16
-#: The parameters of an address that select lines.
+#: The parameters of the query that select log lines.
 SELECTS = ("run", "task", "attempt", "stream", "find")
-#: The states of tasks whose log is shown first, if the logs of all tasks are too many.
+#: If the job has too many tasks for one log, the page shows the log of a task in the first of these
+#: states that some task is in.
 _FIRST = (TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.RUNNING, TaskState.BUILDING)
 
 

@@ -10,7 +10,7 @@ from iris.model.job.endpoints import Endpoint
 
 #: The number of schedules on one page.
 PER_PAGE = 100
-#: The most jobs of pools that the page shows.
+#: The limit on jobs of pools that the page shows.
 MOST_POOLS = 50
 
 

@@ -20,21 +20,24 @@ from iris.model.job.spec import Band
 from iris.model.states import JobState
 from iris.usage.report import UsageReport
 
-#: The states of jobs that ended badly.
+#: The states of jobs that the page lists as failures.
 FAILED = (JobState.FAILED, JobState.WORKER_FAILED, JobState.UNSCHEDULABLE)
-#: The most failures, slices and users that the page shows.
+#: The limit on failed jobs that the page shows.
 MOST_FAILURES = 8
+#: The limit on slices that the page shows.
 MOST_SLICES = 8
+#: The limit on users that the page shows.
 MOST_USERS = 8
 WEEK = timedelta(days=7)
 
 
 class Waiting(NamedTuple):
-    """The gangs of one band that wait for the same reason."""
+    """The number of gangs of one band that wait for the same reason."""
 
     band: Band
-    #: The code of the reason, and the same in words.
+    #: The code of the reason why the gangs wait.
     code: str
+    #: The reason in a few words.
     words: str
     gangs: int
 
@@ -84,9 +87,9 @@ async def load(reader: Reader, address: Address) -> Content:
 class Week(NamedTuple):
     """The use of the cluster in the last week."""
 
-    #: The sums, without rows.
+    #: The report of the week, without its rows.
     report: UsageReport
-    #: The users who used most.
+    #: The users with the highest use, the highest first.
     uses: Sequence[Use]
 
 

@@ -20,25 +20,27 @@ PER_PAGE = 100
 class Place(NamedTuple):
     """A waiting gang with its place in the queue."""
 
-    #: The place in the list, from 1 on.
+    #: The number of the gang in the queue, from 1 on.
     number: int
     gang: QueuedGang
     job: str
-    #: None if it was not computed.
+    #: Why the gang waits; None if the scheduler did not compute the reason.
     reason: Refusal | None
-    #: The place of an earlier gang on the page that waits for the same reason; None if there is
-    #: none.
+    #: The number of an earlier gang on the page that waits for the same reason; None if there is
+    #: none. The page shows the reason only once.
     same_as: int | None = None
 
 
 class Turn(NamedTuple):
-    """A user whose gangs wait in a band, with the use that decides on the turn."""
+    """A user whose gangs wait in a band, with the use that determines when it is the user's
+    turn.
+    """
 
     user: str
     gangs: int
-    #: What the user holds, as `8 accelerators` or `4 cores`.
+    #: The resources that the user holds now, as `8 accelerators` or `4 cores`.
     held: str
-    #: The recent use, as `3 accelerator-hours`.
+    #: The recent use by the user, as `3 accelerator-hours`.
     recent: str
 
 

@@ -11,12 +11,12 @@ from iris.simulation.report.page import content
 from iris.simulation.report.stored import Heading
 from iris.simulation.report.tables import UNCLEAR_NOTE
 
-#: The most reports that the list shows.
+#: The limit on reports that the list shows.
 MOST_REPORTS = 100
 
 
 class Shown(NamedTuple):
-    """What the page of a report shows."""
+    """A report of a simulation, rendered for its page."""
 
     heading: Heading
     html: Markup

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from iris.dashboard.bars import Bar, bar_chart
+from iris.dashboard.charts import Bar, bar_chart
 from iris.dashboard.content import Address, Content
 from iris.dashboard.reader import USAGE_SHARED_FOR, Reader
 from iris.model.errors import InvalidValue
@@ -14,27 +14,27 @@ from iris.model.units import parse_duration
 from iris.usage.amounts import Amounts
 from iris.usage.report import TAG, UsageReport, parse_key
 
-#: The times that the page offers.
+#: The periods that the page offers, by the value of the query parameter `since`.
 TIMES = {"1d": "a day", "7d": "a week", "30d": "30 days", "90d": "90 days"}
-#: The keys that the page offers. The address may also have `tag:KEY`.
+#: The keys that the page offers for grouping. `tag:KEY` is possible in the address, too.
 OFFERED = ("user", "team", "job", "group", "band")
-#: The most rows that the page shows.
+#: The limit on rows that the page shows.
 MOST_ROWS = 100
 
 
 class Use(NamedTuple):
-    """A row of the page."""
+    """The use by one user, team, job or other value of the key: a row of the page."""
 
     name: str
     amounts: Amounts
-    #: The part of the total, by cost or by the first kind of hours that there is.
+    #: The share of the row in the total, from 0 to 1, by the amount that `measure_of` chooses.
     share: float
 
 
 class Shown(NamedTuple):
-    """What the page shows of a time."""
+    """The use of the cluster in a period, as the page shows it."""
 
-    #: The sums, without rows.
+    #: The report of the period, without its rows.
     report: UsageReport
     measure: "Measure"
     uses: Sequence[Use]
@@ -80,9 +80,9 @@ async def read(reader: Reader, by: str, since: str, user: str) -> Shown:
 
 
 class Measure(NamedTuple):
-    """The amount by which rows are compared."""
+    """The amount by which rows are compared and drawn."""
 
-    #: The name of the field of `Amounts`.
+    #: The name of the amount's field in `Amounts`.
     field: str
     name: str
 

@@ -26,9 +26,10 @@ from iris.model.checkpoint.plan import Changes, Found, Plan, entry_of, plan
 from iris.model.checkpoint.saves import Save, SavedItem
 
 #: The time between two ticks of the kernel's clock, in nanoseconds. The kernel sets the time of a
-#: change to the last tick, so a change may seem older by this much.
+#: change to the last tick, so a change can appear to be earlier than it was by up to this time.
 TICK_NS = 10_000_000
-#: The limit on paths whose last change is remembered, for each kind of change.
+#: The limit on paths that `Order` remembers for each kind of change, such as writing or renaming.
+#: The oldest entry is dropped first.
 MOST_REMEMBERED = 20_000
 
 
@@ -45,11 +46,12 @@ class Order:
         self._closed: dict[str, int] = {}
         #: By path, the position in the order of the last time that a file was renamed to this path.
         self._placed: dict[str, int] = {}
-        #: The directories that the program made, each with the time since which the kernel reports
-        #: changes in the directory.
+        #: The directories that the program made. For each one, the time from which the kernel
+        #: reports changes in the directory, in nanoseconds since 1970.
         self._made: dict[str, int] = {}
-        #: The position of the last renaming, and a time after this renaming in nanoseconds since
-        #: 1970.
+        #: The position of the last renaming in the order of changes, and the time at which Iris
+        #: read the report of this renaming, in nanoseconds since 1970. The renaming itself was
+        #: earlier.
         self._last_placed, self._last_placed_at = 0, 0
 
     def written(self, path: str) -> None:

@@ -74,18 +74,21 @@ class Changes:
     directory repeatedly.
 
     Args:
-        since: the time at which the directory was as in the last save; 0 if it is not known.
+        since: the time at which the directory was still the same as in the last save; 0 if it is
+            not known.
     """
 
     def __init__(self, since: int) -> None:
         #: The time at which the directory was read last.
         self.looked = since
-        #: For each changed entry, the last time at which the entry was as in the last save.
+        #: For each changed entry, the last time at which the entry was still the same as in the
+        #: last save.
         self.since: dict[str, int] = {}
         #: For each entry of the last save that is missing now, the time at which the entry was
         #: first missing.
         self.gone: dict[str, int] = {}
-        #: The files that the program replaces by renaming new files.
+        #: The files that the program replaces as a whole: it writes a new file and renames it to
+        #: the path of the old one.
         self.replaced: set[str] = set()
         self._sizes: dict[str, _Growth] = {}
 
@@ -136,7 +139,7 @@ class Changes:
 class _Growth(NamedTuple):
     inode: int
     size: int
-    #: The time since which the file only grows.
+    #: The time since which the file has only grown, in nanoseconds since 1970.
     since: int
     #: The time at which the directory was read last.
     at: int

@@ -11,7 +11,7 @@ from iris.model.frozen import Frozen
 
 #: The limit on files, directories and links of a checkpoint directory. Each save lists all of them.
 MOST_ENTRIES = 100_000
-#: The limit on bytes of a manifest that is read.
+#: The limit on bytes of a manifest. A larger manifest is not read.
 MOST_MANIFEST = 64 * 1024 * 1024
 
 

@@ -21,12 +21,12 @@ class CheckpointSource(Frozen):
 
     #: The id of the earlier job.
     job: str
-    #: True if the user wrote a bare job name in a program that runs in a job. A bare name means a
-    #: child of that job first. `bare` becomes False when the job is looked up.
+    #: True if the user wrote a job name without a user, in a program that runs in a job. Such a
+    #: name is first looked up among the children of that job. `bare` becomes False when the job is
+    #: looked up.
     bare: bool = Field(default=False, exclude=True)
     #: The number of the earlier job's run, as `iris jobs --all` shows it. None means the latest run
-    #: at the
-    #: submission.
+    #: at the time of the submission.
     run: int | None = None
     #: The index of the task whose checkpoint all tasks restore. If it is None, each task restores
     #: the checkpoint of the earlier job's task with the same index, if there is one.
@@ -34,7 +34,7 @@ class CheckpointSource(Frozen):
     #: The folder of the run's checkpoints in the object store. It is empty until the job is looked
     #: up.
     folder: str = ""
-    #: The tasks of the run that had a checkpoint at the submission.
+    #: The indices of the tasks that had a checkpoint in that run at the time of the submission.
     tasks: tuple[int, ...] = ()
 
     def found(

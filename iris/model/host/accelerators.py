@@ -196,14 +196,14 @@ def parse_gpu(text: str, field: str = "gpu") -> Device:
             field,
             text,
             f"has alternatives with different counts: {listed}",
-            "give one count, after the last",
+            "give one count, after the last alternative",
         )
     if counts and (parts[-1][1] is None or len(counts) not in (1, len(parts))):
         raise InvalidValue(
             field,
             text,
             "gives a count to only some of the alternatives",
-            "give one count, after the last",
+            "give one count, after the last alternative",
         )
     variants = ",".join(dict.fromkeys(variant for variant, _ in parts))
     return Device(kind=DeviceKind.GPU, variant=variants, count=counts[0] if counts else 1)

@@ -47,7 +47,7 @@ PREEMPTIBLE = "preemptible"
 DEVICE_TYPE = "device-type"
 #: The variant of the host's accelerators, such as h100 or v5litepod-16.
 DEVICE_VARIANT = "device-variant"
-#: The host's GPUs as the driver names them, such as NVIDIA H100 80GB HBM3.
+#: The model of the host's GPUs, as the driver reports it, such as NVIDIA H100 80GB HBM3.
 GPU_MODEL = "gpu-model"
 #: The memory of each of the host's GPUs, rounded to GiB.
 GPU_MEMORY = "gpu-memory-gib"
@@ -55,9 +55,9 @@ GPU_MEMORY = "gpu-memory-gib"
 TPU_NAME = "tpu-name"
 #: The host's number in the TPU slice, from 0.
 TPU_WORKER_ID = "tpu-worker-id"
-#: How the slice's chips are wired, such as 4x4.
+#: How the chips of the host's TPU slice are connected, such as 4x4.
 TPU_TOPOLOGY = "tpu-topology"
-#: How many hosts the TPU slice has.
+#: The number of hosts in the TPU slice to which the host belongs.
 TPU_VM_COUNT = "tpu-vm-count"
 #: The scale group that created the host.
 SCALE_GROUP = "scale-group"

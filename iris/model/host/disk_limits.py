@@ -9,16 +9,16 @@ from iris.model.units import GIB, format_bytes
 #: The space of a disk that jobs should leave free: a share of the disk, with an upper limit in
 #: bytes.
 RESERVE_SHARE, MOST_RESERVE = 0.02, 2 * GIB
-#: The pauses between two measurements, if an attempt may be filling the disk (URGENT) and
-#: otherwise. A measurement reads each attempt's directories, which takes long if they are huge. So
-#: the first number is a factor of the last measurement's duration; the second is the shortest pause
-#: in seconds. Regular measurements are needed because other programs that delete files can hide the
-#: growth of an attempt, and because some file systems count written data late.
+#: The pauses between two measurements: `URGENT_PAUSE` if an attempt may be filling the disk,
+#: otherwise `PAUSE`. A pause is the duration of the last measurement times the first number, and at
+#: least the second number, in seconds: a measurement reads each attempt's directories, which takes
+#: long if they are huge. Regular measurements are needed because other programs that delete files
+#: can hide the growth of an attempt, and because some file systems count written data late.
 URGENT_PAUSE, PAUSE = (10.0, 1.0), (100.0, 10.0)
 
 
 class Disk(NamedTuple):
-    """A file system of the host, in bytes."""
+    """The size and the free space of one of the host's file systems, in bytes."""
 
     size: int
     free: int
@@ -36,7 +36,8 @@ class Disk(NamedTuple):
 class Holding(NamedTuple):
     """The disk space that an attempt uses on its host."""
 
-    #: The number of bytes on each file system.
+    #: The number of bytes that the attempt uses on each file system, by the device number of the
+    #: file system.
     used: Mapping[int, int]
     #: The disk space that the job requested, in bytes.
     requested: int
@@ -60,7 +61,7 @@ class Measured:
     at: float
     #: How long the measurement took, in seconds.
     took: float
-    #: The number of bytes in use on all disks.
+    #: The number of bytes in use on all disks of the host, by any program.
     in_use: int
     #: The number of bytes that the largest attempt used.
     largest: int

@@ -19,8 +19,8 @@ from iris.model.frozen import Frozen
 #: The faults of a set-up that exceeded its time limit, and of a task that kept the other tasks of
 #: its gang waiting for too long.
 SETUP_TIMEOUT, GANG_TIMEOUT = "setup-timeout", "gang-timeout"
-#: Faults outside the cluster that can prevent a program from starting: faults of package indexes,
-#: git servers, image registries and Google's services.
+#: Faults that prevent a program from starting although the cluster works: a package index, a git
+#: server, an image registry or a service of Google fails, or the set-up takes too long.
 OF_THE_SETUP = frozenset({"network", "image-pull", SETUP_TIMEOUT, GANG_TIMEOUT})
 #: Faults that do not count against the host, because they would also happen on other hosts, or
 #: because the program may have caused them.
@@ -49,7 +49,8 @@ class Fault(Frozen):
     #: A regular expression for which Iris searches the program's output. `^` and `$` match at the
     #: ends of each line.
     pattern: str
-    #: An explanation for users. It follows "infrastructure fault: ".
+    #: An explanation for users. The reason of the failed attempt shows it after the words
+    #: "infrastructure fault: ".
     why: str = "the cluster's configuration counts it as a fault of the host"
 
     @field_validator("name")

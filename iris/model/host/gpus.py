@@ -63,7 +63,8 @@ LEAST_MEMORY = 100 * MIB
 #: The name of the fault of an attempt that fails or is not started because the host has a broken
 #: GPU.
 GPU_FAULT = "gpu-broken"
-#: The limit on characters of the text of a GPU's fault. All pages about the host show this text.
+#: The limit on characters of the description of a GPU's fault, because the status and the list of
+#: hosts show the description.
 MOST = 300
 
 #: The Xid messages of the driver after which a GPU must be reset or its machine restarted. The
@@ -111,8 +112,6 @@ class Gpu(Frozen):
     #: The name with which users request it: `H100`, or `A100-1g.10gb` for a MIG instance.
     variant: str
     memory_bytes: int = 0
-    #: The address on the PCI bus; empty if it is not known.
-    bus: str = ""
 
     @property
     def is_instance(self) -> bool:
@@ -130,8 +129,8 @@ class Reading(NamedTuple):
     gpus: tuple[Gpu, ...] = ()
     #: Why the list is incomplete; empty if it is complete.
     problem: str = ""
-    #: True if a GPU is lost. If False, the problem may be in `nvidia-smi` itself, which may work a
-    #: moment later.
+    #: True if `nvidia-smi` reports a lost GPU. If `lost` is False although there is a `problem`,
+    #: `nvidia-smi` itself may have failed, and the next reading may succeed.
     lost: bool = False
 
 
@@ -167,9 +166,9 @@ def parse_gpus(queried: str, listed: str = "") -> tuple[Gpu, ...]:
     instances = _instances(listed)
     gpus: list[Gpu] = []
     for line in queried.splitlines():
-        index, uuid, name, memory, bus, mig = (
-            [cell.strip() for cell in line.split(",")] + [""] * 6
-        )[:6]
+        index, uuid, name, memory, _, mig = ([cell.strip() for cell in line.split(",")] + [""] * 6)[
+            :6
+        ]
         if not index.isdecimal() or not uuid.startswith("GPU-"):
             continue
         size = int(memory) * MIB if memory.isdecimal() else 0
@@ -179,7 +178,6 @@ def parse_gpus(queried: str, listed: str = "") -> tuple[Gpu, ...]:
             name=name,
             variant=gpu_variant(name),
             memory_bytes=size,
-            bus=bus,
         )
         if mig == "Enabled" or uuid in instances:
             gpus += (_instance(gpu, profile, each) for profile, each in instances.get(uuid, ()))

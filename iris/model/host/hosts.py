@@ -69,7 +69,7 @@ class ClosedBy(StrEnum):
 
 
 class Closure(Frozen):
-    """Marks a host that accepts no new work until an operator opens it."""
+    """Marks a host as closed to new work, and says why."""
 
     by: ClosedBy
     reason: str = ""

@@ -23,13 +23,13 @@ MAX_GAP = 60.0
 
 
 class StopIdle(Frozen):
-    """The rule by which a job ends: when its GPUs were idle for some time.
+    """The rule by which a job ends when its GPUs have been idle for some time.
 
     Raises:
         pydantic.ValidationError: wraps the `InvalidValue` of an invalid field.
     """
 
-    #: How long the GPUs must be idle.
+    #: How long the GPUs must be idle before the job ends, or before the warning.
     after: timedelta
     #: GPUs with less use than this are idle, in percent.
     below: float = DEFAULT_BELOW
@@ -111,7 +111,7 @@ class IdleReport(Frozen):
     """A host's report that the GPUs of its task have been idle long enough to end the job."""
 
     since: datetime
-    #: The highest use of one GPU since then, in percent.
+    #: The highest use of any of the GPUs since `since`, in percent.
     peak_percent: float
 
 
@@ -120,11 +120,12 @@ class IdleWatch(Frozen):
     since 1970.
     """
 
-    #: Since when all GPUs are idle; None if one is not, or nothing was measured yet.
+    #: The time since which all GPUs have been idle; None if a GPU is in use, or if nothing was
+    #: measured yet.
     since: float | None = Field(default=None, ge=0)
     #: The time of the last measurement.
     measured: float = Field(default=0.0, ge=0)
-    #: The highest use since `since`, in percent.
+    #: The highest use of any of the GPUs since `since`, in percent.
     peak_percent: float = 0.0
 
     def with_use(self, now: float, busiest_percent: float, rule: StopIdle) -> Self:

@@ -36,7 +36,7 @@ def parse_run_as(text: str, field: str = "run_as") -> range | None:
         raise InvalidValue(
             field,
             text,
-            "is empty or includes uids of the system or of people, which are below 60001",
+            f"is empty, or includes a uid below {_FIRST}, a uid above {_LAST}, 65534 or 65535",
             remedy,
         )
     return uids

@@ -19,8 +19,8 @@ FULL_LINE = HOSTS_LINE + b"the log has reached its limit"
 #: The limit on bytes of the host's own lines that are stored after the log has reached its limit.
 #: This limit is needed because a set-up step can write lines with the same beginning.
 BEYOND_LIMIT = 64 * KIB
-#: The limit on output files of an attempt. Each file needs an object in the store, a request, and
-#: memory of the agent during the upload.
+#: The limit on output files of an attempt. Each file needs an object and a request to the store,
+#: and memory of the agent during the upload.
 MOST_FILES = 1_000_000
 #: The limit on names in the path of an output file. The agent opens the directories of a path one
 #: by one.

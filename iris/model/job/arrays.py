@@ -22,8 +22,8 @@ MAX_TASKS = 10_000
 #: The limit on tasks that one workflow starts. A larger array is split into parts of this size.
 PART_TASKS = 250
 #: The limit on characters of a task's reason that the workflow of a large array keeps. The task's
-#: own workflow keeps the whole reason. The status of ten thousand tasks is one answer to a query,
-#: which may have 2 MiB after compression.
+#: own workflow keeps the whole reason. The status of ten thousand tasks has to fit into one answer
+#: to a query, which is limited to 2 MiB after compression.
 MAX_KEPT_REASON = 100
 #: The largest index of a task.
 MAX_INDEX = 999_999
@@ -139,7 +139,7 @@ def check_limit(limit: int | str, shown: str) -> int:
         raise InvalidValue(
             "array",
             shown,
-            f"has {limit!r} as its most tasks at once",
+            f"has {limit!r} as the limit on tasks at once",
             "write 1 or more after %, such as 0-99%10",
         )
     return int(limit)

@@ -18,7 +18,9 @@ NAMED = 16
 
 
 class Account(StrEnum):
-    """The retry account that pays for an attempt."""
+    """The retry account that an attempt counts against. It follows from the cause of the attempt's
+    end.
+    """
 
     FAILURES = "failures"  # the program's own fault
     PREEMPTIONS = (

@@ -16,13 +16,15 @@ from iris.model.host.constraints import contradiction
 from iris.model.job.dependencies import check_dependencies
 from iris.model.job.spec import JobSpec
 
-#: The limit on the JSON size of one batch, of its answers, of an activity's argument or of a
-#: query's answer. It is a quarter of a payload, because one workflow task answers several updates
-#: and schedules several activities in one request of 4 MiB. A usual batch of 500 messages has 200
-#: KiB.
+#: The limit on the JSON size of one batch of messages to the scheduler, of the answers to a batch,
+#: of an activity's argument or of a query's answer. It is a quarter of the largest payload, because
+#: one workflow task answers several updates and schedules several activities in one request of 4
+#: MiB. A usual batch of 500 messages has 200 KiB.
 BATCH_BYTES = 512 * 1024
-#: The limit on the JSON size of one message, and of a batch that is sent without an outbox. When
-#: the scheduler accepts an update, it sends the message to the Temporal server once more.
+#: The limit on the JSON size of one message to the scheduler, and of a batch from a process that
+#: does not limit its batches to `BATCH_BYTES`. It is below the size of a payload, because the
+#: scheduler, when it accepts an update, sends the content of the update to the Temporal server once
+#: more.
 MESSAGE_BYTES = 3 * BATCH_BYTES
 #: The limit on the bytes of a constraint's text. It is enough for 50 zones or machines with names
 #: of 18 letters.

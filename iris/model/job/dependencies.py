@@ -48,8 +48,9 @@ class Dependency(Frozen):
     number: int | None = None
     #: The first run id of the other job's workflow. It is empty until `submit` has looked it up.
     run_id: str = ""
-    #: True if the user wrote a bare job name in a program that runs in a job. A bare name means a
-    #: child of that job first. `bare` becomes False when `submit` looks the job up.
+    #: True if the user wrote a job name without a user, in a program that runs in a job. Such a
+    #: name is first looked up among the children of that job. `bare` becomes False when `submit`
+    #: looks the job up.
     bare: bool = Field(default=False, exclude=True)
 
     def __str__(self) -> str:

@@ -17,7 +17,8 @@ _EXPLAINS = {
     JobState.RUNNING: (TaskState.PENDING,),
     JobState.BUILDING: (TaskState.BUILDING,),
 }
-#: The states of a job in which all tasks often have the same reason.
+#: The states of a job in which all tasks often have the same reason. Then the job shows this reason
+#: without the index of a task.
 _SHARED = (JobState.PENDING, JobState.KILLED, JobState.UNSCHEDULABLE)
 
 

@@ -144,8 +144,8 @@ def move_gang(now: GangState, event: GangEvent) -> GangState | None:
 class Gang(Frozen):
     """Tasks that are placed, started and retried together, and the state of these tasks.
 
-    It is the input of a job's or task's workflow, and all that a run of the workflow passes to the
-    next.
+    A gang is the input of a job's or task's workflow, and contains everything that one run of the
+    workflow passes to the next run.
     """
 
     cluster: str

@@ -17,18 +17,20 @@ KIND_NOTIFICATION = "notification"
 MAX_NOTIFY = 5
 #: The limit on characters of a webhook's URL.
 MAX_URL = 2_000
-#: Addresses of services that give a machine its own credentials or settings, if the addresses are
-#: not link-local: Amazon's and Google's over IPv6, Azure's, Alibaba's and Oracle's.
+#: The addresses of cloud metadata services that are not link-local: Amazon's and Google's over
+#: IPv6, Azure's, Alibaba's and Oracle's. A webhook must not have such an address, because these
+#: services give a machine its own credentials.
 _METADATA = frozenset(
     map(
         ip_address,
         ("fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200", "192.0.0.192"),
     )
 )
-#: The IPv6 addresses that a NAT64 gateway translates to IPv4 addresses.
+#: The IPv6 addresses that a NAT64 gateway translates to IPv4 addresses. For a webhook with such an
+#: address, the IPv4 address is checked, too.
 _NAT64 = ip_network("64:ff9b::/96")
 #: The range that contains all IPv6 addresses of machines on the Internet. An address outside this
-#: range is not public, also if an older Python version says that it is.
+#: range is not public, even if an older Python version says that it is.
 _PUBLIC_IPV6 = ip_network("2000::/3")
 #: Addresses of protocols and relays that older Python versions wrongly treat as public.
 _NOT_PUBLIC = (ip_network("192.0.0.0/24"), ip_network("192.88.99.0/24"), ip_network("3fff::/20"))

@@ -22,7 +22,7 @@ from iris.model.job.spec import Band, JobSpec
 from iris.model.rules import Contact
 from iris.model.units import GIB
 
-#: The time at which the count begins for times that are stored as numbers.
+#: Times that are stored as numbers are counted from this time.
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 #: The unit of times that are stored as numbers.
 MICROSECOND = timedelta(microseconds=1)
@@ -36,8 +36,8 @@ class Shape(NamedTuple):
     #: The kind of accelerator: "gpu", "tpu" or None.
     device: str | None
     variants: str
-    #: The amounts that each task needs, in the order of `Resources.vector`: devices, millicores,
-    #: bytes of memory, bytes of disk.
+    #: The amounts that the gang needs on each host, in the order of `Resources.vector`: devices,
+    #: millicores, bytes of memory, bytes of disk.
     amounts: tuple[int, int, int, int]
     #: The constraints as texts. The text of a preferred constraint begins with a question mark.
     constraints: tuple[str, ...]
@@ -48,11 +48,14 @@ class Shape(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What counts of a gang against quotas, besides its user and resources."""
+    """The tags and named limits of a gang, which quotas count in addition to the gang's user and
+    resources.
+    """
 
-    #: The tags, as `KEY=VALUE`, in order. The scheduler keeps those for which there are quotas.
+    #: The tags, as `KEY=VALUE`. The scheduler keeps only the tags that have a quota.
     tags: tuple[str, ...] = ()
-    #: The named limits that the gang takes, each with its amount.
+    #: The named limits that the gang uses while it has hosts, each with the amount that the gang
+    #: occupies.
     limits: tuple[tuple[str, int], ...] = ()
 
     def with_tags(self, keys: Container[str]) -> "Claim":
@@ -70,9 +73,10 @@ class Request(Frozen):
     #: A key that is never used again: it contains the attempt and the run of the workflow. A
     #: repeated request with the same key changes nothing.
     key: str
-    #: The workflow that receives the placement.
+    #: The id of the workflow that receives the placement.
     owner: str
-    #: The id for messages: the id of the task, or of the job if the gang has several tasks.
+    #: The id that stands for the gang in messages to users: the id of the task, or of the job if
+    #: the gang has several tasks.
     task: str
     user: str = ""
     #: The resources that the gang needs on each host.
@@ -176,7 +180,7 @@ def request_for(
 
 
 class Seat(NamedTuple):
-    """A host, in one of its incarnations, that runs a task or several tasks that share a host."""
+    """A host, in one of its incarnations, that runs one or several tasks of a gang."""
 
     host_id: str
     slice_id: str
@@ -225,7 +229,7 @@ class Names(NamedTuple):
     task: str
     owner: str
     #: The id with which the owner's id ends: "task" for the task's id, "job" for the job's id, or
-    #: "" for neither.
+    #: "" for neither of them. `owner` does not contain this part.
     end: str
 
     @classmethod

@@ -53,7 +53,8 @@ _REMEDY = (
 )
 _TOKEN = re.compile("[0-9a-f]{16,64}")
 
-#: Words that show that a variable contains a secret, at the end of any part of the variable's name.
+#: Words that show that a variable contains a secret, if a part of the variable's name ends with the
+#: word. Underscores separate the parts.
 _SECRETS = (
     "PASSWORD",
     "PASSWD",
@@ -92,12 +93,13 @@ OF_SUBMITTER = (SecretKind.OWN, SecretKind.ENV, SecretKind.FILE, SecretKind.NAME
 
 
 class SecretSource(NamedTuple):
-    """A reference to a secret's value."""
+    """A reference to the place from which a secret's value is read."""
 
     kind: SecretKind
-    #: The name of the value. Its form depends on the kind: a variable; a path (absolute on a host);
-    #: a named secret; the path of an object with sealed values below the cluster's folder; or a
-    #: secret of Google, as `projects/P/secrets/S/versions/V`, or as `S` in the project of the host.
+    #: The name of the secret at the place. Its form depends on the kind: a variable; a path
+    #: (absolute on a host); a named secret; the path of an object with sealed values below the
+    #: cluster's folder; or a secret of Google, as `projects/P/secrets/S/versions/V`, or as `S` in
+    #: the project of the host.
     name: str
 
     def __str__(self) -> str:
@@ -149,7 +151,9 @@ def parse_secret(text: str) -> tuple[str, str]:
         )
     parsed = own_secret(name) if not given else parse_secret_source(name, source)
     if parsed.kind is SecretKind.SEALED:
-        raise InvalidValue("secret", name, "has a source that only Iris itself writes", _REMEDY)
+        raise InvalidValue(
+            "secret", name, "has a source of the kind sealed:, which is reserved for Iris", _REMEDY
+        )
     return name, str(parsed)
 
 

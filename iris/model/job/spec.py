@@ -137,7 +137,8 @@ class JobSpec(Frozen):
     #: The jobs that must end before this job requests hosts.
     after: tuple[Dependency, ...] = ()
     tags: Tags = Field(default_factory=dict)
-    #: How much each gang of the job takes of the cluster's named limits, while it has hosts.
+    #: The amount of each named limit of the cluster that each gang of the job occupies while it has
+    #: hosts.
     limits: dict[str, int] = Field(default_factory=dict)
     note: Note = ""
     #: The webhooks that Iris calls at the job's end.
@@ -227,7 +228,7 @@ class JobSpec(Frozen):
             raise InvalidValue(
                 str(info.field_name),
                 f"{time.total_seconds():g}s",
-                "is not a time to wait",
+                "is not a time limit",
                 "leave it out for no limit",
             )
         return time
@@ -273,9 +274,9 @@ class JobSpec(Frozen):
             raise InvalidValue(
                 "name",
                 self.id,
-                f"has {len(self.id)} characters with the names of the jobs that it belongs to; the"
-                f" limit is {names.MAX_JOB_ID}",
-                "choose a shorter name, or submit the job from a job higher up",
+                f"has {len(self.id)} characters, including the names of its parent jobs; the limit"
+                f" is {names.MAX_JOB_ID}",
+                "choose a shorter name, or submit the job from a job with fewer parents",
             )
         return self
 
@@ -328,7 +329,7 @@ class JobSpec(Frozen):
         for name in self.secrets:
             if name in self.env:
                 raise InvalidValue(
-                    "secret", name, "is both a secret and in env", "remove one of them"
+                    "secret", name, "is set both as a secret and in env", "remove one of them"
                 )
         return self
 

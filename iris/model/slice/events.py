@@ -42,8 +42,8 @@ class DescribeMachines:
     behind. Results: `MachinesDescribed` or `NotDescribed`.
     """
 
-    #: Whether a deadline has passed. If it has, the platform's answer decides whether the slice
-    #: fails.
+    #: True if the question is asked because a deadline of the slice has passed. Then the platform's
+    #: answer decides whether the slice fails.
     overdue: bool = False
 
 
@@ -132,11 +132,11 @@ class HostMissing:
 
 @dataclass(frozen=True)
 class MachinesListed:
-    """The platform's list shows a new state of the machines."""
+    """The platform's list of slices shows a new state of the machines."""
 
     #: The machines as the platform's list shows them; None if the list does not contain them.
     observation: SliceObservation | None
-    #: The time of the list.
+    #: The time at which the platform's list was read.
     at: datetime
 
 
@@ -147,7 +147,7 @@ class MachinesDescribed:
     #: The machines as the platform describes them; None if the platform has no machines of the
     #: slice.
     observation: SliceObservation | None
-    #: The time of the question.
+    #: The time at which Iris asked the platform.
     at: datetime
     overdue: bool = False
 
@@ -189,7 +189,7 @@ class RetireAnswered:
 
 @dataclass(frozen=True)
 class DeadlineReached:
-    """The time that `deadline` returned has passed."""
+    """The time has passed that the lifecycle's function `deadline` returned."""
 
     due: datetime
 

@@ -85,8 +85,8 @@ class SliceObservation(Frozen):
     quota_scope: str = ""
 
 
-#: The value that stands for all zones: if no zone could be listed, or if a quota applies
-#: everywhere.
+#: The value that stands for all zones. `FleetListing.unreachable` contains it if no zone could be
+#: listed, and `quota_scope` if a quota applies everywhere.
 ANYWHERE = "*"
 
 

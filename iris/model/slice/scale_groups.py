@@ -31,11 +31,12 @@ class SliceType(StrEnum):
 class Pace(Frozen):
     """The timing of a group's scaling, and how long the group avoids a failed zone or quota."""
 
-    #: The wait after a scale-up before the group's next scale-up.
+    #: The shortest time between two scale-ups of the group.
     scale_up_delay: timedelta = timedelta(seconds=60)
     #: A slice is deleted after all its hosts have been free for this long.
     scale_down_delay: timedelta = timedelta(minutes=5)
-    #: How long a request that the platform does not answer delays other requests.
+    #: The time for which a request for a slice delays the group's next requests if the platform
+    #: does not answer it.
     requesting_timeout: timedelta = timedelta(seconds=120)
     #: How long the group requests no slices after the platform has reported a used-up quota.
     quota_timeout: timedelta = timedelta(minutes=5)

@@ -12,8 +12,8 @@ from iris.model.host.resources import Resources
 from iris.model.job.requests import Request
 from iris.model.slice.status import SliceState
 
-#: The limit on outlooks that the autoscaler sends to the scheduler, one for each shape of waiting
-#: gangs. The scheduler stores them in its ledger.
+#: The limit on `Outlook` records that the autoscaler sends to the scheduler, one for each shape of
+#: waiting gangs. The scheduler stores them in its ledger.
 MOST_OUTLOOKS = 200
 
 
@@ -37,10 +37,12 @@ class Wanted(Frozen):
     broken: dict[str, str] = Field(default_factory=dict)
     #: The scale groups that an operator has paused: their hosts accept no new work.
     paused: tuple[str, ...] = ()
-    #: Whether the scheduler has received the outlooks of the waiting gangs.
+    #: Whether the scheduler has the `Outlook` records that the autoscaler sent last. If not, the
+    #: autoscaler sends them again.
     informed: bool = True
-    #: The time of this snapshot, by the server's clock. The waiting gangs may need a slice that
-    #: became ready later.
+    #: The time of this snapshot, by the server's clock. The autoscaler counts a slice that became
+    #: ready after this time as not ready yet, so that it does not create a second slice for the
+    #: same waiting gangs.
     as_of: datetime
 
 
@@ -124,7 +126,7 @@ class Outlook(Frozen):
     message: str
     #: When the slice in `message` was requested; None if no slice is requested.
     since: datetime | None = None
-    #: Whether any group could ever serve the gangs.
+    #: False if no scale group could ever serve the gangs.
     possible: bool = True
 
 
@@ -135,8 +137,8 @@ class Action(Frozen):
 
     at: datetime
     group: str
-    #: The kind of the action: "scale_up", "scale_down", "failed", "quota_exceeded", "stock_out",
-    #: "adopted", …
+    #: The kind of the action or event: "scale_up", "scale_down", "failed", "quota_exceeded",
+    #: "stock_out", "adopted", …
     what: str
     slice_id: str = ""
     reason: str = ""
@@ -146,11 +148,12 @@ class StockedOut(Frozen):
     """A zone without capacity for a kind of machine."""
 
     zone: str
-    #: The kind of machine as a text: `SliceType`, then variant, machine type or pool, then tier.
-    #: Groups that need the same kind of machine share this record.
+    #: The kind of machine as a text: the slice type, the accelerator variant, machine type or pool,
+    #: and the tier (preemptible or not). Scale groups that need the same kind of machine share this
+    #: record.
     kind: str
     until: datetime
-    #: The number of consecutive stock-outs.
+    #: The number of consecutive stock-outs of the zone for this kind of machine.
     times: int = 1
     #: When the stock-out was last reported. If a request from before this time fails later, the
     #: failure belongs to the same stock-out and does not count again.
@@ -195,8 +198,9 @@ class SizeFound(Frozen):
 class GroupMemory(Frozen):
     """The autoscaler's memory of the recent events of a group."""
 
-    #: The time until which the group avoids a used-up quota, if the platform did not report where
-    #: the quota applies. If it did, the quota is in `Memory.used_up`.
+    #: The group requests no slices before this time, because a quota is used up. It is set only if
+    #: the platform did not report the quota's zone or region; otherwise the quota is in
+    #: `Memory.used_up`.
     quota_until: datetime | None = None
     quota_reason: str = ""
     #: The number of consecutive failures. The failure of a slice that was requested before
@@ -206,17 +210,19 @@ class GroupMemory(Frozen):
     failed_at: datetime | None = None
     backoff_until: datetime | None = None
     backoff_reason: str = ""
-    #: True if so many slices failed in a row, of which the last one's agents never reported, that
-    #: the group requests at most one slice an hour. It is False again when a slice becomes ready or
-    #: fails in another way, or when the configuration is loaded again.
+    #: True if too many slices of the group failed in a row and the agents of the last one never
+    #: reported. While it is True, the group requests at most one slice an hour. It becomes False
+    #: when a slice becomes ready or fails in another way, or when the configuration is loaded
+    #: again.
     stopped: bool = False
     cooldown_until: datetime | None = None
     #: The times of scale-ups within the last minute, for the rate limit.
     scale_ups: tuple[datetime, ...] = ()
     #: The times of scale-downs within the last minute, for the rate limit.
     scale_downs: tuple[datetime, ...] = ()
-    #: For each slice that was ready and ended within the churn window: the time of its end, and
-    #: whether it was ready for long enough.
+    #: For each slice of the group that ended within the churn window (`CHURN_WINDOW`) after it was
+    #: ready: the time of its end, and True if its lifetime was long or False if it was short
+    #: (`LONG_LIFETIME`, `SHORT_LIFETIME`). Other lifetimes are not recorded.
     lives: tuple[tuple[datetime, bool], ...] = ()
     #: The resources of the group's last slices, the newest slice last.
     sizes: tuple[SizeFound, ...] = ()

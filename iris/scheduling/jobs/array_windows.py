@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class PartLoad(NamedTuple):
-    """The load of one part of an array, as the job knows it."""
+    """The unfinished tasks and the places of one part of an array, as the job knows them."""
 
     #: The number of tasks of the part that have not ended.
     unfinished: int

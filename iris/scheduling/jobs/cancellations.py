@@ -11,7 +11,7 @@ class Cancellations(NamedTuple):
 
     #: The tasks that the user cancels one by one: the reason by the index of the task.
     alone: Mapping[int, str] = {}
-    #: Why the job ends all of its tasks; None if it does not.
+    #: Why the job ends all of its tasks; None if it does not end them.
     all: str | None = None
 
     def with_task(self, index: int, reason: str) -> Self:

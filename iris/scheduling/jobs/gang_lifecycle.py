@@ -38,9 +38,10 @@ NEW_KEY_DELAY = timedelta(seconds=1)
 #: each time, up to `MAX_LEDGER_FULL`.
 LEDGER_FULL = timedelta(seconds=30)
 MAX_LEDGER_FULL = timedelta(minutes=16)
-#: The least delay before an attempt for which the gang's status shows the time of the attempt.
+#: If the delay before the next attempt is at least this long, the gang's status shows when that
+#: attempt begins.
 SHOWN_DELAY = timedelta(seconds=10)
-#: The most hosts that the text of a reason names.
+#: The limit on hosts that the reason in a gang's status names.
 NAMED_HOSTS = 2
 _NOBODY: frozenset[int] = frozenset()
 #: The states that a task on a host passes through, in order.
@@ -76,7 +77,7 @@ class GangLifecycle:
     held_since: datetime | None = None
     #: True if the user's latest overrides are not sent to the scheduler yet.
     amended: bool = False
-    #: True if an earlier run of the gang's workflow has sent the request.
+    #: True if an earlier run of the gang's workflow has already sent the request to the scheduler.
     repeated: bool = False
     #: The open request at the scheduler; None if there is none.
     request: Request | None = None
@@ -89,8 +90,8 @@ class GangLifecycle:
     #: Why the scheduler evicts the gang; empty if it does not. If the programs end for another
     #: reason, it becomes empty again.
     eviction: str = ""
-    #: Why the slices of the attempt's hosts ended whose machines no longer exist, by the host's
-    #: (id, incarnation).
+    #: The hosts of the attempt whose machines no longer exist, as (id, incarnation), each with the
+    #: reason why its slice ended.
     gone: Mapping[tuple[str, str], str] = field(default_factory=dict)
     #: The indexes in the gang of the tasks whose programs are prepared or run.
     prepared: frozenset[int] = frozenset()

@@ -33,8 +33,8 @@ class RetryDecision(Frozen):
     retry: bool
     #: The time until the next attempt.
     delay: timedelta = timedelta(0)
-    #: The reason that the task at fault shows if there is no other attempt; empty if it shows the
-    #: reason of its outcome.
+    #: The reason that the status of the task at fault shows if the gang is not retried. If it is
+    #: empty, the status shows the reason in the task's outcome.
     reason: str = ""
 
 
@@ -65,7 +65,7 @@ class HostsAfter(NamedTuple):
     ran: bool = False
     #: When the attempt was placed; None if no host is at fault.
     placed_at: datetime | None = None
-    #: The (host, incarnation) of each incarnation that has ended.
+    #: The incarnations of the attempt's hosts that have ended, as (host, incarnation).
     over: tuple[tuple[str, str], ...] = ()
 
 
@@ -82,15 +82,16 @@ SETUP_DELAYS = (
     timedelta(minutes=2),
     timedelta(minutes=5),
 )
-#: The most hosts that a gang avoids at once. Each is a constraint of its request, whose size is
-#: limited (`REQUEST_BYTES`).
+#: The most hosts that a gang avoids at once. Each avoided host is a constraint of the gang's
+#: request, whose size is limited (`REQUEST_BYTES`).
 MAX_AVOIDED = 4
 
-#: If several tasks of a gang fail, the first account in this order that one of them counts against
-#: is used.
+#: The order in which accounts are tried if several tasks of a gang fail: the gang's attempt counts
+#: against the first of these accounts that the failure of one of the tasks counts against.
 _WEIGHT = (Account.PREEMPTIONS, Account.UNDELIVERED, Account.SETUPS, Account.FAILURES)
 
-#: What the time of an unsuccessful attempt was good for, by the account that pays for it.
+#: How an unsuccessful attempt ended, as its record of use says, by the account that the attempt
+#: counts against.
 _USE_ENDS = {
     Account.FAILURES: UseEnd.FAILED,
     Account.PREEMPTIONS: UseEnd.PREEMPTED,

@@ -59,7 +59,8 @@ class LedgerState(BaseModel):
     ended_uses: EndedUsesState = Field(default_factory=EndedUsesState)
     #: The scale groups.
     groups: list[ScaleGroup] = Field(default_factory=list)
-    #: The autoscaler's outlook for each waiting shape.
+    #: The autoscaler's latest `Outlook` record for each shape of waiting gangs: the slice that they
+    #: can expect.
     outlooks: list[Outlook] = Field(default_factory=list)
 
 

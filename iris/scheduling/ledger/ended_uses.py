@@ -28,26 +28,30 @@ from iris.usage.records import (
     times_of,
 )
 
-#: The most records that wait to be stored, and their most bytes as JSON. If the store does not
-#: answer for so long that there are more, the oldest ones are dropped. Compressed, a record takes
-#: 35 to 60 bytes of the ledger's 2 MiB.
+#: The limit on records that wait to be stored. If the store is unreachable for so long that the
+#: limit is exceeded, the oldest records are dropped. Compressed, a record takes 35 to 60 bytes of
+#: the ledger's 2 MiB.
 MOST_WAITING = 5_000
+#: The limit on bytes of the records that wait to be stored, as JSON. If it is exceeded, the oldest
+#: records are dropped.
 MOST_WAITING_BYTES = 3_000_000
-#: The most records of one batch, and their most bytes as JSON. A batch is one payload of the
-#: scheduler's history, where it is compressed to an eighth.
+#: The limit on records of one batch that is sent to the store.
 MOST_AT_ONCE = 250
+#: The limit on bytes of the records of one batch, as JSON. A batch is one payload of the
+#: scheduler's history, in which compression reduces it to an eighth.
 MOST_BYTES_AT_ONCE = 128 * 1024
 
 _UNTOLD = AttemptEnd(end=UseEnd.UNKNOWN)
 
 
 class Held(Frozen):
-    """What a placement held."""
+    """The hosts and slices that a placement held, for its record of use."""
 
     group: str
     slices: tuple[str, ...]
     hosts: int
-    #: The number of seats. The placement has fewer when the agents free the hosts one by one.
+    #: The number of seats that the placement had before any of its hosts was free.
+    #: `Placement.seats` becomes shorter when agents free the hosts one by one.
     seats: int
     host_share: float
 
@@ -58,14 +62,18 @@ class EndedUsesState(BaseModel):
     waiting: list[AttemptUse | SliceUse | DroppedUses] = Field(default_factory=list)
     #: The records that were dropped since the last batch; None if there are none.
     dropped: DroppedUses | None = None
-    #: By placement: what it held when the first of its hosts was removed.
+    #: For placements of which a host was removed or freed: what the placement held before, by the
+    #: placement's key.
     held: dict[str, Held] = Field(default_factory=dict)
-    #: By placement: when the last of its hosts was lost.
+    #: For placements that have lost all of their hosts: when the last host was lost, by the
+    #: placement's key.
     lost_at: dict[str, datetime] = Field(default_factory=dict)
 
 
 class EndedUses:
-    """The records that are not stored yet, and what is known of placements that will end."""
+    """The records of use that are not stored yet, and facts about placements that have no record
+    yet.
+    """
 
     def __init__(self, state: EndedUsesState | None = None) -> None:
         state = state or EndedUsesState()
@@ -73,11 +81,13 @@ class EndedUses:
         self._lost_at = dict(state.lost_at)
         #: The placements whose last host was lost since the last call of `now_is`.
         self._lost: dict[str, None] = {}
-        #: The placements that have ended since then, with what is known of their use.
+        #: The placements that have ended since the last call of `now_is`, which sets the time of
+        #: their end. Each has what it held, and the end that its gang has reported.
         self._undated: list[tuple[Placement, Held, AttemptEnd]] = []
-        #: The records that wait, by id.
+        #: The records of use that wait to be stored, by id.
         self._waiting: dict[str, Record] = {}
-        #: Their bytes as JSON, and the number of slices among them.
+        #: The size of all records in `_waiting` as JSON, in bytes, and the number of records of
+        #: slices among them.
         self._bytes = self._slices = 0
         #: The records that are being stored.
         self._sent: tuple[Record, ...] = ()

@@ -40,9 +40,9 @@ from iris.scheduling.placement.host_index import HostIndex
 from iris.scheduling.placement.place import Pass, place
 from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.queue import Queue
-from iris.scheduling.placement.quota_demand import AllowedDemand
 from iris.scheduling.placement.recent_use import Lately
 from iris.scheduling.placement.refusals import Refusal
+from iris.scheduling.placement.turns import AllowedDemand
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.quotas.use import QuotaUse
 from iris.scheduling.reasons.explain import WaitReasons
@@ -50,8 +50,7 @@ from iris.scheduling.reasons.forecast import Forecast, forecast
 from iris.scheduling.reasons.quota_reasons import QuotaReasons
 from iris.usage.records import AttemptEnd
 
-#: The delay of the next search for victims, if the last search did not examine all waiting
-#: requests.
+#: The delay of the next search for gangs to evict, if the last search skipped some requests.
 CONTINUE_AFTER = timedelta(seconds=1)
 
 
@@ -65,12 +64,14 @@ class Ledger:
         contact = Contact(state.rules.lease.total_seconds())
         live = codec.unpack_placements(tables["live"], hosts, contact) if tables else []
         self.hosts: dict[str, Host] = {host.id: host for host in hosts}
-        #: The placements, and the sums over them.
+        #: The live placements, and sums over them, such as the use of each quota.
         self._seated = Seated(live, state.recent_use, state.used_at, state.quotas)
-        #: The pools of cohorts from which the last pass let nobody borrow.
+        #: The pools of cohorts, as (cohort, resource), from which no gang may borrow as of the last
+        #: pass, because a gang waits for amounts that its quota has lent.
         self._closed_pools: frozenset[tuple[str, str]] = frozenset()
         self.waiting = Queue.unpack(tables["waiting"]) if tables else Queue()
-        #: The requests on hold. Their users have asked for the hold.
+        #: The requests on hold: the user holds the job, or the control plane holds it because a
+        #: budget is used up.
         self.held = Queue.unpack(tables["held"]) if tables else Queue()
         self.closed = dict(state.closed)
         self.paused = state.paused
@@ -82,8 +83,9 @@ class Ledger:
         self._amended = dict(state.amended)
         self._forgotten: dict[str, None] = dict.fromkeys(state.forgotten)
         self._ended: dict[tuple[str, str], None] = dict.fromkeys(state.ended)
-        #: The last placements that ended with their hosts and that their gangs have not released:
-        #: the attempts may still run. If the machines turn out to be gone, the gangs learn it.
+        #: The latest placements that lost their hosts and that their gangs have not released: the
+        #: programs may still run. If the machines turn out to be gone, the scheduler tells the
+        #: gangs.
         unreleased = codec.unpack_placements(tables["unreleased"], hosts, contact) if tables else []
         self.unreleased = {placement.key: placement for placement in unreleased}
         #: The records of the placements that have ended, until they are stored.
@@ -94,10 +96,12 @@ class Ledger:
         self._host_index: HostIndex | None = None
         #: The hosts that the last pass reserved, each with the shape for which it is reserved.
         self._reserved: dict[int, Shape] = {}
-        #: The shapes that did not fit in this round. A round is a series of passes that stopped at
-        #: their limit, up to the first pass that did not.
+        #: The shapes that did not fit in the current round. In a round, each scheduling pass
+        #: continues where the previous one stopped at its limit, until a pass does not stop at its
+        #: limit.
         self.passed_over: set[Shape] = set()
-        #: Whether resources became free since this round began.
+        #: Whether resources became free since this round began. If so, another round follows at
+        #: once, because shapes in `passed_over` may fit now.
         self._freed = False
         #: The shapes that did not fit when a pass last examined them; None until a round has ended.
         self.unfit: set[Shape] | None = None
@@ -106,7 +110,8 @@ class Ledger:
         self._passed_at: datetime | None = None
         #: The scale groups.
         self.catalog = Catalog(state.groups)
-        #: The autoscaler's outlooks for waiting shapes.
+        #: The autoscaler's latest `Outlook` record for each shape of waiting gangs: the slice that
+        #: they can expect.
         self.outlooks = tuple(state.outlooks)
 
     def state(self) -> LedgerState:
@@ -425,10 +430,8 @@ class Ledger:
         if done.stopped:
             return Settled(done.placed, [], stopped=True, again_at=None)
         again = self._end_round(done.refused)
-        live, use = self.live.values(), self._in_force
-        going = self._victim_search.run(
-            live, self.waiting, now, self.rules, done.capacity, lately, use, began
-        )
+        facts = (self.live.values(), self.waiting, now, self.rules, done.capacity, lately)
+        going = self._victim_search.run(*facts, self._in_force, began)
         again_at = going.again_at if going.complete else now + CONTINUE_AFTER
         return Settled(done.placed, going.victims, stopped=again, again_at=again_at)
 

@@ -37,18 +37,19 @@ class RecoveryPage(Frozen):
     draining: dict[str, str] = Field(default_factory=dict)
     #: The requests and placements of gangs.
     claims: tuple[GangReport, ...] = ()
-    #: The service's token for the begin of the next page; empty if this page is the last.
+    #: The service's token for the beginning of the next page; empty if this page is the last.
     token: str = ""
 
 
 class LedgerRecovery:
     """Enters pages of reports into a ledger. A message that arrives after a page was requested is
-    newer than the page.
+    newer than the page, so it takes precedence over the page's report.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        #: The hosts of slices that sent a message after the current page was requested.
+        #: The ids of hosts whose slices have sent a message since the current page was requested.
+        #: The page's reports about these hosts are ignored, because they are older.
         self._newer: set[str] = set()
         #: The key of the request or placement of each owner in the ledger.
         self._keys: dict[str, str] = {}

@@ -1,4 +1,6 @@
-"""The placements that hold hosts, and the sums over them that a pass does not derive anew."""
+"""The placements that hold hosts, the sums over them that a pass does not derive anew, and the time
+since which each slice is idle.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -7,7 +9,6 @@ from iris.model.host.hosts import Host
 from iris.model.job.requests import Placement
 from iris.model.job.spec import Band
 from iris.model.quotas import QuotaRules
-from iris.scheduling.ledger.slice_idle import SliceIdle
 from iris.scheduling.placement.host_index import HostIndex
 from iris.scheduling.placement.occupancy import Occupancy
 from iris.scheduling.placement.recent_use import RecentUse, RecentUseState
@@ -15,9 +16,66 @@ from iris.scheduling.quotas.table import QuotaTable
 from iris.scheduling.quotas.use import QuotaUse
 
 
+class SliceIdle:
+    """The time at which a task last ran on each slice. For a new slice it is the time at which its
+    first host joined.
+    """
+
+    def __init__(self, at: Mapping[str, datetime] | None = None) -> None:
+        self.at = dict(at or {})
+        #: The slices that are new, or on which a task has ended, since the last call of `now_is`.
+        self._left: set[str] = set()
+        #: The number of seats of placements on each slice that has any.
+        self._seats: dict[str, int] = {}
+
+    def joined(self, slice_id: str) -> None:
+        """Records a new slice."""
+        self._left.add(slice_id)
+
+    def taken(self, slice_id: str) -> None:
+        """Records that a placement has a seat on the slice."""
+        self._seats[slice_id] = self._seats.get(slice_id, 0) + 1
+
+    def freed(self, slice_id: str, *, exists: bool) -> None:
+        """Records that a placement has one seat less on the slice.
+
+        Args:
+            exists: whether the slice still exists.
+        """
+        left = self._seats.pop(slice_id) - 1
+        if left:
+            self._seats[slice_id] = left
+        if exists:
+            self._left.add(slice_id)
+
+    def idle(self, slice_ids: Iterable[str]) -> dict[str, datetime | None]:
+        """Returns those of the slices without a placement. The value is the time since which a
+        slice is idle; None if that time is not known yet.
+        """
+        return {each: self.at.get(each) for each in slice_ids if each not in self._seats}
+
+    def now_is(self, now: datetime) -> None:
+        """Sets the time of the slices that were recorded since the last call."""
+        self.at.update(dict.fromkeys(self._left, now))
+        self._left.clear()
+
+    def gone(self, slice_ids: Iterable[str]) -> None:
+        """Removes slices that are gone."""
+        for slice_id in slice_ids:
+            self._left.discard(slice_id)
+            self.at.pop(slice_id, None)
+
+    def after(self, slice_id: str, when: datetime | None) -> datetime | None:
+        """Returns when a task last ran on the slice if that is later than `when`; None otherwise,
+        or if `when` is None.
+        """
+        used = self.at.get(slice_id)
+        return used if used is not None and when is not None and used > when else None
+
+
 class Seated:
-    """The live placements by key. Each sum over them follows every placement that begins or
-    ends.
+    """The live placements by key, and sums over them. Every placement that begins or ends changes
+    the sums.
     """
 
     def __init__(
@@ -30,9 +88,10 @@ class Seated:
         self.live: dict[str, Placement] = {}
         self.recent_use = RecentUse(recent_use)
         self.uses = SliceIdle(used_at)
-        #: What the placements hold of the quotas.
+        #: The use of each quota by the placements.
         self.quotas = QuotaUse(QuotaTable(quotas or QuotaRules()))
-        #: What the placements leave free on the hosts of an index; None if it has to be derived.
+        #: The free resources of the hosts in an index; None if they must be computed from the
+        #: placements.
         self.occupied: Occupancy | None = None
         #: The keys of the placements on each host, by which the placements of a lost host are found
         #: fast.

@@ -15,7 +15,7 @@ class Settled(NamedTuple):
     #: True if another pass is due at once: this pass stopped at its limit, or resources became free
     #: after its round began (`Ledger.passed_over` explains rounds).
     stopped: bool
-    #: When to search again for victims (gangs to evict); None if no search is due. One is due if
-    #: the last search did not examine all waiting requests, or if a gang could not be evicted only
-    #: because it has not run for `Rules.min_run_time` yet: the first such gang has then.
+    #: When to search again for victims (gangs to evict); None if no search is due. A search is due
+    #: if the last one did not examine all waiting requests, or when the first of the gangs that are
+    #: still too young to be evicted has run for `Rules.min_run_time`.
     again_at: datetime | None

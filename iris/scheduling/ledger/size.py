@@ -27,14 +27,16 @@ NEAR = MIB // 4
 #: times as many from a full ledger. It is not measured earlier, because to continue as new with a
 #: ledger of this size takes seconds.
 STEP = MIB // 16
-#: The most kinds of waiting and held requests of all users, and of one user. Every pass examines
-#: each kind. To write and read ten thousand kinds takes one of the two seconds that a workflow task
-#: may take without yielding.
+#: The limits on lines of the queue (groups of waiting and held requests that are equal except for
+#: their keys and times): of all users together, and of one user. Every pass examines each line. To
+#: write and read ten thousand lines takes one of the two seconds that a workflow task may take
+#: without yielding.
 MOST_KINDS, MOST_OF_ONE_USER = 10_000, 5_000
 #: The bytes of a request's or placement's row without its key and hosts, and the bytes that each
 #: host of a placement adds.
 _ROW, _SEAT = 16, 10
-#: The events of a history that has only the ledger: the start of the run and of its first task.
+#: The number of events in a history that contains only the ledger: the start of the run, and the
+#: scheduling and the start of its first workflow task.
 _EVENTS_OF_A_START = 3
 #: Removed entries count with their size before compression, which is usually less than this many
 #: times the size after it.

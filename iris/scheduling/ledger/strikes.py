@@ -17,12 +17,12 @@ QUARANTINE = Closure(by=ClosedBy.QUARANTINE, reason=f"{STRIKES} attempts in a ro
 
 
 class Strikes:
-    """The number of strikes in a row of each host.
+    """Counts each host's consecutive strikes, which `STRIKES` defines.
 
-    A strike is an event, not an attempt: attempts that were placed before the last strike may have
-    been lost by the same cause, such as a short loss of the network, and do not count again.
-    Strikes count across incarnations: an agent that crashes in each attempt is back, in a new
-    incarnation, before the attempt is given up.
+    A failed attempt that was placed before the host's last strike is not a further strike: the same
+    event, such as a short network outage, may have ended both attempts. A new incarnation of the
+    host does not reset its count: an agent that crashes in each attempt restarts, in a new
+    incarnation, before the failed attempt is released.
     """
 
     def __init__(self, counts: Mapping[str, int], struck_at: Mapping[str, datetime]) -> None:

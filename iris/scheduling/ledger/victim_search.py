@@ -15,8 +15,9 @@ from iris.scheduling.placement.recent_use import Lately
 from iris.scheduling.placement.reclaim import reclaims
 from iris.scheduling.quotas.use import QuotaUse
 
-#: The least time between two searches for what quotas have borrowed. Each goes over all placements
-#: and lines, and under load there are many passes in a second.
+#: The least time between two calls of `reclaims`, which chooses gangs to evict so that other gangs
+#: get what their quotas entitle them to. A call examines all placements and lines, and under load
+#: there are many passes in a second.
 RECLAIM_EVERY = timedelta(seconds=1)
 #: The most work of a pass and its search for higher bands, in looks (`Effort`), after which the
 #: search for what quotas have borrowed also runs in the same pass. Otherwise it takes the place of
@@ -27,8 +28,8 @@ _CONTINUES = Evictions([], None, set(), complete=False)
 
 
 class VictimSearch:
-    """The searches of consecutive passes. A search that did not examine all waiting requests goes
-    on in the next pass.
+    """The search for victims (gangs to evict), over several scheduling passes. A search that did
+    not examine all waiting requests continues in the next pass.
 
     Args:
         evicting: the keys of the placements that are being evicted. Victims are added.
@@ -36,11 +37,12 @@ class VictimSearch:
 
     def __init__(self, evicting: dict[str, None]) -> None:
         self._evicting = evicting
-        #: The shapes for which no victims were found since the last complete search.
+        #: The shapes for which `evictions` has found no victims since its last complete search.
         self._fruitless: set[Shape] = set()
-        #: The same of lines, for the search for what quotas have borrowed.
+        #: The lines of requests (`Line`) for which `reclaims` has found no victims since its last
+        #: complete search.
         self._fruitless_lines: set[Line] = set()
-        #: When that search ran last.
+        #: The time of the last call of `reclaims`; None before the first call.
         self._reclaimed_at: datetime | None = None
         #: Whether that search was due in the last pass, which had too much work.
         self._put_off = False

@@ -46,7 +46,8 @@ class Capacity:
         self.effort = effort or Effort()
         self.effort.looks += len(index.hosts)
         self.free = free
-        #: The reserved hosts: only gangs of the given shape may still go there.
+        #: The reserved hosts, each with a shape. Only gangs of this shape may be placed on the
+        #: host.
         self.reserved: dict[int, Shape] = {}
         self._reserved_for: set[Shape] = set()
         #: For each shape of a single task: its candidates, and a heap of the candidates with enough
@@ -61,9 +62,10 @@ class Capacity:
         #: The hosts that a request has got, or that were reserved, in the order of these events.
         self._changed: list[int] = []
         #: For shapes that differ only in their amounts: the smallest amounts that did not fit.
-        #: Until something is released, larger ones do not fit either.
+        #: Until resources are released, larger amounts do not fit either.
         self._unfit: _Smallest = {}
-        #: As `_unfit`, for shapes for which too few hosts are left to reserve.
+        #: For shapes that differ only in their amounts: the smallest amounts for which too few
+        #: hosts were left to reserve. They stay until the end of the pass, as reservations do.
         self._unreservable: _Smallest = {}
 
     @classmethod

@@ -13,7 +13,8 @@ from iris.model.job.requests import Request, Shape
 from iris.model.slice.scale_groups import ScaleGroup
 from iris.scheduling.placement.host_index import REMEMBERED_SHAPES, HostIndex
 
-#: The most shapes whose first group is cached; each costs a few hundred bytes.
+#: The limit on shapes for which the catalog caches the first scale group that could serve them.
+#: Each costs a few hundred bytes.
 REMEMBERED_FIRST = 20_000
 
 

@@ -12,8 +12,8 @@ from iris.scheduling.placement.host_index import HostIndex
 
 
 class ClusterState(NamedTuple):
-    """The state of the cluster from which reasons are computed. It is built once for all requests
-    of a query.
+    """The state of the cluster from which the scheduler computes why requests wait. One
+    `ClusterState` serves all requests that are explained together.
     """
 
     host_index: HostIndex
@@ -30,7 +30,8 @@ class ClusterState(NamedTuple):
     paused: str | None
     #: The scale groups.
     catalog: Catalog
-    #: The autoscaler's latest outlook for each waiting shape.
+    #: The autoscaler's latest `Outlook` record for each shape of waiting gangs: the slice that they
+    #: can expect.
     outlooks: Mapping[Shape, Outlook]
 
     @classmethod

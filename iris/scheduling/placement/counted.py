@@ -16,7 +16,7 @@ NO_LIMIT = sys.maxsize
 
 
 class Counted:
-    """A `HostChooser` that counts the work of each turn, and stops at a limit.
+    """A `HostChooser` that counts the work for each request, and stops at a limit.
 
     Args:
         most_looks: the most work from now on, in looks of `Effort`.

@@ -24,8 +24,8 @@ _QUOTA = 15
 
 
 class Effort:
-    """The work since this object was created, in looks. A look is the work to examine one host.
-    Each method counts one kind of work.
+    """The work of the scheduler since this object was created. The unit is a look: the work to
+    examine one host. Each method counts one kind of work.
     """
 
     def __init__(self) -> None:

@@ -24,10 +24,11 @@ class Candidates(NamedTuple):
 
     hosts: list[int]
     members: frozenset[int]
-    #: The hosts of each group that has enough of them, ordered by worker id; empty without
-    #: grouping.
+    #: The hosts of each group that has enough suitable hosts for its part of the gang, ordered by
+    #: worker id; empty without grouping.
     groups: dict[str, list[int]]
-    #: How many preferred constraints each host fails; empty when there are none.
+    #: The number of preferred constraints that each host does not satisfy; empty if the request has
+    #: none.
     dislikes: dict[int, int]
 
 

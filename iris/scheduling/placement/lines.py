@@ -41,7 +41,8 @@ class Kind:
         return self._last[1]
 
 
-#: What decides why the requests of a line wait.
+#: The shape, user, band and claim of a request. All requests of one line in the queue have these
+#: four in common, and therefore wait for the same reason.
 Line = tuple[Shape, str, Band, Claim]
 Lines = dict[Kind, list[Order]]
 #: The head of a line: (time, key, number of the line, kind, line, index of the head in the line).

@@ -11,16 +11,19 @@ from iris.scheduling.placement.host_index import HostIndex
 
 
 class Occupancy:
-    """The amounts that are free on each host, by its number in the index, and the number of tasks.
+    """The free resources of each host, by the host's number in the index, and the total number of
+    tasks of all placements.
 
     Args:
-        live: all placements.
+        index: the hosts.
+        live: the placements that have not ended.
     """
 
     def __init__(self, index: HostIndex, live: Iterable[Placement]) -> None:
         self.index = index
         self.free: list[list[int]] = [list(host.resources.vector) for host in index.hosts]
-        #: The tasks of all placements, also of those on hosts that are gone.
+        #: The number of tasks of all placements, including placements on hosts that no longer
+        #: exist.
         self.tasks = 0
         for placement in live:
             self.add(placement)

@@ -6,7 +6,7 @@ from iris.model.host.resources import Device
 from iris.model.job.demand_limits import cut
 from iris.model.slice.scale_groups import ScaleGroup
 
-#: The most pools that one sentence names.
+#: The limit on scale groups with a pool of existing machines that one sentence names.
 _MOST_POOLS = 3
 
 

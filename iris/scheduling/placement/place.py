@@ -66,7 +66,8 @@ class Pass(NamedTuple):
     stopped: bool
     #: The shapes that did not fit.
     refused: set[Shape]
-    #: The pools of cohorts from which nobody may borrow now, because an owner waits.
+    #: The pools of cohorts, as (cohort, resource), from which no gang may borrow now, because a
+    #: gang waits for amounts that its quota has lent.
     closed_pools: frozenset[tuple[str, str]] = frozenset()
 
 
@@ -152,7 +153,8 @@ class _Placing:
     ) -> None:
         self.placed: list[Placement] = []
         self.refused: set[Shape] = set()
-        #: Whether gangs of all bands may get the hosts of evicted ones.
+        #: True if quotas can be borrowed. Then requests of all bands, not only of the bands above
+        #: BATCH, may reserve the hosts of gangs that are being evicted.
         self.may_reclaim = False
         self._capacity = capacity
         self._usage = usage

@@ -36,7 +36,8 @@ from iris.scheduling.quotas.use import QuotaUse
 #: victims. The next pass continues with the other gangs.
 MOST_SEARCHES = 6
 #: The most work of one pass for evictions, without its preparation. A look is the work to examine
-#: one host (`Effort`). The limit takes half a second. The next pass continues.
+#: one host (`Effort`). The limit takes half a second. The next pass continues with the other
+#: requests.
 MAX_LOOKS = 1_500_000
 
 #: The bands whose gangs each band may evict.
@@ -55,7 +56,7 @@ class Eviction(Frozen):
 
     key: str
     owner: str
-    #: Why the gang has to stop its programs; empty if it has not.
+    #: Why the gang has to stop its programs; empty if it does not have to.
     reason: str = ""
     #: The hosts of the gang, as (host, incarnation), whose machines no longer exist. Their programs
     #: are dead.

@@ -60,7 +60,8 @@ class Queue:
         self._lines: dict[Band, dict[str, Lines]] = {band: {} for band in Band}
         self._counts: dict[Shape, int] = {}
         self._line_count = 0
-        #: The number of requests that were added and removed so far.
+        #: The number of requests that were added or removed so far. A cache compares it to notice
+        #: that the queue has changed.
         self.changes = 0
         #: Whether a request that takes a named limit has ever been added.
         self.claims_limits = False

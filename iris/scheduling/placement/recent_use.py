@@ -25,7 +25,8 @@ from iris.model.job.spec import Band
 #: longer than most gangs run, so one long gang counts as much as many short ones. A user who had
 #: the whole cluster waits for about a day, not for a week.
 HALF_LIFE = timedelta(days=1)
-#: The least time for which a placement is charged: a job that fails at once has had its turn, too.
+#: The least time for which a placement is charged, so that the short use of a job that fails at
+#: once also counts.
 LEAST = timedelta(seconds=1)
 #: The most accounts, which take about 30 KiB of the ledger's 2 MiB. The smallest accounts are
 #: dropped.
@@ -45,11 +46,10 @@ class RecentUseState(BaseModel):
     half_lives: int = 0
     #: The recent use of each user, by band.
     accounts: dict[Band, dict[str, int]] = Field(default_factory=dict)
-    #: For each user the begin of the latest placement that has ended, in milliseconds since
-    #: `EPOCH`.
+    #: For each user, when the latest placement that has ended began, in milliseconds since `EPOCH`.
     given: dict[str, int] = Field(default_factory=dict)
-    #: Ended placements that are not charged yet: user, band, weight, and their begin in
-    #: milliseconds since `EPOCH`.
+    #: The ended placements that are not charged yet: user, band, weight, and when the placement
+    #: began, in milliseconds since `EPOCH`.
     ended: list[tuple[str, Band, int, int]] = Field(default_factory=list)
 
 
@@ -60,9 +60,10 @@ class Lately(NamedTuple):
 
     ended: Mapping[Band, Mapping[str, int]] = {}
     running: Mapping[Band, Mapping[str, int]] = {}
-    #: The amount of use that one second of weight 1 has at this moment.
+    #: The amount that one second of use with weight 1 has now in `ended` and `running`. Dividing an
+    #: amount by it gives weight times seconds.
     unit: int = 1
-    #: The users who were given a placement within `Rules.owed_after`.
+    #: The users who got a placement within the last `Rules.owed_after`.
     given: Collection[str] = ()
     #: The weight of each user's live placements, by band.
     held: Mapping[Band, Mapping[str, int]] = {}
@@ -93,7 +94,8 @@ class _Running:
 
     def __init__(self) -> None:
         self.count = self.weight = 0
-        #: The sum of the weights, each multiplied by `_grown` of the begin of its placement.
+        #: The sum of the placements' weights, each multiplied by `_grown` of the time at which the
+        #: placement began.
         self.began = 0
 
 
@@ -111,7 +113,8 @@ class RecentUse:
         self._running: dict[Band, dict[str, _Running]] = {band: {} for band in Band}
         #: The live placements that may have run for less than `LEAST`.
         self._young: dict[str, Placement] = {}
-        #: For each user the latest begin of a live placement so far, in milliseconds since `EPOCH`.
+        #: For each user, when the latest live placement so far began, in milliseconds since
+        #: `EPOCH`.
         self._latest: dict[str, int] = {}
 
     def state(self) -> RecentUseState:

@@ -31,24 +31,35 @@ from iris.scheduling.placement.victims import (
     victims_for,
 )
 from iris.scheduling.quotas.amounts import amounts_of
-from iris.scheduling.quotas.borrowed import Borrowed, borrowed_gangs, gangs_of_accounts
 from iris.scheduling.quotas.table import Bounded
-from iris.scheduling.quotas.use import QuotaUse, Shortage, Verdict
+from iris.scheduling.quotas.use import (
+    Borrowed,
+    QuotaUse,
+    Shortage,
+    Verdict,
+    borrowed_gangs,
+    gangs_of_accounts,
+)
 
-#: The most work of one search, in looks (`Effort`), without its preparation. The next one
-#: continues.
+#: The most work of one search for victims, in looks (`Effort`), without the preparation of the
+#: search. The next search continues with the other requests.
 MAX_LOOKS = 100_000
-#: The most gangs of one band for which a pass searches victims in quotas that are used up, in vain.
-#: A user with many kinds of gangs must not take all the time.
+#: The limit on gangs of one band, with the same used-up quotas, for which one search finds no
+#: victims. After this many, the search skips the other gangs of the band with these quotas, so that
+#: a user with many kinds of gangs does not take all of its time.
 MOST_IN_VAIN = 2
 
 
 class _Source(NamedTuple):
-    """What decides which gangs may be evicted for a request."""
+    """The facts about a request that decide which gangs may be evicted for it. Requests with equal
+    facts have the same possible victims.
+    """
 
-    #: The band of the request, if its quotas are used up; None if it is within them.
+    #: The band of the request, if its quotas are used up; None if the request is within its nominal
+    #: amounts.
     band: Band | None
-    #: The pools from which others have borrowed, or the numbers of the accounts that are used up.
+    #: If `band` is None: the pools of the request's quotas, as (cohort, resource). Otherwise: the
+    #: accounts that are used up, as (number of the account, empty text).
     of: frozenset[tuple[str | int, str]]
 
 
@@ -114,14 +125,15 @@ class _Search:
         self._now = now
         self._rules = rules
         self._last_look = capacity.effort.looks + MAX_LOOKS
-        #: The possible victims by source (`_source`). Those in their `victims` may have been
-        #: evicted since.
+        #: The possible victims of each source (`_source`). `Possible.victims` may still contain
+        #: gangs that this search has evicted.
         self._possible: dict[_Source, Possible] = {}
         #: The keys of the gangs that an account counts for a resource (`_counted_in`).
         self._counted: dict[Bounded, set[str]] = {}
-        #: The requests for which no victims were found, by all that decides about them.
+        #: The keys of requests for which no victims were found. A key has all facts on which the
+        #: search depends, such as the request's source and shape.
         self._hopeless: set[tuple[object, ...]] = set()
-        #: How many requests of each source got no victims.
+        #: The number of requests, by source, for which no victims were found.
         self._in_vain: Counter[_Source] = Counter()
 
     @property

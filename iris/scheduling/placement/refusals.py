@@ -61,23 +61,23 @@ def _within_limit(text: str) -> str:
 
 
 class QuotaStop(Frozen):
-    """An amount of a quota that a gang has to wait for. Amounts are in the units of
-    `iris.model.quotas`.
+    """A resource for which a gang waits, because too little of a quota is left. Amounts are in the
+    units of `iris.model.quotas`.
     """
 
-    #: The quota; empty for a named limit of the cluster.
+    #: The name of the quota; empty for a named limit of the cluster.
     quota: str
-    #: The holder of the quota: `team vision`.
+    #: The holder of the quota, such as `team vision`.
     holder: str
     resource: str
     needed: int
-    #: What is left, borrowed amounts included.
+    #: The amount that the holder may still take, including amounts that it may borrow.
     left: int
     used: int
     nominal: int
-    #: The amounts of the users who hold the most of it.
+    #: The amounts that the largest users of the quota hold, by user.
     users: dict[str, int] = Field(default_factory=dict)
-    #: What the other quotas of the cohort hold above their nominal amounts.
+    #: The amounts that the other quotas of the cohort hold above their nominal amounts, by quota.
     borrowed_by: dict[str, int] = Field(default_factory=dict)
 
 
@@ -87,8 +87,8 @@ class Refusal(Frozen):
     """
 
     code: RefusalCode
-    #: The reason as a sentence. It is cut to `REASON`, because it contains text from hosts and
-    #: users.
+    #: The reason as a sentence. It is cut to `REASON` characters, because it contains text from
+    #: hosts and users.
     message: Annotated[str, AfterValidator(_within_limit)]
     #: The amounts needed, for each resource that is short.
     needed: dict[str, int] = Field(default_factory=dict)
@@ -109,11 +109,12 @@ class Refusal(Frozen):
     #: The number of suitable hosts in the group that has the most of them. For the code BUSY, only
     #: free hosts count.
     group_has: int = 0
-    #: For QUOTA: what the gang waits for.
+    #: For QUOTA: the quotas, or named limits, of which too little is left for the gang.
     quotas: tuple[QuotaStop, ...] = ()
-    #: The event or action that would end the wait.
+    #: What a user can do, or what has to happen, so that the gang gets hosts.
     remedy: Annotated[str, AfterValidator(_within_limit)] = ""
-    #: The autoscaler's outlook for the request; empty if there is none.
+    #: The autoscaler's message about the request: the slice that it has requested, or why it
+    #: requests none. Empty if there is no message.
     scaling: str = ""
     #: When the autoscaler requested the first slice that the gang waits for.
     since: datetime | None = None

@@ -20,7 +20,7 @@ class TeamTurns(NamedTuple):
     first, and within it the user with the least use. A user without a team is a team of one.
     """
 
-    #: The team of each user that is in one.
+    #: The team of each user who belongs to a team.
     of: Mapping[str, str]
     held: dict[str, int]
     recent: Mapping[str, int]
@@ -56,9 +56,10 @@ class Turns:
         self._held = {user: held.get(user, 0) for user in users}
         self._recent = recent
         self._teams = teams and teams._replace(held=dict(teams.held))
-        #: The shapes of which the oldest request may have been served, or be in a skipped line.
+        #: The shapes of which a request was served, or of which a line was skipped. For these
+        #: shapes the oldest request may have changed, so `oldest` searches for it again.
         self._served: set[Shape] = set()
-        #: The lines that wait for `take_up`, each with its user.
+        #: The lines that were set aside until `take_up`, each with its user.
         self._aside: list[tuple[str, Head]] = []
         self._skipped: set[Shape] = set()
         #: The time of the oldest request of each shape before any was served; None until a caller

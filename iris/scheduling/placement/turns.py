@@ -1,4 +1,6 @@
 """The loop over bands and turns. The scheduling pass and the search for victims share it.
+`allowed_demand` counts the gangs that quotas would let start in it if all hosts were free: the
+autoscaler buys slices for no others.
 
 Bands are served from the highest to the lowest. Within a band, `iris.scheduling.placement.queue`
 decides whose turn is next. At each turn a `HostChooser` decides which hosts the request gets.
@@ -14,10 +16,15 @@ from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.service_order import Turns
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.quotas.gate import QuotaGate, Stop
+from iris.scheduling.quotas.use import QuotaUse
+
+#: For each shape: the number of waiting gangs that quotas allow to start, and the first of these
+#: gangs.
+Allowed = dict[Shape, tuple[int, Request]]
 
 
 class HostChooser(Protocol):
-    """Chooses the hosts of a request when it is the request's turn."""
+    """Chooses hosts for one request after another, in the order in which they are served."""
 
     def at_limit(self) -> bool:
         """Returns whether the loop must end before the next turn."""
@@ -97,3 +104,46 @@ def _give(
             if gate is not None:
                 gate.take(request)
     return True
+
+
+class AllowedDemand:
+    """The cached result of `allowed_demand`. It is computed once for each state of the queue and
+    the quotas, because a scheduler needs it after each pass, and twice for each answer to the
+    autoscaler.
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[object, ...] = ()
+        self._found: Allowed = {}
+
+    def of(self, waiting: Queue, use: QuotaUse) -> Allowed:
+        """Returns the demand, which the caller must not change."""
+        state = (waiting, waiting.changes, use, use.changes)
+        if state != self._of:
+            self._of, self._found = state, allowed_demand(waiting, use)
+        return self._found
+
+
+def allowed_demand(waiting: Queue, use: QuotaUse) -> Allowed:
+    """Returns for each shape the number of waiting gangs that could start if all hosts were free,
+    and the first of them.
+
+    As in a pass, gangs within their nominal amounts come before those that borrow. Gangs count
+    whose nominal amounts are lent out: they get them back.
+    """
+    use = use.copy()
+    found: Allowed = {}
+    rest: list[tuple[Request, int]] = []
+    lines = [each for band in Band for each in waiting.heads(band)]
+    for borrowing in (False, True) if use.table.lends else (False,):
+        for first, count in rest if borrowing else lines:
+            allowed = min(count, use.room(first, borrowing=borrowing))
+            if allowed:
+                use.add(first, allowed)
+                before = found.get(first.shape)
+                found[first.shape] = (
+                    (before[0] + allowed, before[1]) if before else (allowed, first)
+                )
+            if not borrowing and allowed < count:
+                rest.append((first, count - allowed))
+    return found

@@ -18,7 +18,8 @@ class Usage(NamedTuple):
     """The use that counts when the users of a band are compared, by band and user."""
 
     #: The weight of the user's placements in this band and all higher ones, by band and user. It is
-    #: 0 for an overdue user (see `queue.py`).
+    #: 0 for a user who is overdue: who has waited for `Rules.owed_after` and got nothing in this
+    #: time.
     held: dict[Band, dict[str, int]]
     #: The recent use of each user in this band and all higher ones, by band and user.
     recent: dict[Band, dict[str, int]]

@@ -18,7 +18,7 @@ class Victim(NamedTuple):
     placement: Placement
     rank: int
     weight: int
-    #: When the gang was placed, in seconds.
+    #: When the gang was placed, in seconds since 1970; 0 if that is not known.
     placed: float
 
     @classmethod

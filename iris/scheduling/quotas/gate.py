@@ -14,7 +14,7 @@ from iris.scheduling.quotas.use import QuotaUse, Verdict
 
 
 class Stop(Enum):
-    """What happens to a request that has no turn now, and to the rest of its line."""
+    """What happens to a request that quotas stop, and to the rest of its line."""
 
     SKIP_LINE = auto()
     SET_ASIDE = auto()  # they have turns after all others, if `QuotaGate.begin_borrowing` allows it
@@ -24,10 +24,10 @@ class QuotaGate:
     """Decides for each turn of a pass whether quotas allow it.
 
     Args:
-        use: what all placements hold. The gate counts the gangs of the pass in it.
+        use: the quota use of all placements. The gate adds the gangs that get hosts in the pass.
         reclaims: called with a gang that has to wait until borrowed amounts are given back. Returns
-            whether it could get hosts then. None: nobody waits for that.
-        may_borrow: whether there is a second round.
+            whether the gang could get hosts then. None: no gang waits for that.
+        may_borrow: whether the pass has a second round, in which gangs borrow.
     """
 
     def __init__(
@@ -41,7 +41,8 @@ class QuotaGate:
         self._reclaims = reclaims
         self._may_borrow = may_borrow and use.table.lends
         self._borrowing = False
-        #: The pools of cohorts from which nobody borrows in this pass.
+        #: The pools of cohorts from which no gang may borrow any more in this pass, because a gang
+        #: waits for amounts that its quota has lent.
         self.closed: set[Pool] = set()
 
     @property

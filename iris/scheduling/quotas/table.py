@@ -8,47 +8,54 @@ from iris.model.job.spec import Band
 from iris.model.quotas import EACH_USER, NAMED, QuotaRule, QuotaRules, team_of_users
 from iris.scheduling.quotas.amounts import amounts_of
 
-#: The name of the account of all gangs, which bounds the named limits of the cluster.
+#: The name of the account for the named limits of the cluster. It counts all gangs that take named
+#: limits.
 CLUSTER = ""
-#: The most kinds of gangs whose bounds are remembered: more than a ledger has lines.
+#: The limit on entries in the cache of the bounds (`Bound`) of gangs. It is larger than the number
+#: of lines of requests in a full ledger.
 MOST_REMEMBERED = 50_000
-#: An account by its number, and a resource.
+#: The number of an account, and a resource of which the account has a nominal amount.
 Bounded = tuple[int, str]
-#: A cohort and a resource.
+#: A pool of lent amounts: the name of a cohort, and a resource.
 Pool = tuple[str, str]
 _Covered = tuple[str, Band, tuple[str, ...], bool]
 
 
 class Account(NamedTuple):
-    """A quota of one holder. A quota of each user has an account for each of them."""
+    """A quota of one holder. A quota that the configuration gives to each user has one account for
+    each user.
+    """
 
     name: str
-    #: The holder in a message: `team vision`.
+    #: The holder as messages name it, such as `team vision`.
     holder: str
-    #: The bands whose gangs count; empty for all.
+    #: The bands whose gangs count; empty if gangs of all bands count.
     bands: tuple[Band, ...]
     nominal: Mapping[str, int]
-    #: The amounts of `nominal` that are not lent.
+    #: The part of each nominal amount that the account never lends, by resource.
     kept: Mapping[str, int]
-    #: The most that is borrowed; without a value, there is no bound.
+    #: The most that the account may borrow, by resource. A resource that is not a key has no such
+    #: limit.
     borrow: Mapping[str, int]
-    #: The cohort; None if nothing is lent or borrowed.
+    #: The name of the cohort; None if the account neither lends nor borrows.
     cohort: str | None
     waiting: int | None = None
-    #: The users who are covered; empty for a tag, and for the account of all gangs.
+    #: The users whose gangs count; empty for a quota of a tag, and for the account `CLUSTER`.
     users: tuple[str, ...] = ()
 
 
 class Bound(NamedTuple):
-    """What a gang counts of one resource of an account, and what the account may hold of it."""
+    """The amount of one resource that a gang takes from an account, and the account's limits on
+    that resource.
+    """
 
     of: Bounded
     amount: int
     nominal: int
     kept: int
-    #: The pool of the cohort; None if nothing is lent or borrowed.
+    #: The pool of the account's cohort; None if the account neither lends nor borrows.
     pool: Pool | None
-    #: The most that is borrowed; None if there is no bound.
+    #: The most that the account may borrow; None if there is no limit.
     borrow: int | None
 
     def most_ever(self, lent: Mapping[Pool, int]) -> int:
@@ -64,7 +71,7 @@ class Bound(NamedTuple):
 
 
 class QuotaTable:
-    """The accounts of all holders."""
+    """The quotas of a cluster, with one account for each holder."""
 
     def __init__(self, rules: QuotaRules) -> None:
         self.rules = rules
@@ -91,12 +98,13 @@ class QuotaTable:
             for rule in self._rules
         ]
         self._bounds_waiting = any(rule.waiting is not None for rule in rules.quotas)
-        #: The numbers of the accounts of quotas that each user has, by quota and user.
+        #: For quotas that each user has: the number of the user's account, by quota and user.
         self._own: dict[tuple[str, str], int] = {}
         self._covering: dict[_Covered, tuple[int, ...]] = {}
         self._bounds: dict[tuple[object, ...], tuple[Bound, ...]] = {}
+        #: What each account may hold, by resource; the amounts of the bounds are 0.
         self._limits: dict[int, Mapping[str, Bound]] = {}
-        #: What all members of a cohort lend together, by cohort and resource.
+        #: The amount that all accounts of a cohort lend together, by pool.
         self.lent: dict[Pool, int] = {}
         for account in self.accounts:
             for resource, amount in account.nominal.items() if account.cohort is not None else ():

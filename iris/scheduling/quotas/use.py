@@ -1,4 +1,5 @@
-"""What gangs hold of quotas, and whether another gang may start.
+"""What gangs hold of quotas, whether another gang may start, and which gangs hold what their quotas
+have borrowed.
 
 An account with a cohort may hold more than its nominal amounts while the others of the cohort use
 less: it borrows. What an account keeps (`kept`) is never lent. What its gangs hold above that
@@ -7,17 +8,18 @@ gang within its nominal amounts may still find the pool empty, because others bo
 `iris.scheduling.placement.reclaim` takes back what was borrowed.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
 from iris.model.host.resources import MAX_AMOUNT
 from iris.model.job.requests import Placement, Request
+from iris.scheduling.quotas.amounts import amounts_of
 from iris.scheduling.quotas.table import Bound, Bounded, Pool, QuotaTable
 
 
 class Verdict(IntEnum):
-    """Whether a gang may start now."""
+    """Whether quotas allow a gang to start now."""
 
     FITS = 0  # within the nominal amounts
     BORROWS = 1  # with what others of a cohort do not use
@@ -26,7 +28,7 @@ class Verdict(IntEnum):
 
 
 class Shortage(NamedTuple):
-    """An amount that a gang needs and an account has not left."""
+    """A resource of which a gang needs more than it may take from an account now."""
 
     account: int
     resource: str
@@ -35,14 +37,17 @@ class Shortage(NamedTuple):
 
 
 class QuotaUse:
-    """What gangs hold, by account and resource. It follows each placement that begins or ends."""
+    """The amounts that gangs hold, by account and resource. Callers report each placement that
+    begins or ends.
+    """
 
     def __init__(self, table: QuotaTable, live: Iterable[Placement] = ()) -> None:
         self.table = table
-        #: The number of gangs that began or ended so far.
+        #: The number of gangs that began or ended so far. A cache compares it to notice that the
+        #: use has changed.
         self.changes = 0
         self.used: dict[Bounded, int] = {}
-        #: What is used of the pools of cohorts.
+        #: The amount that is used of each pool of a cohort.
         self.pools: dict[Pool, int] = {}
         for placement in live:
             self.add(placement)
@@ -145,3 +150,65 @@ class QuotaUse:
         if bound.pool is not None:
             more = max(0, after - bound.kept) - max(0, before - bound.kept)
             self.pools[bound.pool] = self.pools.get(bound.pool, 0) + more
+
+
+class Borrowed(NamedTuple):
+    """A gang that holds more than the nominal amounts of its quota."""
+
+    placement: Placement
+    cohort: str
+    #: The name of the quota that has borrowed for the gang.
+    quota: str
+    #: The resources of which the gang holds borrowed amounts.
+    resources: frozenset[str]
+
+
+def gangs_of_accounts(table: QuotaTable, live: Iterable[Placement]) -> dict[int, list[Placement]]:
+    """Returns the gangs that each account counts, by the number of the account."""
+    found: dict[int, list[Placement]] = {}
+    for placement in live:
+        for number in table.covering(placement):
+            found.setdefault(number, []).append(placement)
+    return found
+
+
+def borrowed_gangs(use: QuotaUse, gangs: Mapping[int, list[Placement]]) -> list[Borrowed]:
+    """Returns the gangs that hold borrowed amounts.
+
+    The nominal amounts of a quota belong to its gangs of the highest bands, and in a band to those
+    that started first. So none of these gangs is evicted for another quota, however many of the
+    others are.
+
+    Args:
+        gangs: the gangs by account.
+    """
+    table = use.table
+    over = {
+        number
+        for (number, resource), used in use.used.items()
+        if table.accounts[number].cohort is not None
+        and used > table.accounts[number].nominal[resource]
+    }
+    found: list[Borrowed] = []
+    for number in sorted(over):
+        account = table.accounts[number]
+        left = dict(account.nominal)
+        for placement in sorted(gangs.get(number, ()), key=_precedence):
+            counted = [
+                (each, amount)
+                for each, amount in amounts_of(placement).items()
+                if each in account.nominal
+            ]
+            if beyond := [each for each, amount in counted if amount > left[each]]:
+                found.append(
+                    Borrowed(placement, account.cohort or "", account.name, frozenset(beyond))
+                )
+                continue
+            for each, amount in counted:
+                left[each] -= amount
+    return found
+
+
+def _precedence(placement: Placement) -> tuple[int, float, str]:
+    started = placement.placed_at.timestamp() if placement.placed_at else 0.0
+    return (placement.band.rank, started, placement.key)

@@ -10,13 +10,15 @@ from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.refusals import IN_QUEUE, INFEASIBLE, Refusal, RefusalCode
 from iris.scheduling.placement.usage import Usage
 from iris.scheduling.reasons import why_waiting
-from iris.scheduling.reasons.queue_order import UserTurn, in_order, turns_of_users
 from iris.scheduling.reasons.queue_position import (
     NOTHING,
     HostHolders,
     Releases,
+    UserTurn,
     first_ahead,
+    in_order,
     position,
+    turns_of_users,
 )
 from iris.scheduling.reasons.quota_reasons import QuotaReasons
 
@@ -29,7 +31,8 @@ MOST_CHECKS = 500_000
 #: The most comparisons of users for the positions of one answer, which take half a second. The
 #: first position is computed in any case.
 MOST_COMPARED = 100_000
-#: The reasons that hold whatever the quotas are.
+#: The codes of the reasons that come before quotas: a request with one of them is not checked
+#: against quotas.
 _BEFORE_QUOTAS = INFEASIBLE | {RefusalCode.PAUSED}
 #: The answer for requests beyond `MOST_REASONS` or `MOST_CHECKS`.
 _MANY = Refusal(
@@ -44,8 +47,8 @@ class WaitReasons:
     Args:
         state: builds the state of the cluster. It is called once, for the first answer that needs
             it.
-        usage: builds the use of each user, in the same way.
-        quotas: why quotas stop requests; None if there are none.
+        usage: builds the use of each user. It, too, is called at most once.
+        quotas: computes why quotas stop requests; None if there are no quotas.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 """Computes the position of a request: how many requests are served before it, and why another
-user's request comes first.
+user's request comes first. Lists the requests in the order of the pass, too.
 
 The order is the order of the pass (`iris.scheduling.placement.queue`), but with the use that users
 will have later. A gang that does not fit now is served in a later pass, after a gang that blocks it
@@ -26,8 +26,8 @@ from iris.scheduling.placement.usage import Usage, use_by_band
 
 #: The most requests ahead that a position names.
 MOST_NAMED = 5
-#: The most requests ahead that are counted, if teams count before users. To count them takes as
-#: long as their turns.
+#: The most requests ahead that are counted if teams count before users. They are counted one by
+#: one, in the order of service, and each takes as long as a turn in a pass.
 MOST_COUNTED = 10_000
 _Weights = dict[str, int]
 #: The units of time, in seconds. A time is shown in the largest unit that gives at least 0.1.
@@ -37,9 +37,9 @@ _TIMES = (("hour", 3600), ("minute", 60), ("second", 1))
 class QueuePosition(NamedTuple):
     """The position of a request in the queue."""
 
-    #: The most requests that may be served before this request.
+    #: The largest number of requests that may be served before this request.
     ahead: int
-    #: The fewest requests that are served before this request.
+    #: The smallest number of requests that are served before this request.
     least: int
     #: Why another user comes first; empty if no other user does.
     why: str = ""
@@ -48,11 +48,12 @@ class QueuePosition(NamedTuple):
 class Releases(NamedTuple):
     """For each user, the weight of the placements that end before a waiting request fits."""
 
-    #: The weight of the placements that end in any case, by user.
+    #: By user, the weight of the placements that must end before the request fits, on whichever
+    #: hosts it is placed.
     certain: Mapping[str, int]
-    #: The most weight of placements that may end, by user.
+    #: By user, the largest weight of placements that may have to end before the request fits.
     most: Mapping[str, int]
-    #: The users of whom all placements end in any case.
+    #: The users whose placements must all end before the request fits.
     all_of: Collection[str] = ()
 
 
@@ -61,7 +62,9 @@ NOTHING = Releases({}, {})
 
 
 class HostHolders:
-    """The placements on each host."""
+    """The placements on each host, from which the class computes which of them have to end before a
+    request fits.
+    """
 
     def __init__(self, index: HostIndex, live: Iterable[Placement]) -> None:
         self._index = index
@@ -310,3 +313,67 @@ def _alike_over_time(one: float, other: float, request: Request) -> tuple[str, s
 
 def _number(amount: float) -> str:
     return f"{amount:,.1f}".removesuffix(".0")
+
+
+class UserTurn(NamedTuple):
+    """A user with waiting requests in a band, and the use that decides on the user's turn."""
+
+    user: str
+    #: The number of the user's requests that wait in the band.
+    waiting: int
+    #: The weight of the placements that count as the user's use (`iris.model.job.requests.weight`).
+    held: int
+    #: The recent use, as weight times seconds. It decides between users whose `held` is equal.
+    recent: int
+
+
+def in_order(
+    waiting: Queue, usage: Usage, offset: int, limit: int, only: Band | None = None
+) -> list[Request]:
+    """Returns at most `limit` requests from `offset` on.
+
+    Args:
+        only: only the requests of this band, of which the first one has the offset 0.
+    """
+    found: list[Request] = []
+    added: dict[str, int] = {}
+    for band in sorted(Band, key=lambda band: band.rank):
+        sums = waiting.sums(band)
+        if only in (None, band) and len(found) < limit:
+            count = sum(number for number, _ in sums.values())
+            if offset >= count:
+                offset -= count
+            else:
+                held = _sum(usage.held[band], added)
+                teams = usage.of_teams(band, added)
+                turns = waiting.turns(band, held, usage.recent[band], teams)
+                turns.pass_by(offset)
+                offset = 0
+                for request in turns:
+                    found.append(request)
+                    if len(found) == limit:
+                        break
+                    turns.served()
+        added = _sum(added, {user: weight for user, (_, weight) in sums.items()})
+    return found
+
+
+def turns_of_users(waiting: Queue, usage: Usage, band: Band) -> list[UserTurn]:
+    """Returns the users who wait in the band, the user with the next turn first."""
+    oldest, sums = waiting.users(band), waiting.sums(band)
+    held, recent = usage.held[band], usage.recent[band]
+    unit = usage.lately.unit
+    teams = usage.of_teams(band)
+
+    def precedence(user: str) -> tuple[object, ...]:
+        own = (held.get(user, 0), recent.get(user, 0))
+        return (*(teams.use_of(user, own) if teams else ()), *own, oldest[user], user)
+
+    return [
+        UserTurn(user, sums[user][0], held.get(user, 0), recent.get(user, 0) // unit)
+        for user in sorted(oldest, key=precedence)
+    ]
+
+
+def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {user: one.get(user, 0) + other.get(user, 0) for user in {**one, **other}}

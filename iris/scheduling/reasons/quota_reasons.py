@@ -20,7 +20,8 @@ class QuotaReasons:
     """Computes why quotas stop requests, for one moment.
 
     Args:
-        closed: the pools of cohorts from which nobody may borrow, because an owner waits.
+        closed: the pools of cohorts from which no gang may borrow, because a gang waits for amounts
+            that its quota has lent.
     """
 
     def __init__(

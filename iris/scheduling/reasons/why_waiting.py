@@ -41,7 +41,8 @@ from iris.scheduling.placement.refusals import INFEASIBLE, LEAVING, REPAIR, Refu
 MOST_EXCLUDED = 8
 #: The most groups, kinds of devices or values that a message names.
 MOST_NAMED = 5
-#: The codes of refusals that more hosts could end. They contain the autoscaler's outlook.
+#: The codes of refusals that more hosts could end. These refusals also contain the autoscaler's
+#: message about the request.
 _MORE_HOSTS_HELP = INFEASIBLE | {RefusalCode.SCALING, RefusalCode.BUSY, RefusalCode.CLOSED}
 
 

@@ -24,7 +24,7 @@ COLUMNS_2023 = (
     *("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "pod_phase"),
     *("creation_time", "deletion_time", "scheduled_time"),
 )
-#: The states of tasks in 2020.
+#: The states of tasks in the trace of 2020.
 STATUSES = ("Terminated", "Failed", "Running", "Waiting")
 _ENDS_2020 = {
     "Terminated": UseEnd.SUCCEEDED,
@@ -42,7 +42,8 @@ _BANDS = {
     "Burstable": Band.INTERACTIVE,
     "BE": Band.BATCH,  # best effort
 }
-#: The names of variants with their memory, by the name that Iris has for them.
+#: The GPU variants of Iris, by the names in the trace. The names in the trace also contain the size
+#: of the memory.
 _VARIANTS = {"V100M16": "V100", "V100M32": "V100"}
 
 

@@ -14,7 +14,7 @@ from iris.model.job.spec import Band
 from iris.simulation.trace import GangTrace, Heading, Run, Trace
 from iris.usage.records import UseEnd
 
-#: The texts of a field without a value.
+#: The texts that mean that a field has no value.
 _MISSING = ("", "none", "null", "nan")
 
 
@@ -25,16 +25,16 @@ class PublicJob(NamedTuple):
 
     user: str
     submitted: float
-    #: When it first had hosts; None if the trace does not tell it.
+    #: When the job first had hosts; None if the trace does not contain this time.
     placed: float | None
-    #: When its last attempt ended.
+    #: When the last attempt of the job ended.
     ended: float
     runs: tuple[Run, ...]
-    #: What it needs on each of its hosts.
+    #: The resources that the job needs on each of its hosts.
     resources: Resources
     hosts: int = 1
     band: Band = Band.INTERACTIVE
-    #: What the parts of a job have in common; empty for a whole job.
+    #: The id that all parts of one job share; empty for a whole job.
     job: str = ""
 
 
@@ -42,7 +42,7 @@ class PublicJobs(NamedTuple):
     """All jobs of a public trace."""
 
     jobs: Sequence[PublicJob]
-    #: The number of entries without hosts or without times, which are left out.
+    #: The number of entries of the trace that are left out, because they have no hosts or no times.
     left_out: int
 
     @classmethod

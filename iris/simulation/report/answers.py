@@ -25,14 +25,16 @@ from iris.usage.records import AttemptUse, SliceUse
 from iris.usage.report import TAG, UsageReport, UsageRow, Waste, WasteKind
 from iris.usage.sums import Question, UsageSums
 
-#: How many of the longest waits are explained.
+#: The limit on gangs in the list of the longest waits.
 WORST = 10
-#: The tag under which the sums count the shape of a gang. No tag of a user has a blank.
+#: The key of the tag in which the records of use carry the shape of a gang, so that `UsageSums` can
+#: group by it. No user's tag has this key, because a key contains no space.
 _SHAPE = "simulated shape"
 
 
 class Waits(Frozen):
-    """The seconds until the first hosts, or until the end of a gang that got none. Quantiles are by
+    """The distribution of the times that gangs waited for their first hosts, in seconds. A gang
+    that got no hosts counts with the time until it or the simulation ended. Quantiles use the
     nearest rank.
     """
 
@@ -58,40 +60,45 @@ class Waits(Frozen):
 
 
 class Part(Frozen):
-    """What happened to some of the gangs."""
+    """Results about a set of gangs, such as the gangs of one band or user."""
 
     gangs: int = 0
     waits: Waits = Waits()
-    #: The gangs that ended without hosts, because their scheduling timeout had passed.
+    #: The number of gangs that ended without hosts, because their scheduling timeout had passed.
     unschedulable: int = 0
     failed: int = 0
-    #: The gangs that had not ended when the simulation did.
+    #: The number of gangs that had not ended when the simulation ended.
     unended: int = 0
-    #: How often a gang of a higher band took the hosts of one of these.
+    #: How many times these gangs were evicted for a gang of a higher band.
     evictions: int = 0
-    #: How often one of these lost its machines.
+    #: How many times these gangs lost a host because the host's machine was lost.
     losses: int = 0
-    #: What they held.
+    #: The host-hours that these gangs held.
     host_hours: float = 0.0
-    #: The money for what they held; None without prices.
+    #: The cost of `host_hours`, without the host-hours that have no price; None if none has a
+    #: price.
     cost: float | None = None
 
 
 class Slices(Frozen):
-    """What happened to the slices of a scale group, or of all."""
+    """Results about the slices of one scale group, or of all scale groups."""
 
-    #: The slices that became ready.
+    #: The number of slices that became ready.
     made: int = 0
-    #: How many requests failed for each reason, and how many ready slices were lost.
+    #: The number of requests for slices that failed, by the name of the `SliceFault`.
     refused: dict[str, int] = Field(default_factory=dict)
+    #: The number of ready slices that were lost, by the name of the `SliceFault`.
     lost: dict[str, int] = Field(default_factory=dict)
-    #: The hours of ready hosts, the part of them that gangs held (0 to 1), and the rest.
+    #: The host-hours of ready slices.
     ready_host_hours: float = 0.0
+    #: The share of `ready_host_hours` that gangs held, from 0 to 1.
     held: float = 0.0
+    #: The host-hours of ready slices that no gang held.
     idle_host_hours: float = 0.0
-    #: The hours of hosts before they were ready, or that never were.
+    #: The host-hours of slices before they were ready, including slices that never became ready.
     boot_host_hours: float = 0.0
-    #: The money for all hours; None without prices.
+    #: The cost of `ready_host_hours` and `boot_host_hours` together, without the machines that have
+    #: no price; None if no machine has a price.
     cost: float | None = None
 
     @property
@@ -100,16 +107,18 @@ class Slices(Frozen):
 
 
 class WhileWaiting(Frozen):
-    """Why a gang waited, from a time on."""
+    """A reason for which a gang waited, from the time `after` until the next reason or its first
+    hosts.
+    """
 
-    #: Seconds after the gang had asked.
+    #: The time at which the reason began, in seconds after the gang first asked for hosts.
     after: float
     code: RefusalCode
     message: str
 
 
 class LongWait(Frozen):
-    """One of the longest waits."""
+    """One of the gangs that waited longest for their first hosts."""
 
     id: str
     user: str
@@ -117,32 +126,34 @@ class LongWait(Frozen):
     shape: str
     asked_at: datetime
     waited: float
-    #: How the gang ended; None if it had not when the simulation did.
+    #: The state in which the gang ended; None if it had not ended when the simulation ended.
     state: TaskState | None
     reasons: tuple[WhileWaiting, ...] = ()
 
 
 class Answers(Frozen):
-    """The numbers of one simulation. Times are in seconds."""
+    """The results of one simulation. Durations are in seconds."""
 
     begins: datetime
-    #: The end of the recorded time, and of the simulation.
+    #: The end of the recorded time.
     ends: datetime
+    #: The time at which the simulation ended.
     stopped: datetime
-    #: From the begin of the workload until its last gang had ended; until the end of the simulation
-    #: if some never did.
+    #: The time from the beginning of the workload until its last gang had ended, or until the end
+    #: of the simulation if some gangs never ended.
     makespan: float
     all: Part
     bands: dict[str, Part] = Field(default_factory=dict)
     users: dict[str, Part] = Field(default_factory=dict)
-    #: By team; users without a team are under the empty name. Empty if there are no teams.
+    #: The results for the gangs of each team. The gangs of users without a team are under the empty
+    #: name. The mapping is empty if there are no teams.
     teams: dict[str, Part] = Field(default_factory=dict)
     shapes: dict[str, Part] = Field(default_factory=dict)
     slices: Slices = Slices()
-    #: By scale group, in the order of the configuration.
+    #: The results for the slices of each scale group, in the order of the configuration.
     groups: dict[str, Slices] = Field(default_factory=dict)
     waste: dict[str, Waste] = Field(default_factory=dict)
-    #: The currency of all money; empty without prices.
+    #: The currency of all costs; empty without prices.
     currency: str = ""
     #: The host-hours of each kind of machine that has no price.
     unpriced: dict[str, float] = Field(default_factory=dict)
@@ -152,7 +163,7 @@ class Answers(Frozen):
 
 
 class _Told(NamedTuple):
-    """A gang with what it is counted by."""
+    """A gang of the results, with its wait in seconds and its shape."""
 
     gang: GangHistory
     waited: float

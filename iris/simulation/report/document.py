@@ -21,26 +21,27 @@ class Picture(Frozen):
     """A picture with its title."""
 
     title: str
-    #: The name of its file, without its suffix.
+    #: The name of the picture's file, without the suffix.
     name: str
     drawing: Drawing
 
 
 class Report(Frozen):
-    """What was found about one configuration, or two."""
+    """The results of a simulation of one configuration, or the comparison of two configurations."""
 
-    #: The name of the configuration, and of the one to compare it with; empty if there is none.
+    #: The name of the simulated configuration.
     configuration: str
+    #: The name of the configuration that it is compared with; empty if there is none.
     against: str = ""
-    #: The time and the number of gangs.
+    #: The simulated time and the number of gangs, as text.
     workload: str
-    #: Lines about what was simulated.
+    #: Sentences about the simulation, such as the number of seeds, one on each line.
     facts: tuple[str, ...]
     headline: Headline
-    #: The tables; the first is about everything.
+    #: The tables. The first one has the numbers of the whole simulation.
     tables: Annotated[tuple[Table, ...], Field(min_length=1)]
     pictures: tuple[Picture, ...] = ()
-    #: The longest waits, with all reasons.
+    #: The longest waits, with all reasons of each wait.
     worst: tuple[LongWait, ...] = ()
 
     @property

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from iris.model.units import format_duration
 from iris.usage.report import LEAST_HOURS
 
-#: Formats a number.
+#: A function that formats a number for people.
 Form = Callable[[float], str]
-#: Stands for a number that does not exist, such as money without prices.
+#: The text that is shown for a number that does not exist, such as a cost without prices.
 NO_VALUE = "-"
 
 

@@ -1,14 +1,21 @@
-"""Writes the report of a simulation as one HTML page: without scripts and without anything from
+"""Makes the files of a report: the answers, the pictures, the gangs, the slices, and one HTML page:
+without scripts and without anything from
 outside, in a light and a dark theme, for screens of any width.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from iris.model.csv_text import csv_text
+from iris.simulation.history import History
 from iris.simulation.report.answers import LongWait
 from iris.simulation.report.document import Report
 from iris.simulation.report.forms import moment, seconds
 from iris.simulation.report.pictures.drawing import COLOURS, SHAPES, WIDTH, escape
+from iris.simulation.report.shapes import shape_of
 from iris.simulation.report.tables import Table
+from iris.usage.records import SliceUse
 
 _STYLE = f"""\
 {COLOURS}{SHAPES}
@@ -33,6 +40,19 @@ th, td {{ white-space: nowrap; }}
 .number {{ text-align: right; }}
 summary {{ cursor: pointer; padding: 3px 0; }} details ol {{ margin: 4px 0 10px; }}
 """
+#: The name of the file with the page of the report.
+PAGE = "report.html"
+#: The names of files that only some reports have. If a report does not have one, the command
+#: deletes the file that an earlier report left in the directory.
+SOMETIMES = ("slices.svg", "slices-before.svg", "slices-after.svg")
+_GANGS = (
+    *("configuration", "id", "user", "band", "shape", "asked_at", "waited_seconds"),
+    *("placed_at", "group", "ended_at", "state", "attempts", "evictions", "losses", "resubmitted"),
+)
+_SLICES = (
+    *("configuration", "id", "group", "zone", "machine", "hosts", "requested_at", "ready_at"),
+    *("gone_at", "open", "reason"),
+)
 
 
 def page(report: Report) -> str:
@@ -97,3 +117,48 @@ def _waits(worst: Sequence[LongWait]) -> Iterator[str]:
             line = f"after {seconds(reason.after)}: {reason.code} {reason.message}"
             yield f"<li>{escape(line)}</li>"
         yield "</ol></details>"
+
+
+def report_files(
+    report: Report, simulated: Sequence[tuple[str, History]], values: Mapping[str, Any]
+) -> dict[str, str]:
+    """Returns the texts of the files by their names.
+
+    Args:
+        simulated: the names of the configurations, and what happened with the first seed; the one
+            to compare with first.
+        values: the answers, for JSON.
+    """
+    return {
+        PAGE: page(report),
+        "answers.json": json.dumps(values, indent=2) + "\n",
+        **{f"{each.name}.svg": each.drawing.svg() for each in report.pictures},
+        "gangs.csv": csv_text(_GANGS, _gang_rows(simulated)),
+        "slices.csv": csv_text(_SLICES, _slice_rows(simulated)),
+    }
+
+
+def _gang_rows(simulated: Sequence[tuple[str, History]]) -> Iterator[Sequence[object]]:
+    for name, history in simulated:
+        for gang in history.gangs:
+            trace, first = gang.trace, gang.attempts[0] if gang.attempts else None
+            yield (
+                *(name, trace.id, trace.user, trace.band.value, shape_of(trace)),
+                *(gang.asked_at.isoformat(), gang.waited(history.stopped)),
+                *(first.at.isoformat() if first else "", first.group if first else ""),
+                gang.ended_at.isoformat() if gang.ended_at else "",
+                gang.state.value if gang.state else "",
+                *(len(gang.attempts), gang.evictions, gang.losses, gang.resubmitted),
+            )
+
+
+def _slice_rows(simulated: Sequence[tuple[str, History]]) -> Iterator[Sequence[object]]:
+    for name, history in simulated:
+        for use in history.uses:
+            if isinstance(use, SliceUse):
+                yield (
+                    *(name, use.id, use.group, use.zone, use.machine, use.hosts),
+                    use.requested_at.isoformat(),
+                    use.ready_at.isoformat() if use.ready_at else "",
+                    *(use.gone_at.isoformat(), "yes" if use.open else "no", use.reason),
+                )

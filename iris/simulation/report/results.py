@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 from iris.model.frozen import Frozen
 from iris.simulation.report.answers import Answers
 
-#: Where a number is in `Answers`: ("bands", "batch", "waits", "p90").
+#: The field names and keys that lead to a number in `Answers`: ("bands", "batch", "waits", "p90").
 Path = tuple[str, ...]
-#: The parts of `Answers` that are no results.
+#: The fields of `Answers` that contain no results. Comparisons of simulations leave them out.
 _NO_RESULTS = {"begins", "ends", "stopped", "currency", "worst"}
 
 
 class Spread(Frozen):
-    """A number over several seeds."""
+    """The distribution of a number over several seeds."""
 
     mean: float
     least: float
@@ -37,10 +37,10 @@ class Spread(Frozen):
 
 
 class Change(Spread):
-    """The difference of a number between two configurations, over the same seeds."""
+    """The difference of a number between two configurations, as a distribution over the seeds."""
 
-    #: Whether the mean difference is larger than the standard deviation of the differences; None
-    #: if one seed cannot tell.
+    #: Whether the mean difference is larger than the standard deviation of the differences; None if
+    #: there is only one seed.
     clear: bool | None
 
     @classmethod
@@ -52,12 +52,12 @@ class Change(Spread):
 
 
 class Results(NamedTuple):
-    """The answers for one configuration."""
+    """The results of one configuration for all seeds."""
 
     #: The name of the configuration, for display.
     name: str
     seeds: tuple[int, ...]
-    #: For each seed.
+    #: The results for each seed, in the order of `seeds`.
     answers: tuple[Answers, ...]
 
     @property

@@ -13,22 +13,23 @@ from iris.model.frozen import Frozen
 from iris.simulation.report.document import Report
 from iris.simulation.report.tables import Headline
 
-#: The most bytes of the first line.
+#: The limit on bytes of the first line of a stored report.
 MOST_HEADING = 8 * 1024
-#: The most bytes of a stored report. Two weeks of 10,000 jobs on 200 slices beside each other have
-#: a fifth of it.
+#: The limit on bytes of a stored report. A report about two weeks with 10,000 jobs and 200
+#: simultaneous slices has a fifth of this size.
 MOST_BYTES = 4 * 1024 * 1024
-#: The most characters of a text in the first line.
+#: The limit on characters of each text in the first line of a stored report.
 _MOST_TEXT = 300
 _Text = Annotated[str, StringConstraints(max_length=_MOST_TEXT)]
 
 
 class Heading(Frozen):
-    """What a list of reports shows of each."""
+    """The first line of a stored report: the data that a list of reports shows."""
 
     version: Literal[1] = 1
-    #: Who published it, and when.
+    #: The name of the user who published the report.
     user: _Text
+    #: The time at which the report was published.
     at: datetime
     configuration: _Text
     against: _Text = ""
@@ -37,7 +38,7 @@ class Heading(Frozen):
 
 
 class StoredReport(NamedTuple):
-    """A report as it was published."""
+    """A report that was published to the cluster's store."""
 
     heading: Heading
     report: Report

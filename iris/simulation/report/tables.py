@@ -2,9 +2,10 @@
 show the same ones.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from iris.simulation.advice import Advice, Effect
 from iris.simulation.report.answers import LongWait
 from iris.simulation.report.forms import (
     NO_VALUE,
@@ -19,11 +20,11 @@ from iris.simulation.report.forms import (
 )
 from iris.simulation.report.results import Change, Path, Results, Spread, changes
 
-#: Marks a difference that is not larger than its spread.
+#: The mark after a difference that is not larger than its standard deviation over the seeds.
 UNCLEAR = "~"
-#: Explains the mark.
+#: The note that explains `UNCLEAR` below a table.
 UNCLEAR_NOTE = f"{UNCLEAR} the difference is not larger than its spread over the seeds"
-#: The most characters of a message in a table. The JSON and the page have all.
+#: The limit on characters of a message in a table. The JSON and the page contain the whole message.
 _MESSAGE = 120
 #: The heading of the first column of the table of the longest waits.
 WAITS = "GANG"
@@ -36,36 +37,39 @@ class Table(NamedTuple):
     title: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    #: The number of columns that are texts, from the left; the others are numbers. Numbers to the
-    #: right are less important.
+    #: The number of columns from the left that contain texts; the other columns contain numbers. If
+    #: the width does not suffice, columns of numbers are left out, the rightmost first.
     texts: int = 1
-    #: A line below the table; empty for none.
+    #: A text below the table; empty if there is none.
     note: str = ""
 
 
 class Headline(NamedTuple):
-    """The numbers that a list of simulations shows, as texts; before and after if they differ."""
+    """The numbers that the list of simulations shows, as texts. If two configurations are compared
+    and a number differs, its text has both values.
+    """
 
-    #: The median wait, and the one that 90 % of the gangs did not exceed.
+    #: The median wait of the gangs.
     median: str
+    #: The wait that 90 % of the gangs did not exceed.
     ninety: str
-    #: With its currency; empty without prices.
+    #: The cost of all slices, with the currency; empty without prices.
     cost: str = ""
 
 
 class Measure(NamedTuple):
-    """A number that the tables show."""
+    """A number that tables show: its name, its place in the results, and its format."""
 
     name: str
     path: Path
     form: Form
-    #: Whether its row is left out if it is zero everywhere.
+    #: If true, a table leaves the number out if all of its values are zero.
     rare: bool = False
-    #: What is shown for a number that does not exist.
+    #: The text that is shown if the results do not contain the number.
     absent: str = NO_VALUE
 
 
-#: The rows of the first table. `{currency}` is that of the money.
+#: The rows of the first table. `{currency}` is replaced by the currency of the costs.
 MEASURES = (
     Measure("gangs", ("all", "gangs"), count),
     Measure("wait, median", ("all", "waits", "p50"), seconds),
@@ -110,7 +114,8 @@ _OF_WASTE = (
     Measure("HOST-HOURS", ("host_hours",), hours, absent="0"),
     Measure("COST {currency}", ("cost",), money, rare=True, absent="0"),
 )
-#: The tables of gangs: the title, the heading of the first column and the field of `Answers`.
+#: The tables of gangs. Each has a title, the heading of the first column, and the field of
+#: `Answers` with the rows.
 _PARTS = (
     ("Gangs by band", "BAND", "bands"),
     ("Gangs by team", "TEAM", "teams"),
@@ -120,12 +125,12 @@ _PARTS = (
 
 
 class Shown:
-    """The numbers of one configuration or two, ready for tables.
+    """Makes tables and texts from the results of one configuration or of two.
 
     Args:
         before: the configuration to compare with; None if there is none.
         by_chance: whether other seeds could have other results.
-        limit: the most rows of a table of users, teams or shapes.
+        limit: the limit on rows of a table of users, teams or shapes.
     """
 
     def __init__(
@@ -372,3 +377,54 @@ def why(wait: LongWait) -> str:
     message = wait.reasons[longest].message
     cut = message if len(message) <= _MESSAGE else f"{message[: _MESSAGE - 1].rstrip()}…"
     return f"{codes}: {cut}"
+
+
+def advice_tables(advice: Advice) -> tuple[Table, ...]:
+    """Returns a table of the steps that shorten waits, and one of those that save money."""
+    unit = advice.currency or "HOST-HOURS"
+    form = money if advice.currency else hours
+    head = ("GROUP", "CHANGE", "MEAN WAIT", "DIFFERENCE", f"COST {unit}", "DIFFERENCE")
+
+    def table(
+        title: str, effects: Sequence[Effect], last: str, worth: Callable[[Effect], str]
+    ) -> Table:
+        rows = tuple((*_cells(each, form), worth(each)) for each in effects)
+        return Table(title, (*head, last), rows, texts=2)
+
+    saved = f"HOURS SAVED PER {advice.currency or 'HOST-HOUR'}"
+    return (
+        table("Shorter waits", advice.shorter_waits, saved, _saved_hours),
+        table("Less money, no longer waits", advice.less_money, "SAVED", _saved_part),
+    )
+
+
+def _cells(each: Effect, form: Form) -> Iterator[str]:
+    yield each.group
+    yield each.step
+    yield _both(each.wait_before, each.wait_after, seconds)
+    yield _difference(each.wait, seconds)
+    yield _both(each.cost_before, each.cost_after, form)
+    yield _difference(each.cost, form)
+
+
+def _both(before: Spread, after: Spread, form: Form) -> str:
+    old, new = form(before.mean), form(after.mean)
+    return old if old == new else f"{old} → {new}"
+
+
+def _difference(change: Change, form: Form) -> str:
+    text = difference(change.mean, form)
+    if change.clear is None:
+        return text
+    return f"{text} ± {difference(change.deviation, form).removeprefix('+')}"
+
+
+def _saved_hours(each: Effect) -> str:
+    """Returns the hours of waiting that one unit of money saves."""
+    saved = each.saved_hours_per_cost
+    return "free" if saved is None else f"{saved:,.2g}" if saved < 100 else f"{saved:,.0f}"
+
+
+def _saved_part(each: Effect) -> str:
+    whole = each.cost_before.mean
+    return f"{-each.cost.mean / whole:.0%}" if whole else NO_VALUE

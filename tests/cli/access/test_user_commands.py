@@ -101,7 +101,7 @@ def test_a_new_name_needs_a_key(created: Path, capsys: pytest.CaptureFixture[str
     before = created.read_text()
 
     assert run(["user", "add", "bob", "--role", "user"]) == 2
-    assert "is missing, and bob is new" in capsys.readouterr().err
+    assert "is missing, and bob is not in the policy yet" in capsys.readouterr().err
     assert created.read_text() == before
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from iris.cli.submit.command import submit
 from iris.cli.submit.job_from_options import draft_of, plan_job
-from iris.cli.submit.workspace import send_files, upload_workspace
+from iris.cli.submit.prepare import upload_workspace, with_files
 from iris.client.build.files import JobFiles
 from iris.client.build.parent import EnclosingJob
 from iris.client.build.warnings import job_warnings
@@ -339,7 +339,7 @@ def test_options_that_contradict_each_other_are_wrong_usage(options: str, words:
         (
             "--replicas 3",
             (
-                "replicas: '3' is not a task for each host of a slice of 4; leave it out, and use"
+                "replicas: '3' does not give one task to each host of a slice of 4 hosts; leave it out, and use"
                 " --slices N"
             ),
         ),
@@ -347,7 +347,7 @@ def test_options_that_contradict_each_other_are_wrong_usage(options: str, words:
         ("--replicas -4", "replicas: '-4' is out of range; ask for 1 to 1,000 tasks"),
         (
             "--slices 2 --replicas 4",
-            "replicas: '4' is not a task for each host of 2 slices of 4; leave it out",
+            "replicas: '4' does not give one task to each host of 2 slices of 4 hosts; leave it out",
         ),
         ("--slices 251", "replicas: '1004' is out of range; ask for 1 to 1,000 tasks"),
     ],
@@ -516,9 +516,7 @@ def test_a_requirements_file_from_elsewhere_brings_no_other_files(
     """The host would not have them."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dev.txt").write_text(f"{text}\n")
-    with pytest.raises(
-        Rejected, match="and is not in the workspace; send both with --workspace DIR"
-    ):
+    with pytest.raises(Rejected, match="is not in the workspace; send both with --workspace DIR"):
         job("--pip", "-r", "dev.txt")
     with pytest.raises(Rejected, match="there is no file 'nothing'"):
         job("--pip", "-r", "nothing")
@@ -658,7 +656,7 @@ async def test_the_first_line_says_what_is_sent_and_why(
     record = ClusterRecord(name="c", address="x", store=(tmp_path / "store").as_uri())
     Store(record.store, create=True)
     given = params(*(option.replace("{here}", str(here)) for option in options))
-    await send_files(record, [plan_job(given, shares_files=False)], quiet=False)
+    await with_files(record, [plan_job(given, shares_files=False)], quiet=False)
 
     first, *_ = [*capsys.readouterr().err.splitlines(), None]
     assert first == (None if said is None else said.replace("{here}", str(here)))
@@ -783,5 +781,5 @@ async def test_demands_that_exclude_each_other_are_refused_before_anything_is_se
     record = ClusterRecord(name="trial", address="127.0.0.1:1", store=store.as_uri())
 
     with pytest.raises(InvalidValue, match="exclude each other"):
-        await send_files(record, [plan_job(options, shares_files=False)], quiet=True)
+        await with_files(record, [plan_job(options, shares_files=False)], quiet=True)
     assert not store.exists()

@@ -22,7 +22,6 @@ from iris.access.keys import from_base64url
 from iris.access.tokens import claims_of, private_key, sign_delegation, sign_token
 from iris.client.access import selection
 from iris.client.access.identity_file import Identity, new_identity, write_identity
-from iris.client.access.job_identity import new_job_identity
 from iris.client.access.selection import (
     host_tokens,
     sign_in,
@@ -31,6 +30,7 @@ from iris.client.access.selection import (
     tokens_of,
 )
 from iris.client.access.token import Token
+from iris.client.access.token_sources import new_job_identity
 from iris.client.connect import rpc
 from iris.client.connect.clusters import ClusterRecord
 from iris.client.connect.connection import connect

@@ -2,8 +2,9 @@
 
 import asyncio
 import os
+import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -44,6 +45,37 @@ def test_an_iteration_that_stops_early_ends_its_generator() -> None:
             break
 
     assert closed.wait(120)
+    loop.close()
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C interrupts, also where the tests were started in the background by a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_an_iteration_whose_generator_ends_a_moment_later(ctrl_c: None) -> None:
+    """A generator that waits for a request ends when the request has been given up. Python refuses
+    to close it before.
+    """
+    loop, closed = BackgroundLoop(), threading.Event()
+
+    async def waits() -> AsyncIterator[int]:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+            yield 0
+        finally:
+            for _ in range(10):
+                await asyncio.sleep(0)
+            closed.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        list(loop.iterate(waits()))
+
+    assert closed.is_set()
     loop.close()
 
 

@@ -120,8 +120,8 @@ def test_a_python_program_gives_indices_or_rows(options: Any, array: Array) -> N
     [
         ({"array": "0-9", "params": [{"a": 1}]}, "does not go with params"),
         ({"array": "0-9%2", "max_running": 3}, "give the limit once"),
-        ({"max_running": 3}, "is for arrays"),
-        ({"array": "0-9", "max_running": 0}, "most tasks at once"),
+        ({"max_running": 3}, "is only for arrays"),
+        ({"array": "0-9", "max_running": 0}, "limit on tasks at once"),
         ({"array": []}, "lacks an index"),
         ({"params": []}, "has no rows"),
         ({"params": [{"a": 1}, 2]}, "row 1"),

@@ -100,7 +100,7 @@ def test_the_names_of_a_family_have_a_limit_together() -> None:
         work="w",
     )
     with pytest.raises(
-        ValueError, match="with the names of the jobs that it belongs to; the limit is 160"
+        ValueError, match="including the names of its parent jobs; the limit is 160"
     ):
         a_spec(name="child", parent=parent)
 

@@ -139,7 +139,7 @@ def test_a_job_without_a_name_gets_one_that_says_what_it_runs() -> None:
         ),
         (
             {"resources": Resources(tpu="v5litepod-16"), "replicas": 3},
-            "replicas: '3' is not a task for each host of a slice of 4",
+            "replicas: '3' does not give one task to each host of a slice of 4 hosts",
         ),
         (
             {"resources": Resources(tpu="v5litepod-16"), "gang_by": "zone"},

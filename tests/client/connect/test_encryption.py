@@ -101,7 +101,7 @@ async def test_a_payload_that_was_changed_is_refused(wrong: str) -> None:
     if wrong == "changed":
         encoded.data = encoded.data[:-1] + bytes([encoded.data[-1] ^ 1])
 
-    with pytest.raises(Rejected, match="was changed, or the key of that name is another"):
+    with pytest.raises(Rejected, match="was changed, or this client's key of that name"):
         await codec(keys(new=NEW if wrong == "changed" else OLD)).decode([encoded])
 
 
@@ -126,7 +126,7 @@ def test_a_file_of_keys_is_read_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "problem"),
     [
-        (line("new", NEW), 0o640, "is open to other users of this machine; close it: chmod 600"),
+        (line("new", NEW), 0o640, "is open to other users of this machine; run: chmod 600"),
         ("", 0o600, "has no keys; make one: "),
         ("# none\n", 0o600, "has no keys"),
         (

@@ -73,7 +73,7 @@ async def test_questions_that_wait_for_a_control_plane_are_told_that_it_is_silen
     assert [type(answer) for answer in answers] == [Unreachable] * 3, answers
     told = (
         "the control plane of cluster silent has not answered within 10 s",
-        "the control plane of cluster silent is busy: too many questions wait for its answer; try"
+        "the control plane of cluster silent is busy: too many queries wait for its answer; try"
         " again, and if this lasts for minutes, run",
     )
     assert all(str(answer).startswith(told) for answer in answers), answers

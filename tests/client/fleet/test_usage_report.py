@@ -19,7 +19,7 @@ from iris.usage.accounting import Accounting
 from iris.usage.lines import day_folder, day_of, to_objects
 from iris.usage.records import DroppedUses, Record, Use, UseEnd
 from iris.usage.report import UsageReport, WasteKind
-from iris.worker_agents.control_plane.accounting import publish
+from iris.worker_agents.control_plane.budgets import publish
 from tests.usage.made_uses import DAY, DOLLAR, T, at, attempt, slice_use
 
 

@@ -160,7 +160,11 @@ async def test_the_environment_of_a_function_has_the_version_that_has_pickled_it
         (f">=3.8, !={VERSION}.*", "", "is excluded by"),
         ("~=3.6.1", "", "is excluded by"),
         ("<3.9", "", "is excluded by"),
-        (">=3.8", f"{NEXT}\n", rf"'{VERSION}' is not that of .*\.python-version, {NEXT}"),
+        (
+            ">=3.8",
+            f"{NEXT}\n",
+            rf"'{VERSION}' differs from the version in .*\.python-version, {NEXT}",
+        ),
     ],
 )
 async def test_a_project_for_another_version_of_python_is_refused_before_the_submission(

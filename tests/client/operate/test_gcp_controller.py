@@ -13,6 +13,7 @@ from iris.client.operate.gcp.controller import GcpController
 from iris.config import ClusterConfig, load_config
 from iris.model.errors import InvalidValue, Unreachable
 from iris.platforms.base import BadConfig, QuotaExceeded, Unavailable
+from iris.platforms.gcp import controller_ops
 from iris.platforms.gcp.controller_ops import RUNNING, ControllerMachine
 from iris.platforms.gcp.controller_vm import insert_request
 from iris.platforms.gcp.labels import CONFIG_KEY, MANUAL, owner_labels
@@ -49,7 +50,8 @@ class Place:
 
 
 @pytest.fixture
-def place(google: FakeGoogle) -> Place:
+def place(google: FakeGoogle, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setattr(controller_ops, "POLL_INTERVAL_S", 0.05)
     google.clear()
     return Place(google)
 

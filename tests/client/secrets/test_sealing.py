@@ -229,7 +229,7 @@ async def test_another_job_or_user_cannot_use_a_sealed_value(
         variable = "NAMED" if "user" in copy else "TOKEN"
         assert "sealed for another place" in await lab.refusal(a_job(**{variable: copy}), "bob/own")
     renamed = await lab.refusal(a_job(OTHER=token))
-    assert "the store has no value of OTHER there" in renamed
+    assert "the sealed object has no value of OTHER" in renamed
 
 
 async def test_what_is_gone_or_changed_in_the_store_is_said(
@@ -279,7 +279,7 @@ async def test_a_host_without_the_keys_says_what_it_lacks(
     )
     assert "cannot read its keys" in await lab.refusal(spec, IRIS_SECRET_KEYS="/none")
     lacking = await lab.refusal(spec, IRIS_SECRET_KEYS=str(other))
-    assert "it was sealed with the key" in lacking
+    assert "its value was sealed with the key" in lacking
     assert (
         f"which is not in {other} on this host; set it again, or bring the keys of this host up to"
         " date" in lacking

@@ -241,7 +241,7 @@ def test_a_version_that_nothing_gives_is_refused_unless_the_project_has_another(
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(
         Rejected,
-        match=f"which has no commit of it; commit it, or set the version with --env {OWN}=VERSION$",
+        match=f"but git has no commit there; commit the project, or set the version with --env {OWN}=VERSION$",
     ):
         version_variables(ProjectFiles(tmp_path), {})
 

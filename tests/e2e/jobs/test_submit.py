@@ -442,7 +442,7 @@ def test_many_jobs_are_cancelled_by_the_beginning_of_their_names_after_a_look_at
     refused = cluster.iris("cancel", "--prefix", "sweep-", code=2)
     assert "Cancel 2 jobs? There is no terminal to confirm on; add --yes." in refused.err
     assert (
-        "name jobs, or give either --all or --prefix"
+        "name jobs, or select them with --all, --prefix or --tag"
         in cluster.iris("cancel", "--all", "other", code=2).err
     )
     assert (

@@ -138,13 +138,15 @@ def owner_check(pid: int) -> Any:
 
 def reap(engine: Engine) -> None:
     """Orphans that have ended: whatever has lost its parent here becomes a child of the machine."""
-    children = psutil.Process().children()
-    # In this order: whoever is not in these now was none of them then.
-    ours = engine.pids() | SCRIPTS
-    for child in children:
-        with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
-            if child.pid not in ours and child.status() == psutil.STATUS_ZOMBIE:
-                os.waitpid(child.pid, os.WNOHANG)
+    with contextlib.suppress(ChildProcessError):  # there is no child
+        # The next one that has ended, which stays there. A list of all children would cost a look
+        # at each process of this machine.
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while ended := os.waitid(os.P_ALL, 0, look):
+            # In this order: whoever is not in these now was none of them when it ended.
+            if ended.si_pid in engine.pids() | SCRIPTS:
+                return  # who waits for it is about to see its end
+            os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 def cut_power(engine: Engine) -> None:

@@ -99,7 +99,7 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["0-9%0", "0-9%", "0-9%-1", "0-9%x", "0-9%1.5", "0-9%٣"])
 def test_a_limit_that_is_no_number_of_tasks_is_refused(text: str) -> None:
     """`%0` would be an array that never runs."""
-    with pytest.raises(InvalidValue, match="most tasks at once"):
+    with pytest.raises(InvalidValue, match="limit on tasks at once"):
         split_limit(text)
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 from iris.scheduling.ledger.ledger import Ledger
-from iris.scheduling.placement.quota_demand import allowed_demand
 from iris.scheduling.placement.recent_use import HALF_LIFE, RecentUse
+from iris.scheduling.placement.turns import allowed_demand
 from iris.scheduling.quotas.use import QuotaUse
 from tests.small_world import taken
 

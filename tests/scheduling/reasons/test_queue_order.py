@@ -7,7 +7,7 @@ from iris.model.job.requests import Request
 from iris.model.job.spec import Band
 from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.usage import Usage
-from iris.scheduling.reasons.queue_order import in_order, turns_of_users
+from iris.scheduling.reasons.queue_position import in_order, turns_of_users
 from tests.builders import a_host, a_placement, a_request, at, some
 from tests.strategies import CHEAP, Situation, situations
 

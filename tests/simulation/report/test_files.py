@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 from iris.simulation.report.answers import Answers, answers_of
 from iris.simulation.report.document import report_of
-from iris.simulation.report.files import report_files
+from iris.simulation.report.page import report_files
 from iris.simulation.report.results import Results, to_json
 from iris.simulation.report.tables import Shown
 from tests.simulation.report.made_histories import MONEY, a_day

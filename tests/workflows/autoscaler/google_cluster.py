@@ -171,7 +171,7 @@ class GoogleCluster(FleetCluster):
                 does not hear of it. Whoever waits for it waits until it is overdue.
         """
         self.killed = at_once
-        await self._workers.aclose()
+        await self.stop_serving()
         self.killed = False
         self.hosts.clear()
         self._reported.clear()

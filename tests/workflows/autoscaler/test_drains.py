@@ -282,8 +282,9 @@ async def test_a_slice_that_is_cancelled_gives_its_machines_back_before_it_ends(
             await fleet.tenant(wants=some(cpu=1))
         await fleet.drain()
     await fleet.becomes("s1", state)
-    # A cancellation that meets a task of the workflow stops the server's clock.
+    # A cancellation that meets a task or an activity of the workflow stops the server's clock.
     await fleet.later(timedelta(0))
+    await fleet.until(lambda: fleet.rests(handle))
     await handle.cancel()
     await fleet.later(5 * MINUTE)
     made = state is not S.REQUESTED

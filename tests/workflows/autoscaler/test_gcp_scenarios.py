@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from temporalio.testing import WorkflowEnvironment
 
-from iris.autoscaling import past_failures
+from iris.autoscaling import failure_memory
 from iris.client.connect.connection import connect
 from iris.client.connect.plugin import IrisPlugin
 from iris.messages.task import RunTask
@@ -148,6 +148,12 @@ async def first_slice(fleet: GoogleCluster, *states: SliceState) -> str:
 
     await fleet.until(there)
     return (await fleet.in_state(*states))[0]
+
+
+async def first_created(fleet: GoogleCluster) -> str:
+    """The id of the first slice that was created. A look may miss a state that lasts a moment."""
+    await fleet.until(lambda: fleet.platform.created)
+    return fleet.platform.created[0]
 
 
 async def ended(fleet: GoogleCluster, slice_id: str, fault: SliceFault) -> SliceStatus:
@@ -384,7 +390,7 @@ async def test_scenario_11_and_12_a_gang_whose_slice_is_taken_back_runs_again_on
     shown = await ended(fleet, slice_id, SliceFault.VANISHED if vanishes else SliceFault.PREEMPTED)
     assert (await fleet.end(job)).state is JobState.SUCCEEDED
     first_attempt, _ = await fleet.attempts(fleet.job(job))
-    assert abs(first_attempt.ended_at - shown.steps[-1].at) < 10 * SECOND
+    assert abs(first_attempt.ended_at - shown.steps[-1].at) < MINUTE  # the lease is five
     assert len(fleet.platform.created) == 2
 
 
@@ -411,9 +417,10 @@ async def test_scenario_16_a_slice_with_three_of_four_agents_is_given_back_whole
 ) -> None:
     """Three of four hosts of a slice are of no use. The reason names the missing host."""
     fleet.platform.agent_lives = lambda slice_id, worker: worker != 3
-    pace = QUICK.model_copy(update={"init_timeout": 2 * SECOND})
+    # Long enough for the three agents of a busy machine.
+    pace = QUICK.model_copy(update={"init_timeout": 5 * SECOND})
     await fleet.scale(a_group(min_slices=1, max_slices=1, pace=pace), **LOOKS)
-    slice_id = await first_slice(fleet, S.BOOTSTRAPPING)
+    slice_id = await first_created(fleet)
 
     shown = await ended(fleet, slice_id, SliceFault.INIT_TIMEOUT)
     assert shown.reason.startswith("3 of 4 agents ")
@@ -432,7 +439,7 @@ async def test_scenario_16_and_17_the_reason_has_the_console_output(
     )
     google.say("n2-highmem-8", said)
     await fleet.scale(group, **LOOKS)
-    slice_id = await first_slice(fleet, S.BOOTSTRAPPING)
+    slice_id = await first_created(fleet)
 
     shown = await ended(fleet, slice_id, SliceFault.INIT_TIMEOUT)
     assert shown.reason.endswith("[iris-init] FAILED: no such image")
@@ -455,7 +462,7 @@ async def test_scenario_16_and_17_a_machine_whose_words_cannot_be_had_is_deleted
     google.fail("instances.getSerialPortOutput", 503, times=None)
     pace = QUICK.model_copy(update={"boot_timeout": 2 * SECOND})
     await fleet.scale(vm_group(zones=(A,), min_slices=1, max_slices=1, pace=pace), **LOOKS)
-    slice_id = await first_slice(fleet, S.PROVISIONING)
+    slice_id = await first_created(fleet)
 
     shown = await ended(fleet, slice_id, SliceFault.BOOT_TIMEOUT)
     assert shown.last_words == ""
@@ -467,7 +474,7 @@ async def test_scenario_17_a_group_whose_agents_never_come_is_stopped_and_says_w
     """After several such slices in a row, no more are created until an operator reloads the
     configuration.
     """
-    monkeypatch.setattr(past_failures, "BREAKS_AFTER", 3)
+    monkeypatch.setattr(failure_memory, "BREAKS_AFTER", 3)
     fleet.platform.agent_lives = lambda slice_id, worker: False
     pace = QUICK.model_copy(update={"init_timeout": SECOND / 2, "backoff": SECOND / 4})
     group = a_group(min_slices=1, max_slices=1, pace=pace)

@@ -22,7 +22,7 @@ from temporalio.worker import Replayer
 
 from iris.activities.control import observe as looks
 from iris.activities.control.observe import made_slices
-from iris.autoscaling import availability, past_failures
+from iris.autoscaling import availability, failure_memory
 from iris.client.connect.plugin import IrisPlugin
 from iris.client.operate.delete_slices import delete_all
 from iris.messages.autoscaler import CloseDown
@@ -103,7 +103,7 @@ SHORTER: dict[Any, dict[str, float]] = {
         "EVICTION_GRACE": 3,
     },
     availability: {"SHORT_LIFETIME": 3, "LONG_LIFETIME": 6, "CHURN_WINDOW": 20},
-    past_failures: {"ONE_MOMENT": 1},
+    failure_memory: {"ONE_MOMENT": 1},
 }
 #: The same, of what counts in seconds itself.
 QUICKER: dict[Any, dict[str, float]] = {

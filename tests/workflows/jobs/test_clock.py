@@ -34,7 +34,7 @@ async def test_decisions_after_a_wake_are_the_same_whatever_the_clock_says(
     """A victim is evicted when its time is up, and a gang that waited too long gives up."""
     victim, whole = Held(), some(cpu=1)
     host = await cluster.join(offers=whole, program=by_job({"batch": in_turn(victim, succeeds)}))
-    await cluster.rules(min_run_time=timedelta(seconds=1.5))
+    await cluster.rules(min_run_time=timedelta(seconds=4))  # after the other gave up
     batch = await cluster.submit("batch", resources=whole, band=Band.BATCH)
     await cluster.until(lambda: host.taken)
     impatient = await cluster.submit(

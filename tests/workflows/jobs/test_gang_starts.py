@@ -5,7 +5,11 @@ from datetime import timedelta
 
 import pytest
 from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.update.v1 import UpdateRef
+from temporalio.api.workflowservice.v1 import PollWorkflowExecutionUpdateRequest
+from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.host.attempt.gang_start import is_member, wait_for_gang
 from iris.messages.task import GangStart, RunTask
@@ -155,15 +159,19 @@ async def test_a_gang_waits_for_its_slowest_host_no_longer_than_for_a_set_up(
     names it.
     """
     setups = SetUps(cluster)
-    setups.slow[2].close()
+    for gate in setups.slow.values():
+        gate.close()
     await _a_slice(cluster, setups)
-    job = await cluster.gang(tasks=4, environment=EnvironmentSpec(setup_timeout=SECOND))
+    job = await cluster.gang(tasks=4, environment=EnvironmentSpec(setup_timeout=3 * SECOND))
+    await cluster.until(lambda: all(gate.seen for gate in setups.slow.values()))
+    for index in (0, 1, 3):  # at once: the time begins with the first of them
+        setups.slow[index].open()
     await cluster.until(lambda: _is_pending_again(cluster, job))
     status = await cluster.status(job)
     setups.slow[2].open()
 
     assert (
-        "set-up failed: host s1-w2 was not ready 1s after the first one of its gang"
+        "set-up failed: host s1-w2 was not ready 3s after the first one of its gang"
         " (--setup-timeout)" in status.reason
     )
     assert {task.setups for task in status.tasks} == {1}
@@ -252,8 +260,11 @@ async def test_a_job_accepts_the_question_of_its_hosts_before_it_shows_what_sign
     handle = cluster.job(job)
     await cluster.until(lambda: cluster.outbox.asks.seen)
     await handle.signal("set_priority", Band.PRODUCTION)
-    asked = asyncio.create_task(handle.execute_update("start_together", GangStart(claim="none")))
+    asked = asyncio.create_task(
+        handle.execute_update("start_together", GangStart(claim="none"), id="asked")
+    )
     await cluster.until(lambda: _was_signalled(cluster, job))
+    await cluster.until(lambda: _knows_update(cluster, job, "asked"))
     cluster.outbox.asks.open()
     assert not await asked
     assert (await cluster.end(job)).state is JobState.SUCCEEDED
@@ -266,3 +277,20 @@ async def test_a_job_accepts_the_question_of_its_hosts_before_it_shows_what_sign
 async def _was_signalled(cluster: Cluster, job: str) -> bool:
     kind = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
     return kind in await _events(cluster, job)
+
+
+async def _knows_update(cluster: Cluster, job: str, update: str) -> bool:
+    """Whether the server has the update, which no event says before the job has accepted it."""
+    poll = PollWorkflowExecutionUpdateRequest(
+        namespace=cluster.client.namespace,
+        update_ref=UpdateRef(
+            workflow_execution=WorkflowExecution(workflow_id=cluster.job(job).id), update_id=update
+        ),
+    )
+    try:
+        await cluster.client.workflow_service.poll_workflow_execution_update(poll)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+    return True

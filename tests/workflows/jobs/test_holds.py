@@ -267,17 +267,18 @@ async def test_a_held_gang_starts_as_a_whole_when_it_is_released(cluster: Cluste
     assert [len(host.taken) for host in hosts] == [1, 1]
 
 
+@pytest.mark.long
 async def test_a_held_job_that_continues_as_new_stays_held_and_the_hold_counts_in_full() -> None:
     """Else it would start by itself one night, or be given up the moment it is released."""
     async with dev_server_cluster("limit.historyCount.suggestContinueAsNew=30") as cluster:
-        job = await cluster.submit(scheduling_timeout=timedelta(seconds=2))
+        job = await cluster.submit(scheduling_timeout=timedelta(seconds=10))
         await cluster.waits(job)
         await cluster.users.jobs.hold(job)
         await cluster.until(lambda: _counts(cluster, held=1))
         first = (await cluster.job(job).describe()).run_id
         await cluster.until(lambda: _other_run_after_a_wish(cluster, job, first))
         await cluster.until(lambda: _counts(cluster, held=1))
-        held_until = (await cluster.status(job)).submitted_at + timedelta(seconds=3)
+        held_until = (await cluster.status(job)).submitted_at + timedelta(seconds=11)
         await cluster.later(held_until - await cluster.now())
 
         assert await _is(cluster, job, JobState.HELD)

@@ -3,7 +3,7 @@
 import pytest
 
 from iris.client.build.options import job_spec
-from iris.client.jobs.resolve_id import resolve_id
+from iris.client.jobs.find import resolve_id
 from iris.client.jobs.submit.dependencies import among, bound
 from iris.model import names
 from iris.model.errors import NotFound

@@ -313,6 +313,7 @@ async def test_an_eviction_that_overtakes_the_placement_ends_the_attempt_before_
     assert await cluster.nothing_held()
 
 
+@pytest.mark.long
 async def test_a_scheduler_that_continues_as_new_forgets_no_notice_and_no_eviction() -> None:
     """Without the signals, one job would wait for ever for hosts that it has, and the other would
     keep a drained host.

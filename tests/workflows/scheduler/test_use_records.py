@@ -107,6 +107,7 @@ async def _not_stored(cluster: Cluster) -> list[tuple[str, UseEnd]]:
     return [(use.job, use.end) for use in uses if isinstance(use, AttemptUse)]
 
 
+@pytest.mark.long
 async def test_a_store_that_is_away_for_an_hour_delays_no_job_and_loses_no_record(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

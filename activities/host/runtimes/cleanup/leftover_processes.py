@@ -51,7 +51,8 @@ class AttemptFile(BaseModel):
     #: True if the server has the outcome or does not want it. Then only the upload of logs and
     #: outputs is left.
     told: bool = False
-    #: The span of the program, as its variable `TRACEPARENT`; empty if the attempt has no trace.
+    #: The span of the program, in the form of its variable `TRACEPARENT`; empty if the attempt has
+    #: no trace.
     trace: str = ""
 
     @classmethod

@@ -25,7 +25,7 @@ class Visit(NamedTuple):
     steps: Sequence[str]
     #: The sorted names of the directories in this directory.
     folders: list[str]
-    #: The sorted names of all other entries, including links to directories.
+    #: The sorted names of the entries that are not directories, including links to directories.
     names: list[str]
     #: A descriptor of the directory, valid during this visit only.
     at: int

@@ -14,9 +14,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from iris.activities.host import runtimes
 from iris.activities.host.runtimes.base import HostFault, JobFault
 from iris.activities.host.runtimes.shim import start_errors
 from iris.activities.host.runtimes.shim.container import of_the_job
@@ -48,7 +50,8 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 REQUEST_TIMEOUT_S = 60.0
 #: The time limit of the check whether an engine answers, in seconds.
 GREETING = 5.0
-#: The time for which an engine may be unreachable during a restart, in seconds.
+#: How long the engine may be unreachable while a command runs, for instance during a restart of the
+#: engine, before the command counts as failed. In seconds.
 AWAY = 60.0
 #: The interval between checks of a running command, in seconds.
 POLL_INTERVAL_S = 0.2
@@ -106,8 +109,7 @@ def engine(patience: float = REQUEST_TIMEOUT_S) -> Iterator["DockerClient"]:
             own calls raise it, too.
     """
     try:
-        import docker
-        from requests import RequestException
+        library = runtimes.docker_library
     except ImportError:
         raise HostFault(
             "the Python package docker is not installed: pip install 'iris-temporal[docker]'", FAULT
@@ -116,7 +118,7 @@ def engine(patience: float = REQUEST_TIMEOUT_S) -> Iterator["DockerClient"]:
     _knock(path)
     try:
         # The timeout keeps an engine that hangs from blocking the caller for ever.
-        client = docker.DockerClient(
+        client = library.DockerClient(
             base_url=f"unix://{path}",
             timeout=patience,  # type: ignore[arg-type]
         )
@@ -124,11 +126,11 @@ def engine(patience: float = REQUEST_TIMEOUT_S) -> Iterator["DockerClient"]:
             yield client
         finally:
             client.close()
-    except docker.errors.APIError as error:
+    except library.APIError as error:
         raise HostFault(
             f"the container engine refused a request: {error.explanation or error}", FAULT
         ) from None
-    except (docker.errors.DockerException, RequestException) as error:
+    except (library.DockerException, library.RequestException) as error:
         raise HostFault(f"the container engine gave an invalid answer: {error}", FAULT) from None
 
 
@@ -144,7 +146,8 @@ def _knock(path: str) -> None:
             raise HostFault(f"nothing listens at {path}", FAULT) from None
         except PermissionError:
             raise HostFault(
-                f"the agent's user may not use {path}: it is not in the group of that socket", FAULT
+                f"the agent's user may not use {path}; add the user to the group of that socket",
+                FAULT,
             ) from None
         except OSError as error:
             raise HostFault(f"{path} does not answer: {error}", FAULT) from None
@@ -159,11 +162,9 @@ def run(container: str, stop: threading.Event) -> dict[str, Any]:
             the container.
     """
     with engine() as found:
-        from docker.errors import APIError
-
         try:
             found.api.start(container)
-        except APIError as error:
+        except runtimes.docker_library.APIError as error:
             if of_the_job(str(error.explanation)):
                 raise JobFault(
                     f"the container could not be started: {error.explanation}", 126
@@ -206,11 +207,9 @@ def pause(key: str, *, paused: bool) -> bool:
 
 def remove(found: "DockerClient", container: str) -> None:
     """Kills and removes the container. Does nothing if it is gone or is being removed."""
-    from docker.errors import APIError
-
     try:
         found.api.remove_container(container, v=True, force=True)
-    except APIError as error:
+    except runtimes.docker_library.APIError as error:
         if error.status_code not in (404, 409):
             raise
 
@@ -285,12 +284,10 @@ def _stat(found: "DockerClient", container: str, path: Path) -> dict[str, Any] |
 
     The status of a link is its own, not that of its target.
     """
-    from requests import codes
-
     answer = found.api.head(
         _archive(found, container), params={"path": str(path)}, timeout=REQUEST_TIMEOUT_S
     )
-    if answer.status_code == codes.not_found:
+    if answer.status_code == HTTPStatus.NOT_FOUND:
         return None
     header = answer.headers.get("X-Docker-Container-Path-Stat")
     return {} if header is None else dict(json.loads(base64.b64decode(header)))

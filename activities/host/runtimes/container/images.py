@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
+from iris.activities.host import runtimes
 from iris.activities.host.runtimes.base import HostFault, JobFault
 
 if TYPE_CHECKING:
@@ -69,17 +70,14 @@ def get(
         JobFault: no registry has the image, or the name is not valid.
         HostFault: this host could not fetch it.
     """
-    from docker.errors import APIError, DockerException
-    from docker.utils import parse_repository_tag
-    from requests import RequestException
-
+    library = runtimes.docker_library
     try:
         return engine.images.get(name)
-    except APIError as error:
+    except library.APIError as error:
         if error.status_code != 404:
             raise _fault_of(name, str(error.explanation or error)) from None
     print(f"fetching the image {name}", file=output, flush=True)
-    repository, tag = parse_repository_tag(name)
+    repository, tag = library.parse_repository_tag(name)
     shown = token() if _GOOGLES.match(name) else None
     login = {"username": _WITH_TOKEN, "password": shown} if shown else None
     try:
@@ -94,9 +92,9 @@ def get(
             if _SHOWN.search(line):
                 print(line, file=output, flush=True)
         return engine.images.get(name)
-    except APIError as error:
+    except library.APIError as error:
         raise _fault_of(name, str(error.explanation or error)) from None
-    except (DockerException, RequestException) as error:
+    except (library.DockerException, library.RequestException) as error:
         raise HostFault(f"the image {name!r} could not be fetched: {error}", FAULT) from None
 
 

@@ -38,9 +38,9 @@ BECOME = (
 TO_ALL = {"TINI_KILL_PROCESS_GROUP": "1"}
 
 #: The script that runs `BECOME` and waits until no process of the program is left. $0 is the pipe
-#: `CODE`, and $1 is `BECOME`. The names of its variables begin with IRIS_, if they are set before
-#: the program starts. Jobs have no such variables, so the script changes no variable that the
-#: program inherits from the job.
+#: `CODE`, and $1 is `BECOME`. Variables that the script sets before the program starts have names
+#: that begin with IRIS_, as no variable of a job does. So the script overwrites no variable that
+#: the program inherits from the job.
 SUPERVISE = r"""
 look() {
   all= strays=

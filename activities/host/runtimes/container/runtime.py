@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from iris.activities.host import runtimes
 from iris.activities.host.runtimes.base import HostFault, JobFault, Launch
 from iris.activities.host.runtimes.cleanup import links
 from iris.activities.host.runtimes.container import engine, images
@@ -286,12 +287,14 @@ class DockerRuntime:
         because of the image or the working directory. Raises `HostFault` if the engine refuses, or
         this host lacks a directory that the configuration lists.
         """
-        from docker.errors import APIError
-        from docker.types import LogConfig, Mount
-
+        library = runtimes.docker_library
         writable = {**{path: path for path in written}, **places}
-        mounts = [Mount(str(path), str(place), type="bind") for path, place in writable.items()]
-        mounts += [Mount(str(path), str(path), type="bind", read_only=True) for path in read]
+        mounts = [
+            library.Mount(str(path), str(place), type="bind") for path, place in writable.items()
+        ]
+        mounts += [
+            library.Mount(str(path), str(path), type="bind", read_only=True) for path in read
+        ]
         accelerators = self._accelerators(env)
         try:
             made = docker.api.create_container(
@@ -302,7 +305,7 @@ class DockerRuntime:
                     network_mode="host",
                     mounts=mounts,
                     init=self._init,
-                    log_config=LogConfig(type="json-file", config={"max-size": "64k"}),
+                    log_config=library.LogConfig(type="json-file", config={"max-size": "64k"}),
                     shm_size=_SHM,
                     **self._limits(),
                     **accelerators,
@@ -310,7 +313,7 @@ class DockerRuntime:
                 ),
                 **what,
             )
-        except APIError as error:
+        except library.APIError as error:
             _, found, path = str(error.explanation).partition(_NO_SOURCE)
             if found and Path(path) in places.values():
                 reason = (
@@ -378,8 +381,6 @@ class DockerRuntime:
         """Returns the options that give the container the host's accelerators; none on a host with
         simulated accelerators.
         """
-        from docker.types import DeviceRequest
-
         device = self._task.resources.device
         if device is None:
             return {}
@@ -387,7 +388,8 @@ class DockerRuntime:
             if not (self._devices / "nvidiactl").exists():
                 return {}
             which = {"device_ids": _gpus(env)} if _gpus(env) else {"count": device.count}
-            return {"device_requests": [DeviceRequest(capabilities=[["gpu"]], **which)]}
+            request = runtimes.docker_library.DeviceRequest(capabilities=[["gpu"]], **which)
+            return {"device_requests": [request]}
         # Each chip has a file: accel* for older kinds, a number below vfio for newer ones, which
         # need vfio/vfio as well.
         found = [
@@ -436,8 +438,8 @@ class _Look:
 
     Args:
         mounted: Iris's own directories in the container.
-        configured: other directories of the host in the container. If the agent itself runs in a
-            container, it may not see them.
+        configured: other directories of the host in the container. An agent that runs in a
+            container itself may not see these directories.
     """
 
     def __init__(

@@ -44,7 +44,8 @@ KILL_WAIT = 10.0
 #: The time limit within which ended processes must disappear from the process table, in seconds.
 #: Until then, their uid is in use.
 REAP_WAIT = 1.0
-#: A uid that no user of a machine has, and that a C int can hold.
+#: A uid that no user of a machine has, and that a C int can hold. The process that signals all
+#: processes of a job takes this uid, so that they cannot send signals to it.
 NOBODYS = 2**31 - 2
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108
 _SHARED = (*_TEMPORARY, "/dev/mqueue", "/run/lock", tempfile.gettempdir())

@@ -28,7 +28,7 @@ from iris.model.host.resources import Resources
 
 #: The name of the fault if this host cannot run a command.
 HOST_FAULT = "host"
-#: What messages call the place in which commands run.
+#: The name in error messages of the place in which commands run.
 _HERE = "this host"
 
 
@@ -64,6 +64,7 @@ class ProcessRuntime:
         self._user = user
         self._groups = tuple(groups)
         #: The cgroups of the last command that this agent launched; None before the first launch.
+        #: After the end of the attempt, `clear` looks whether they still exist.
         self._cgroups: tuple[str, ...] | None = None
 
     @property
@@ -191,7 +192,7 @@ def _enter(launch: dict[str, Any]) -> None:
     """
     for group in launch["cgroups"]:
         with contextlib.suppress(OSError):
-            Path(group, "cgroup.procs").write_text("0")
+            shim_user.join(group)
     shim_user.become(launch)
     if sys.platform == "linux":  # done last, because a change of the user would undo it
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, linux/prctl.h

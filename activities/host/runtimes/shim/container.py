@@ -22,13 +22,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: The timeouts of the engine's ordinary answers and of the start of a container, in seconds. The
-#: shim cannot check its orders while it waits.
+#: The timeouts of ordinary answers of the engine, and of the start of a container, in seconds.
+#: While the shim waits for an answer, it cannot check for new orders of the agent.
 ANSWER, START = 5.0, 60.0
 #: The time between two checks whether the container's processes have ended, in seconds.
 LOOK = 1.0
-#: The time between two calls of `over` while processes are left whose end the engine does not
-#: report, in seconds.
+#: The time between two checks whether the program has ended (`over`), while processes are left
+#: whose end the engine does not report, in seconds.
 LOOK_OFTEN = 0.1
 #: The time limit within which an unreachable engine must report the end of a program that was
 #: killed, in seconds.
@@ -111,13 +111,15 @@ class Container:
         self._pending = 0
         self._code, self._look = _pipe(code_pipe, 0o622), _pipe(look_pipe, 0o666)
         self.pid: int | None = None
-        #: The exit status of the first process, negative for a signal; None while it runs.
+        #: The exit status of the program's first process, negative for a signal; None while it
+        #: runs.
         self.status: int | None = None
         #: True if other processes of the program were alive after its first process had ended, and
         #: were killed.
         self.cut = False
-        #: True if processes of the program that were left after the first process had ended got
-        #: SIGTERM. The shim cannot see whether they had a handler.
+        #: True if the shim sent SIGTERM to processes of the program that were left after the first
+        #: process had ended. The shim cannot see whether the signal interrupted them, so files that
+        #: they were writing may be incomplete.
         self.torn = False
         self.look_interval = LOOK
         #: The reason why the container ended before the program began; empty if the program began.

@@ -23,13 +23,12 @@ import socket
 import subprocess
 import sys
 import termios
-from pathlib import Path
 from typing import Any
 
 from iris.activities.host.runtimes.shim import shim, start_errors
 from iris.activities.host.runtimes.shim import user as shim_user
 
-#: The words for the command's host in error messages.
+#: The name in error messages of the host on which the command runs.
 HERE = "the host of the task"
 
 
@@ -74,7 +73,7 @@ class CommandProcess(shim.Process):
 
     def _enter(self) -> None:
         for cgroup in self._joins:
-            Path(cgroup, "cgroup.procs").write_text("0")
+            shim_user.join(cgroup)
         if self._tty:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         shim_user.become(self._launch)

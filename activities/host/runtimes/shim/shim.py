@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from iris.activities.host.runtimes.shim.output import Output
 
 LAUNCH, LOCK, ORDERS, STARTED, EXIT = "launch.json", "lock", "orders", "started.json", "exit.json"
-#: The file that records the end of the first process, if it ended by itself and other processes of
-#: the program are left.
+#: The file that records the end of the program's first process, if that process ended by itself and
+#: other processes of the program are left.
 FIRST_END = "first_end.json"
 #: The files with the program's output, and the pipes through which the output of a container comes.
 STREAMS, PIPES = ("stdout", "stderr"), ("given/stdout.pipe", "given/stderr.pipe")
@@ -62,10 +62,11 @@ CHECK_INTERVAL_S = 1.0
 #: Processes that are still left then hang in the kernel.
 SWEEP = 10.0
 #: The time between SIGTERM and SIGKILL for processes that are left after a program ended by itself
-#: and that still run after the grace, in seconds. A shorter grace replaces it.
+#: and that still run after the program's grace, in seconds. If the grace is shorter than this, the
+#: grace is used instead.
 LAST_NOTICE = 5.0
-#: Files that reserve disk space for later records. They are written early, because the program may
-#: fill the disk.
+#: Two files that reserve disk space for the records of the start and the end, and the size of each
+#: file in bytes. The files are written early, because the program may fill the disk.
 ROOM_STARTED, ROOM_EXIT, ROOM = "room.started", "room.exit", 4096
 #: The C function `prctl`. The fork server loads it once, because every shim calls it.
 _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
@@ -99,12 +100,14 @@ class Process:
     def __init__(self, launch: dict[str, Any], output: Output | None = None) -> None:
         self._output = output
         self.pid: int | None = None
-        #: The exit status of the first process, negative for a signal; None while it runs.
+        #: The exit status of the program's first process, negative for a signal; None while it
+        #: runs.
         self.status: int | None = None
         #: True if other processes of the program were alive after its first process had ended, and
         #: were killed.
         self.cut = False
-        #: True if the shim's SIGTERM ended a process other than the first one.
+        #: True if the shim's SIGTERM ended a process other than the first one. Files that this
+        #: process was writing may be incomplete.
         self.torn = False
         #: True if the shim has sent SIGTERM to the program.
         self._told = False
@@ -125,7 +128,7 @@ class Process:
         out, err = self._output.pipe(0), self._output.pipe(1)
         user = _beside("user")
         user.let_open(launch, out, err)
-        self._become = user.become
+        self._user = user
         no_cwd = f"the working directory {launch['cwd']!r} does not exist on this host", 126
         try:
             # The attribute keeps the object: otherwise its finalizer would wait for the process.
@@ -164,12 +167,9 @@ class Process:
     def _enter(self) -> None:
         # An error is ignored: without the cgroup a limit is missing, but the program can run.
         for cgroup in self._cgroups:
-            with (
-                contextlib.suppress(OSError),
-                open(os.path.join(cgroup, "cgroup.procs"), "w") as members,
-            ):
-                members.write("0")
-        self._become(self._launch)
+            with contextlib.suppress(OSError):
+                self._user.join(cgroup)
+        self._user.become(self._launch)
 
     def over(self) -> bool:
         """Returns True if no process of the program is left. Reaps the processes that ended."""

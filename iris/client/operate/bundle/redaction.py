@@ -23,9 +23,11 @@ _MASK = re.compile(r"\[hidden-\d+\]")
 #: The length of the shortest word of a command that is hidden. Shorter words, such as `python3`,
 #: occur everywhere.
 LEAST_WORD = 8
-#: The beginnings of references to secrets in a configuration. A reference is no secret.
+#: The prefixes of values in a configuration that refer to a secret. Such a value is not a secret
+#: itself.
 _REFERENCES = ("gcp:", "file:/", "host-env:", "host-file:/")
-#: Iris's own words. A variable may have one as its value, and hiding it would hide every state.
+#: Words of Iris, such as the names of states, that are never hidden. An environment variable may
+#: have such a word as its value, and hiding the word would hide it in the whole bundle.
 _OWN_WORDS = {
     *(word.lower() for kind in (JobState, TaskState, SliceState) for word in kind),
     *(word.lower() for kind in (Band, Account, RefusalCode) for word in kind),
@@ -35,45 +37,49 @@ _OWN_WORDS = {
 _PRIVATE_KEY = re.compile(
     r"-----BEGIN [A-Z0-9 ]*-----.*?(?:-----END [A-Z0-9 ]*-----|\Z)", re.DOTALL
 )
-#: A line of base64, such as one of a key whose beginning is not in the text.
+#: Matches a line of base64, which may be part of a private key whose first line is not in the text.
 _BASE64_LINE = re.compile(r"^[ \t]*[A-Za-z0-9+/]{40,}={0,2}[ \t]*$", re.MULTILINE)
-#: The length of a scheme is limited, as that of a name below: without a limit, the search takes the
-#: square of the length of a long word. The user ends at the last `@`: a password may contain `/`.
+#: Matches a URL. The user part ends at the last `@`, because a password may contain `/`. The scheme
+#: has a maximum length, because a search without one takes quadratic time in a long word.
 _URL = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]{0,20})://(?P<user>[^\s\"'<>]*@(?!sha256:))?"
     r"(?P<host>[^/\s\"'<>?#]*)(?P<path>/[^\s\"'<>?#]*)?(?P<query>[?#][^\s\"'<>]*)?",
     re.IGNORECASE,
 )
-#: A user with a password before a host, without a scheme. `train:0@1`, an attempt, is none.
+#: Matches `USER:PASSWORD@` before a host, without a scheme. It does not match the id of an attempt,
+#: such as `train:0@1`.
 _LOGIN = re.compile(
     r"(?<![\w.+-])[\w.+-]+:(?P<value>[^\s:/@\"']{3,})@(?=[\w-]+\.)",
 )
-#: The hosts of web addresses whose paths are no secrets. The path of any other may be a webhook's.
+#: Matches the hosts in URLs whose paths are not secret. The URL of any other host may be a webhook,
+#: whose path is a secret.
 _PLAIN_HOST = re.compile(r"(127\.0\.0\.1|localhost|[a-z-]+\.googleapis\.com)(:\d+)?", re.IGNORECASE)
-#: A header with credentials, up to the end of its line or of the quoted text.
+#: Matches an HTTP header with credentials, up to the end of its line or of the quoted text.
 _HEADER = re.compile(
     r"\b(?P<name>authorization|cookie)(?P<between>[\"']?[ \t]*[=:][ \t]*[\"']?)"
     r"(?P<value>[^\"'\n]+)",
     re.IGNORECASE,
 )
 _CREDENTIALS = re.compile(r"\b(?P<kind>Bearer|Basic)\s+(?P<value>[A-Za-z0-9._~+/=-]{8,})")
-#: A name before its value, as in an environment, JSON or YAML; or an option of a command.
+#: Matches a name and the separator before its value, as in an environment, JSON or YAML, or an
+#: option of a command.
 _NAME = re.compile(
     r"--(?P<option>[A-Za-z][\w-]{0,60})[\"']?(?:=|,?[ \t]+)"
     r"|(?P<name>[A-Za-z_][\w.-]{0,60})[\"']?[ \t]*[=:][ \t]*"
 )
-#: A quoted text, whose end may be missing, or one word.
+#: Matches the value after a name: a quoted text, whose closing quote may be missing, or one word.
 _VALUE = re.compile(
     r"(?P<quote>[\"'])(?P<quoted>(?:\\.|(?!(?P=quote))[^\n])+)|(?P<word>[^\s\"']\S*)"
 )
-#: Tokens of well-known services, by the prefixes that the services document.
+#: Matches tokens of well-known services by the prefixes that the services document.
 _KNOWN_TOKEN = re.compile(
     r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|npm_|pypi-|xox[abeprs]-|ya29\.|AKIA|ASIA|AIza"
     r"|dop_v1_|eyJ)[\w.+/=-]{12,}"
 )
-#: A long text of hexadecimal digits that is not the digest of an image or a bundle.
+#: Matches a long text of hexadecimal digits that is not the digest of an image or a bundle.
 _HEX = re.compile(r"(?<!sha256:)\b[0-9a-fA-F]{32,}\b")
-#: A long text that may be random; with `/` only of the length of a secret key of S3.
+#: Matches a long text that may be random. A text with `/` matches only if it has 40 characters,
+#: like a secret key of S3.
 _RANDOM = re.compile(r"[A-Za-z0-9_+=-]{20,}|(?<![\w/+])[A-Za-z0-9/+]{40}(?![\w/+=])")
 
 
@@ -81,9 +87,9 @@ class Redactor:
     """Replaces secrets in texts.
 
     Args:
-        secrets: values that are hidden wherever they stand.
+        secrets: values that are hidden wherever they occur.
         words: words of commands, which are hidden if they are long.
-        public: names that a bundle has anyway. They are not hidden.
+        public: names that are never hidden, because other parts of the bundle contain them.
     """
 
     def __init__(

@@ -1,1 +1,10 @@
 """The control plane on a VM of Google Cloud."""
+
+from typing import TYPE_CHECKING
+
+from iris.lazy import modules_of
+
+if TYPE_CHECKING:
+    from iris.client.operate.gcp import controller as controller
+else:
+    __getattr__ = modules_of(__name__)

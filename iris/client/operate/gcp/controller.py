@@ -52,7 +52,8 @@ from iris.platforms.gcp.settings import GcpSettings, gcp_settings
 from iris.processes.process import uninterrupted
 from iris.storage.object_store import Store
 
-#: How long Iris waits before it asks a control plane again that did not answer.
+#: How long Iris waits, after a control plane did not answer, before it sends the control plane
+#: another request.
 ASK_AGAIN_AFTER = timedelta(minutes=1)
 #: How long slices may take to disappear: their tasks get their grace period, and Google takes
 #: minutes to delete a TPU.

@@ -67,7 +67,8 @@ class LocalOptions(TypedDict, total=False):
     Args:
         ephemeral: the cluster deletes its data when it stops.
         owned: the cluster stops when this process ends, however it ends.
-        agents: the processes of the hosts; None if the size of each slice decides.
+        agents: whether the agents of a slice share one process. If it is None, the size of each
+            slice decides.
     """
 
     ephemeral: bool

@@ -85,7 +85,9 @@ async def give_machines_back(
                 await _delete(each, client, platform, until)
         if time.monotonic() > give_up:
             left = ", ".join(sorted({each.slice_id for each in found.slices} | early))
-            raise IrisError(f"the machines still have slices, or may get them: {left}")
+            raise IrisError(
+                f"these slices may still exist on the machines: {left}; run the command again"
+            )
         await asyncio.sleep(
             POLL_INTERVAL.total_seconds() if client is not None or found.silent else 0
         )

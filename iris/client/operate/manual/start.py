@@ -13,13 +13,14 @@ from iris.config import ClusterConfig
 from iris.model.errors import IrisError, Unreachable
 from iris.model.slice.scaling import Availability
 from iris.model.slice.status import SliceState
+from iris.platforms import manual
 from iris.platforms.manual.settings import manual_settings
 from iris.storage.object_store import Store
 
 #: How long the start of a cluster waits for the first hosts. Each host first gets the packages of
 #: Iris. The cluster also runs without hosts.
 HOSTS_TIMEOUT = timedelta(minutes=4)
-#: The states of slices that may still become hosts.
+#: The states of slices whose hosts have not started yet, but may still start.
 _COMING = (SliceState.REQUESTED, SliceState.PROVISIONING, SliceState.BOOTSTRAPPING)
 #: The states of scale groups that create no slices for now.
 _BLOCKED = (Availability.BACKOFF, Availability.QUOTA_EXCEEDED)
@@ -37,11 +38,9 @@ async def prepare(config: ClusterConfig, progress: Progress) -> None:
         Unreachable: the store cannot be used.
         IrisError: no machine can be used.
     """
-    from iris.platforms.manual.platform import ManualPlatform  # imports asyncssh, which is optional
-
     uid = await cluster_uid(Store(config.controller.bundle_prefix, create=True), config.name)
     settings = manual_settings(config, uid)
-    unusable = await ManualPlatform(settings).unusable()
+    unusable = await manual.platform.ManualPlatform(settings).unusable()
     lines = [f"machine {host} cannot be used: {reason}" for host, reason in unusable.items()]
     if settings.all_hosts and len(unusable) == len(settings.all_hosts):
         raise IrisError(

@@ -15,6 +15,7 @@ from iris.client.operate.delete_slices import delete_slices
 from iris.config import ClusterConfig
 from iris.model.errors import InvalidValue
 from iris.model.slice.status import SliceState
+from iris.platforms import manual
 from iris.platforms.manual.settings import HostAccess, ManualSettings, manual_settings
 from iris.storage.object_store import Store
 
@@ -162,6 +163,4 @@ def _left(cluster: str, silent: Mapping[HostAccess, str], slices: Sequence[str] 
 
 def _machines(settings: ManualSettings) -> "ManualPlatform":
     """Returns a platform that has not tried to reach any machine yet."""
-    from iris.platforms.manual.platform import ManualPlatform  # imports asyncssh, which is optional
-
-    return ManualPlatform(settings)
+    return manual.platform.ManualPlatform(settings)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from iris.model.errors import InvalidValue
+from iris.platforms import manual
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 if TYPE_CHECKING:
@@ -36,13 +37,11 @@ def ask_machines(
     Raises:
         InvalidValue: the directory of the store cannot be used here.
     """
-    # Imported here, because asyncssh is slow to import and optional.
-    from iris.platforms.manual import connections, survey
 
     async def ask(directory: str, shared: str) -> "dict[HostAccess, Surveyed]":
-        opened = connections.Connections(settings, keep=True, access=access)
+        opened = manual.connections.Connections(settings, keep=True, access=access)
         try:
-            return await survey.survey(hosts, opened, store=directory, shared=shared)
+            return await manual.survey.survey(hosts, opened, store=directory, shared=shared)
         finally:
             await opened.close()
 

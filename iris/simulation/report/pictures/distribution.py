@@ -21,9 +21,10 @@ from iris.simulation.report.pictures.drawing import (
 from iris.simulation.report.quantiles import quantile
 
 _TOP, _BOTTOM, _HEIGHT = 62.0, 262.0, 286.0
-#: The classes of the lines. The second one has dashes, too.
+#: The classes of the lines of the first and the second configuration. The second line is also
+#: dashed.
 _KINDS = ("first", "second")
-#: The labelled waits, in seconds.
+#: The waits that the axis labels, in seconds.
 _TICKS = (1, 10, 60, 600, 3600, 6 * 3600, 86_400, 7 * 86_400, 28 * 86_400)
 
 

@@ -18,13 +18,11 @@ from iris.model.frozen import Frozen
 
 #: The width of a picture in its own units, which are pixels at full size.
 WIDTH = 720.0
-#: The space left and right of the plots.
+#: The space to the left and to the right of a plot.
 LEFT, RIGHT = 52.0, 14.0
 #: The width of a plot, which is the number of columns for which values are computed.
 PLOT = round(WIDTH - LEFT - RIGHT)
-#: The height of a line of text.
-LINE = 16.0
-#: Colours as variables, for pictures and pages.
+#: The style sheet with the colours of pictures and pages, as CSS variables.
 COLOURS = """\
 :root {
   --ground: #ffffff; --text: #1b1c26; --quiet: #5c5f72; --line: #dcdce6; --ready: #c9ccdd;
@@ -39,7 +37,7 @@ COLOURS = """\
   }
 }
 """
-#: How the parts of pictures look.
+#: The style sheet for the shapes of pictures.
 SHAPES = """\
 svg text { font: 12px system-ui, sans-serif; fill: var(--text); }
 svg .small { font-size: 11px; fill: var(--quiet); }
@@ -53,8 +51,8 @@ svg .lost { stroke: var(--bad); stroke-width: 2; fill: none; }
 svg .production { fill: var(--production); } svg .interactive { fill: var(--interactive); }
 svg .batch { fill: var(--batch); }
 """
-#: Characters that no text of a picture or a page may have: control characters, and those that
-#: change the direction of the text after them.
+#: Matches the characters that are replaced in texts of pictures and pages: control characters, and
+#: characters that change the direction of the text after them.
 _UNFIT = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
@@ -63,7 +61,7 @@ _TIME_STEPS = tuple(
     for each in (1, 5, 15, 30, 60, 180, 360, 720, 1440, 2880, 10080, 20160, 40320, 161280)
 )
 _MOST_TIMES = 8
-#: The classes of shapes, for which there are styles.
+#: The CSS classes that shapes may have. `SHAPES` has a style for each.
 CLASSES = frozenset(
     (
         *("small", "end", "middle", "ground", "grid", "axis", "line", "first", "second"),
@@ -83,14 +81,17 @@ def _with_styles(kind: str) -> str:
     return kind
 
 
-#: A place or a length in a picture. Stored pictures are checked: others may have written them.
+#: A coordinate or a length in a picture. Its range is limited, because stored pictures may have
+#: been written by anybody who can write to the store.
 Place = Annotated[float, Field(ge=-1_000_000, le=1_000_000, allow_inf_nan=False)]
-#: The classes of a shape, separated by blanks.
+#: The CSS classes of a shape, separated by spaces.
 Kind = Annotated[str, AfterValidator(_with_styles)]
 
 
 class Text(Frozen):
-    """A text whose baseline begins, or ends or is centred, at a place."""
+    """A text. `x` and `y` are the beginning, the middle or the end of its baseline, as its class
+    says.
+    """
 
     shape: Literal["text"] = "text"
     x: Place
@@ -104,7 +105,7 @@ class Text(Frozen):
 
 
 class Rect(Frozen):
-    """A rectangle with its left upper corner at a place."""
+    """A rectangle. `x` and `y` are its upper left corner."""
 
     shape: Literal["rect"] = "rect"
     x: Place
@@ -119,10 +120,10 @@ class Rect(Frozen):
 
 
 class Line(Frozen):
-    """A line through places, or the area within it."""
+    """A line through points, or the area that the line encloses."""
 
     shape: Literal["polyline", "polygon"]
-    #: The places: x, y, x, y and so on.
+    #: The coordinates of the points: x, y, x, y and so on.
     places: Annotated[tuple[Place, ...], Field(min_length=4)]
     kind: Kind = ""
 
@@ -137,7 +138,7 @@ class Line(Frozen):
 
 
 class Group(Frozen):
-    """Shapes about one thing, which is named if the pointer rests on them."""
+    """Shapes with one title, which is shown while the pointer is over one of them."""
 
     shape: Literal["group"] = "group"
     title: str
@@ -152,10 +153,10 @@ Shape = Annotated[Text | Rect | Line | Group, Field(discriminator="shape")]
 
 
 class Drawing(Frozen):
-    """A picture."""
+    """A picture of a report."""
 
     height: Annotated[Place, Field(ge=0)]
-    #: What it shows, for people who do not see it.
+    #: A description of the picture, for people who cannot see it.
     described: str
     shapes: tuple[Shape, ...]
 
@@ -181,7 +182,7 @@ def escape(text: str) -> str:
 
 
 class Span(NamedTuple):
-    """The time that a picture shows, as its horizontal axis."""
+    """The time span that a picture shows on its horizontal axis."""
 
     begin: datetime
     end: datetime

@@ -19,18 +19,19 @@ from iris.simulation.report.pictures.drawing import (
 )
 
 _PANEL = 120.0
-#: The space above a panel, for its title and its legend, and below it, for the times.
+#: The space above a panel, for its title and its legend, and the space below it, for the times.
 _ABOVE, _BELOW = 42.0, 26.0
 
 
 class _Columns(NamedTuple):
-    """The values of one simulation for each column of the plot."""
+    """The values of one simulation, with one value for each column of the plot."""
 
     name: str
-    #: The most waiting gangs at a time, for each band.
+    #: For each band, the largest number of waiting gangs in each column.
     waiting: tuple[tuple[float, ...], ...]
-    #: The mean numbers of hosts.
+    #: The mean number of ready hosts in each column.
     ready: tuple[float, ...]
+    #: The mean number of hosts that gangs hold in each column.
     held: tuple[float, ...]
 
 

@@ -31,18 +31,18 @@ from iris.simulation.report.pictures.drawing import (
 )
 from iris.usage.records import AttemptUse, SliceUse
 
-#: The height of a bar, and of a row with its gap.
+#: The height of a bar, and the height of a row including the gap below the bar.
 _BAR, _ROW = 9.0, 11.0
-#: The most rows of a scale group.
+#: The limit on rows for each scale group.
 _MOST_ROWS = 40
 
 
 class _Held(NamedTuple):
-    """The part of a slice that one attempt held."""
+    """The share of a slice that one attempt held, and when."""
 
     begin: datetime
     end: datetime
-    #: From 0 to 1, of all hosts of the slice.
+    #: The held share of all hosts of the slice, from 0 to 1.
     part: float
 
 

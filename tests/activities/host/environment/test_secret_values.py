@@ -150,7 +150,7 @@ async def test_an_agent_gives_nothing_of_its_own(tmp_path: Path) -> None:
     assert "credential of the agent" in await refusal(
         f"host-file:{key}", IRIS_PAYLOAD_KEYS=str(key)
     )
-    assert "file of the system" in await refusal("host-file:/proc/self/environ")
+    assert "file of the operating system" in await refusal("host-file:/proc/self/environ")
 
 
 async def test_values_do_not_show_in_the_texts_of_objects() -> None:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import venv
 import zipfile
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.model.host.resources import Resources
 from iris.model.job.environments import EnvironmentSpec
 from tests.e2e.cluster import eventually
+from tests.platforms.worlds import until
 from tests.pythons import a_real_other_python
 from tests.small_disk import small_disk
 
@@ -526,21 +528,15 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     return Machine(tmp_path_factory.mktemp("machine"))
 
 
-#: The first one stands for all in the default tests.
 COMMANDS = [
     "pip install tiny",
-    *(
-        pytest.param(command, marks=pytest.mark.long)
-        for command in (
-            "pip3 install tiny",
-            "pip install --user tiny",
-            "python -m pip install tiny",
-            "python3 -m pip install --user tiny",
-            "uv pip install tiny",
-            "uv pip install --system tiny",
-            "uv sync --project project",
-        )
-    ),
+    "pip3 install tiny",
+    "pip install --user tiny",
+    "python -m pip install tiny",
+    "python3 -m pip install --user tiny",
+    "uv pip install tiny",
+    "uv pip install --system tiny",
+    "uv sync --project project",
 ]
 
 
@@ -567,6 +563,7 @@ async def test_what_commands_install_without_a_project_goes_into_no_python_of_th
     assert host.environments == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", COMMANDS)
 async def test_no_setting_of_the_agent_sends_what_commands_install_elsewhere(
     host: Host, machine: Machine, command: str
@@ -799,16 +796,22 @@ async def test_a_step_that_has_failed_slowly_is_left_to_the_next_attempt(
     assert "trying again" not in host.told
 
 
-async def test_a_set_up_that_hangs_ends_with_its_time_and_names_the_step(host: Host) -> None:
+async def test_a_set_up_that_hangs_ends_with_its_time_and_names_the_step(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It held its host for ever. Nothing of it stays behind, and the next attempt may do better."""
+    command = "echo $$ > new; mv new pid; sleep 1000"
+    setting_up = asyncio.create_task(host.ready(setup=(command,), setup_timeout=timedelta(hours=1)))
+    pid = host.workdir / "pid"
+    await until(lambda: pid.exists() or setting_up.done())
+    loop, an_hour = asyncio.get_running_loop(), 3600
+    monkeypatch.setattr(loop, "time", lambda: time.monotonic() + an_hour)
     with pytest.raises(HostFault) as caught:
-        await host.ready(setup=("echo $$ > pid; sleep 1000",), setup_timeout=timedelta(seconds=2))
+        await setting_up
 
-    reason = (
-        "set-up failed: it took longer than 2s (--setup-timeout), in `echo $$ > pid; sleep 1000`"
-    )
+    reason = f"set-up failed: it took longer than 1h (--setup-timeout), in `{command}`"
     assert (str(caught.value), caught.value.fault) == (reason, "setup-timeout")
-    assert not psutil.pid_exists(int((host.workdir / "pid").read_text()))
+    assert not psutil.pid_exists(int(pid.read_text()))
 
 
 @pytest.mark.parametrize(

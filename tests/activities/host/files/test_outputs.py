@@ -176,7 +176,7 @@ async def test_one_file_that_cannot_be_stored_does_not_take_the_others_with_it(
 )
 def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
     """What is in a store was written by others, and decides where files of mine are written."""
-    with pytest.raises(InvalidValue, match="is not the path of a file"):
+    with pytest.raises(InvalidValue, match="is not a name that Iris gives"):
         path_of(name)
 
 

@@ -132,15 +132,16 @@ async def test_a_job_that_stops_its_shim_has_its_grace(bench: Bench) -> None:
     ]
 
 
+@pytest.mark.long
 async def test_a_job_that_stops_its_shim_and_runs_too_long_is_ended(bench: Bench) -> None:
     """A timeout is an order like any other."""
     outcome = await bench.outcome(
-        *family(bench, "as by a debugger"), timeout=timedelta(seconds=3), grace=timedelta(0)
+        *family(bench, "as by a debugger"), timeout=timedelta(seconds=10), grace=timedelta(0)
     )
 
     assert (outcome.state, outcome.reason) == (
         TaskState.FAILED,
-        "ran longer than its timeout of 3s",
+        "ran longer than its timeout of 10s",
     )
     assert left(await members(bench)) == []
 
@@ -152,6 +153,7 @@ async def test_a_job_that_stops_its_shim_and_ends_is_reported(bench: Bench) -> N
     assert (outcome.state, outcome.exit_code) == (TaskState.FAILED, 3)
 
 
+@pytest.mark.long
 async def test_a_job_that_stops_its_shim_does_not_outlive_its_lease(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

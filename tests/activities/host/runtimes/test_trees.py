@@ -18,10 +18,10 @@ from iris.storage.object_store import Store
 from tests.activities.host.files.test_caches import unprivileged
 
 #: More levels than the interpreter recurses, and a path that no system call takes.
-LEVELS = 3000
+LEVELS = 1100
 
 
-def nest(directory: Path, levels: int = LEVELS, name: str = "d") -> None:
+def nest(directory: Path, levels: int = LEVELS, name: str = "deep") -> None:
     """Nests directories with a file in the deepest."""
     at = os.open(directory, os.O_RDONLY)
     for _ in range(levels):

@@ -19,13 +19,14 @@ from iris.model.slice.status import SliceFacts, SliceState
 MOST_ACTIONS = 100
 #: The most ended slices that are remembered for each group.
 MOST_LIFETIMES = 100
-#: A zone whose last stock-out ended longer ago than this starts again with the first delay.
+#: If a zone's last stock-out ended longer ago than this, the next stock-out delays requests in the
+#: zone only by the first delay (`stockout_delay`) again.
 FORGOTTEN = timedelta(hours=1)
 
 #: A group is stopped after this many slices in a row whose agents never reported: the image or the
 #: start-up script of the slices is wrong.
 BREAKS_AFTER = 5
-#: A stopped group tries one slice in this period.
+#: A stopped group requests at most one slice in this period, to test whether its slices work again.
 BROKEN_PAUSE = timedelta(hours=1)
 
 #: The faults that mean that an existing slice was lost.

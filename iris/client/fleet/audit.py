@@ -27,15 +27,16 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 logger = logging.getLogger(__name__)
 
-#: The length of the time of a question, if the caller gives none.
+#: The length of the period whose entries are read if the caller gives no begin.
 DEFAULT_TIME = timedelta(days=1)
-#: The interval between two looks for new entries.
+#: The interval between two checks of a server's files for new entries.
 SHIP_INTERVAL = timedelta(seconds=10)
-#: How long a file stays on the server's machine after its hour.
+#: How long a server keeps an audit file on its own machine. The time begins after the hour whose
+#: entries the file contains.
 KEPT_FOR = timedelta(days=7)
-#: The most bytes of one stored object.
+#: The maximum size of an object that Iris writes to the store, in bytes.
 MOST_CHUNK = 4 * 1024 * 1024
-#: The most bytes of one stored object that are read. Iris writes smaller ones.
+#: The maximum size of a stored object that is read, in bytes. Iris writes only smaller objects.
 MOST_READ = 2 * MOST_CHUNK
 #: The number of objects that are read at the same time.
 _AT_ONCE = 16

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iris.access.audit import AuditQuestion
-from iris.client.operate.audit import KEPT_FOR, read_audit, ship, ship_until
+from iris.client.fleet.audit import KEPT_FOR, read_audit, ship, ship_until
 from iris.model.errors import Rejected
 from iris.storage.object_store import Store
 
