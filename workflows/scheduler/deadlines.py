@@ -1,6 +1,7 @@
 """Evicts what still runs on drained hosts at the deadlines of their drains."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from temporalio import workflow
 
@@ -19,12 +20,18 @@ async def evict_at_deadlines(ledger: Ledger, send: Callable[[Sequence[Eviction]]
     while True:
         await workflow.wait_condition(lambda: next_deadline(ledger) is not None)
         deadline = next_deadline(ledger)
-        assert deadline is not None
-        try:
-            await workflow.wait_condition(
-                lambda: next_deadline(ledger) != deadline,
-                timeout=max(policies.MOMENT, deadline - workflow.now()),
-                timeout_summary="evicts the tasks of a drained host",
-            )
-        except TimeoutError:
+        if deadline is not None and await _is_over(ledger, deadline):
             send(evict_due(ledger, deadline))
+
+
+async def _is_over(ledger: Ledger, deadline: datetime) -> bool:
+    """Waits for the deadline. Returns False as soon as another one is the next."""
+    try:
+        await workflow.wait_condition(
+            lambda: next_deadline(ledger) != deadline,
+            timeout=max(policies.MOMENT, deadline - workflow.now()),
+            timeout_summary="evicts the tasks of a drained host",
+        )
+    except TimeoutError:
+        return True
+    return False
