@@ -25,6 +25,7 @@ from benchmarks import (
     load,
     pages,
     passes,
+    policy,
     pool,
     python,
     recovery,
@@ -72,6 +73,7 @@ OFFICIAL: dict[str, Measurement] = {
     "load": load.measure_official,
     "full": load.measure_full_official,
     "latency": latency.measure_official,
+    "policy": policy.measure,
     "recovery": recovery.measure_few_official,
     "recovery-many": recovery.measure_many_official,
 }

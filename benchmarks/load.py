@@ -103,15 +103,15 @@ async def _take_turns(ground: Ground, load: Load, quick: bool) -> list[Row]:
 
     sides: dict[str, tuple[One, str]] = {
         "floor": (bare, FLOOR),
-        "iris": (_job(iris), of_cluster(ground.record.name)),
+        "iris": (job(iris), of_cluster(ground.record.name)),
     }
     for one, _ in sides.values():
-        await _drive(one, 2 * CONCURRENCY)
+        await drive(one, 2 * CONCURRENCY)
     before = {side: await count_events(temporal, query) for side, (_, query) in sides.items()}
     results: dict[str, list[Round]] = {"floor": [], "iris": []}
     for number in range(rounds):
         for side in ("floor", "iris") if number % 2 == 0 else ("iris", "floor"):
-            results[side].append(await _round(ground, side, sides[side][0], jobs))
+            results[side].append(await take_round(ground, side, sides[side][0], jobs))
     grown = {
         side: added(before[side], await count_events(temporal, query))
         for side, (_, query) in sides.items()
@@ -165,15 +165,18 @@ def _rows(
     ]
 
 
-def _job(client: AsyncIrisClient) -> One:
+def job(client: AsyncIrisClient, user: str = "bench") -> One:
+    """Returns what submits one job of the user and waits for its end."""
+
     async def one(name: str) -> None:
-        submitted = await client.jobs.submit(JobSpec(user="bench", name=name, command=("true",)))
+        submitted = await client.jobs.submit(JobSpec(user=user, name=name, command=("true",)))
         await client.jobs.wait_until_ended(submitted.id, submitted.run_id)
 
     return one
 
 
-async def _round(ground: Ground, side: str, one: One, jobs: int) -> Round:
+async def take_round(ground: Ground, side: str, one: One, jobs: int) -> Round:
+    """Runs this number of jobs of one side."""
     workflows, runs = (
         ((ground.floor[0],), (ground.floor[1],))
         if side == "floor"
@@ -185,7 +188,7 @@ async def _round(ground: Ground, side: str, one: One, jobs: int) -> Round:
 
     before = spent()
     begun = time.perf_counter()
-    await _drive(one, jobs)
+    await drive(one, jobs)
     seconds = time.perf_counter() - begun
     await asyncio.sleep(SETTLE)
     server, workflow, job = (
@@ -194,7 +197,7 @@ async def _round(ground: Ground, side: str, one: One, jobs: int) -> Round:
     return Round(jobs / seconds, server, workflow, job)
 
 
-async def _drive(one: One, jobs: int) -> None:
+async def drive(one: One, jobs: int) -> None:
     """Runs this number of jobs, at most `CONCURRENCY` at once."""
     prefix = f"load-{secrets.token_hex(4)}"
     numbers = iter(range(jobs))

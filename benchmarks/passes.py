@@ -38,7 +38,11 @@ _USERS, _TEAMS = 200, 20
 def measure(*, quick: bool) -> list[Row]:
     hosts, waiting = (2_000, 20_000) if quick else (10_000, 100_000)
     with paper.as_in_control_plane():
-        replays = [_longest_replay(600, 5_000), _longest_replay(hosts, waiting)]
+        replays = [
+            _longest_replay(600, 5_000),
+            _longest_replay(hosts, waiting),
+            _longest_replay(hosts, waiting, with_quotas=True),
+        ]
         return [
             *_at(hosts, waiting, 0.5),
             *_at(21, 2_838, 0.01),
@@ -178,14 +182,15 @@ def _of_shapes(shapes: int) -> list[Row]:
     ]
 
 
-def _longest_replay(hosts: int, waiting: int) -> Row:
+def _longest_replay(hosts: int, waiting: int, *, with_quotas: bool = False) -> Row:
     """Measures the CPU time of all exchanges of one run of the scheduler on a full cluster, and of
     reading its ledger.
 
     In each exchange one gang leaves and another one asks.
     """
-    requests = paper.requests(waiting + 5_000)
-    before = asked(hosts, requests[:waiting])
+    requests = paper.requests(waiting + 5_000, users=_USERS if with_quotas else paper.USERS)
+    quotas = _quotas(paper.hosts(hosts)) if with_quotas else None
+    before = asked(hosts, requests[:waiting], quotas)
     while before.settle(LATER, MAX_PLACEMENTS).stopped:
         pass
     state, exchanges = LedgerState.model_validate_json(before.state().model_dump_json()), 0
@@ -206,7 +211,8 @@ def _longest_replay(hosts: int, waiting: int) -> Row:
     took = time.process_time() - began
     note = f"{exchanges} exchanges, {ledger.effort.looks / 1e6:.1f} million looks"
     return Row(
-        f"longest replay, {waiting:,} waiting, {hosts:,} hosts, CPU s",
+        f"longest replay{' with quotas' if with_quotas else ''}, {waiting:,} waiting,"
+        f" {hosts:,} hosts, CPU s",
         took,
         target=7,
         format="{:.1f}",

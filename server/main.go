@@ -69,12 +69,12 @@ func start(c *cli.Context) error {
 	if os.Getenv(policyVariable) != "" && slices.Contains(services, string(primitives.FrontendService)) && !slices.Contains(services, internal) {
 		services = append(services, internal)
 	}
-	s, err := temporal.NewServer(append(control,
+	s, err := temporal.NewServer(append([]temporal.ServerOption{
 		temporal.ForServices(services),
 		temporal.WithConfig(cfg),
 		temporal.WithLogger(logger),
 		temporal.InterruptOn(temporal.InterruptCh()),
-	)...)
+	}, control...)...)
 	if err != nil {
 		return cli.Exit(fmt.Sprintf("Unable to create server. Error: %v.", err), 1)
 	}
@@ -117,6 +117,7 @@ func accessOptions(cfg *config.Config, logger log.Logger, allowNoAuth bool) ([]t
 		}
 		return []temporal.ServerOption{
 			temporal.WithDynamicConfigClient(settings),
+			temporal.WithLogger(access.WithShortRefusals(logger)),
 			temporal.WithAuthorizer(a),
 			temporal.WithClaimMapper(func(*config.Config) authorization.ClaimMapper { return a }),
 			temporal.WithChainedFrontendGrpcInterceptors(a.Intercept),

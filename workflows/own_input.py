@@ -8,6 +8,8 @@ else.
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from iris.model import names
+
 #: The type of the failure of a workflow whose input belongs to another id.
 FOREIGN_INPUT = "FOREIGN_INPUT"
 
@@ -28,6 +30,21 @@ def was_started_by_client() -> bool:
     """
     info = workflow.info()
     return info.parent is None and info.continued_run_id is None
+
+
+def check_reads(workflow_id: str) -> None:
+    """Checks that the start of this workflow has told Temporal's servers whose files it reads, so
+    that they have checked it.
+
+    Args:
+        workflow_id: the workflow whose files this one reads.
+
+    Raises:
+        ApplicationError: the start has not. It is not retried.
+    """
+    told = workflow.info().headers.get(names.READS_HEADER)
+    if told is None or workflow.payload_converter().from_payload(told, str) != workflow_id:
+        raise foreign(f"it reads files of workflow {workflow_id}, which its start has not named")
 
 
 def foreign(problem: str) -> ApplicationError:

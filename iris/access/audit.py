@@ -43,6 +43,11 @@ class AuditEntry(Frozen):
     #: The reason that the caller gave, if it is not encrypted.
     why: str = ""
     allowed: bool = True
+    #: Why the call was refused.
+    refusal: str = ""
+    #: The number of refused calls before this entry that the server did not record, because there
+    #: were too many in a second.
+    left_out: int = 0
 
 
 class AuditQuestion(NamedTuple):

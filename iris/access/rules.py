@@ -35,8 +35,8 @@ _WORKFLOWS = (*_USERS, _SLICE, _SCHEDULER, _AUTOSCALER)
 _SESSIONS = ("exec_task", "profile_task", "forward_ports")
 #: The activities of a pool's workers.
 _POOL_CALLS = ("run_calls", "retire")
-#: The activity with which a client stops the tasks of a host at a deadline.
-_EXCHANGE = "exchange"
+#: Stands for the id of the host that calls, at the end of a name.
+_OWN_HOST = "{host}"
 #: The signals with which a user changes a job.
 _CHANGES = ("hold", "release", "set_priority", "cancel_task")
 #: The queries that every role of people may make, by kind. Their answers contain states and
@@ -45,7 +45,17 @@ _STATES: Mapping[str, tuple[str, ...]] = {
     _JOB: ("status", "attempts"),
     _TASK: ("status", "own_status", "attempts"),
     _SLICE: ("status",),
-    _SCHEDULER: ("explain", "forecast", "never", "snapshot", "totals", "queue", "holdings", "uses"),
+    _SCHEDULER: (
+        "explain",
+        "forecast",
+        "never",
+        "snapshot",
+        "totals",
+        "queue",
+        "holdings",
+        "uses",
+        "quotas",
+    ),
     _AUTOSCALER: ("status",),
 }
 
@@ -72,7 +82,7 @@ _OWN: _Grants = {
     "poll": {_POOL: _ANY},
 }
 _OPERATE: _Grants = {
-    "activity": {_SESSION: _SESSIONS, _HOST: (_EXCHANGE,)},
+    "activity": {_SESSION: _SESSIONS},
     "signal": {
         _JOB: _CHANGES,
         _SLICE: ("drain",),
@@ -85,7 +95,7 @@ _OPERATE: _Grants = {
     "terminate": dict.fromkeys(_WORKFLOWS, _ANY),
     "schedule": {_SCHEDULE: (names.WORKFLOW_TYPES[_SCHEDULE],)},
     "read": dict.fromkeys(_WORKFLOWS, _ANY),
-    "inputs": dict.fromkeys((*_WORKFLOWS, _SESSION, _HOST), _ANY),
+    "inputs": dict.fromkeys((*_WORKFLOWS, _SESSION), _ANY),
     "list": {_CLUSTER: _ANY},
 }
 _SERVE: _Grants = {
@@ -101,6 +111,11 @@ _SERVE: _Grants = {
     "poll": {_HOST: _ANY},
 }
 
+_TELL: _Grants = {
+    "signal": {_SCHEDULER: (names.vacate_signal(_OWN_HOST),)},
+    "list": {_CLUSTER: _ANY},
+}
+
 
 def rules(cluster: str) -> dict[str, Any]:
     """Returns the rules of a cluster for its policy."""
@@ -112,14 +127,13 @@ def rules(cluster: str) -> dict[str, Any]:
             # A program of a job, which acts on this job and its child jobs.
             "job": {"any": _SEE, "own": _OWN},
             "operator": {"any": _OPERATE, "own": _OWN},
-            "host": {"any": {"list": {_CLUSTER: _ANY}}, "own": _SERVE},
+            "host": {"any": _TELL, "own": _SERVE},
             "control-plane": {"any": {ALL: {ALL: _ANY}}},
         },
         "queues": {
             _JOB: _CONTROL,
             _SCHEDULE: _CONTROL,
             _SLICE: _CONTROL,
-            _HOST: _CONTROL,
             _SESSION: _HOST,
             _POOL: _POOL,
         },

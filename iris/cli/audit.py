@@ -16,19 +16,29 @@ from iris.cli.show.messages import show_progress
 #: The maximum number of rows of the table if the user gives no `--limit`.
 ROWS = 100
 
+
+def _refused(entry: AuditEntry) -> str | None:
+    """Returns why the call was refused, and whether the server left out others before it."""
+    others = f"{entry.left_out:,} more were not recorded before it" if entry.left_out else ""
+    refusal = "" if entry.allowed else entry.refusal or "yes"
+    return "; ".join(filter(None, (refusal, others))) or None
+
+
 ENTRIES: Listing[AuditEntry] = Listing(
     Column("TIME", "at", text=lambda at: f"{at:%Y-%m-%d %H:%M:%S}"),
     Column("WHO", "who"),
     Column("ROLE", "role"),
     Column("DID", value=lambda entry: entry.detail or entry.method, wraps=True),
     Column("TO", "what", shortens=True),
-    Column("REFUSED", value=lambda entry: None if entry.allowed else "yes", optional=True),
+    Column("REFUSED", value=_refused, wraps=True, optional=True),
     Column("WHY", "why", wraps=True, optional=True),
     Column("KEY", "key", optional=True, importance=1),
     Column("FROM", "from", value=lambda entry: entry.origin, optional=True),
     Column(key="method"),
     Column(key="detail"),
     Column(key="allowed"),
+    Column(key="refusal"),
+    Column(key="left_out"),
     empty="no change and no refused call in this time",
 )
 

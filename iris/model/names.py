@@ -86,6 +86,15 @@ def short_run(run_id: str) -> str:
     return run_id[:13]
 
 
+def vacate_signal(host_id: str) -> str:
+    return f"{_VACATE}{host_id}"
+
+
+def host_of_signal(name: str) -> str | None:
+    """Returns the host of a signal that `vacate_signal` names; None for other signals."""
+    return name.removeprefix(_VACATE) if name.startswith(_VACATE) else None
+
+
 def attempt_key(attempt: str, run_id: str) -> str:
     """Returns a key for the attempt that is never used again: a job's name can be reused, a run's
     id cannot.
@@ -246,6 +255,13 @@ def incarnation_of(identity: str) -> str:
 #: a workflow. The token proves to Temporal's servers that the agent's host received an activity of
 #: this workflow.
 TASK_TOKEN_METADATA = "iris-task-token-bin"  # noqa: S105
+#: The beginning of the name of the signal with which a host tells the scheduler that a placement is
+#: free. The host's id follows. Temporal's servers check the name: they cannot check the content.
+_VACATE = "vacate/"
+
+#: The header of a workflow's start with the id of another workflow, whose files the new one reads.
+#: Temporal's servers check that the caller may read what was given to that workflow.
+READS_HEADER = "iris-reads"
 
 SA_CLUSTER = "IrisCluster"
 #: The search attribute that Temporal sets on a workflow that a schedule started: the time at which

@@ -4,6 +4,9 @@ import re
 
 from iris.model.names import is_name, short_run, task_id
 
+#: The id of a run, as `short_run` cuts it.
+_RUN = re.compile("[0-9a-f-]{1,13}")
+
 
 def cluster_uid(cluster: str) -> str:
     """Returns the path of the cluster's unique id. It distinguishes the machines of this cluster
@@ -124,6 +127,14 @@ def task_of_checkpoints(saves: str) -> str:
     return task_id("/".join(job), int(index))
 
 
+def job_of_checkpoints(folder: str) -> str | None:
+    """Returns the job of a folder that `job_checkpoints` returns; None if it is no such folder."""
+    job, _, run = folder.partition("/")[2].rpartition("/")
+    is_id = "/" in job and all(map(is_name, job.split("/")))
+    is_known = is_id and _RUN.fullmatch(run) and folder == job_checkpoints(job, run)
+    return job if is_known else None
+
+
 def shared_checkpoints(saves: str) -> str:
     """Returns the folder in which the programs of a job store checkpoints themselves. It lies
     beside the saves of the job's tasks.
@@ -178,7 +189,8 @@ def exec_files(session: str) -> str:
 
 def is_job_uid(text: str, job: str) -> bool:
     """Returns whether the text can be a `job_uid` of the job."""
-    return re.fullmatch(rf"{re.escape(job.replace('/', '-'))}-[0-9a-f-]{{1,13}}", text) is not None
+    name = f"{job.replace('/', '-')}-"
+    return text.startswith(name) and _RUN.fullmatch(text, len(name)) is not None
 
 
 def actor_certificate(uid: str) -> str:

@@ -29,6 +29,7 @@ from iris.model.job.demand_limits import BATCH_BYTES, REQUEST_BYTES, cut, fittin
 from iris.model.job.requests import Placement, Request
 from iris.model.slice.scaling import MOST_OUTLOOKS
 from iris.model.units import MIB
+from iris.planners.drains import evict_from
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.settled import Settled
 from iris.scheduling.ledger.size import FULL, MOST_KINDS, MOST_OF_ONE_USER, LedgerSize
@@ -396,7 +397,7 @@ def _close(ledger: Ledger, close: Close, *, whole: bool) -> Entered:
     ledger.close(host_id, closure)
     if not close.evict:
         return Entered()
-    return Entered(evicted=ledger.evict(host_id, f"evicted: host {host_id} is {closure}"))
+    return Entered(evicted=evict_from(ledger, host_id))
 
 
 def _open(ledger: Ledger, host_id: str) -> Entered:

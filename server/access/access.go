@@ -148,8 +148,9 @@ func (a *Access) allows(ctx context.Context, p *policy, c *caller, what ask) str
 	if what.named && what.name == "" {
 		return "it names nothing"
 	}
-	if !what.byToken && !g.any.allows(what.call, o.kind, what.name) {
-		if !g.own.allows(what.call, o.kind, what.name) {
+	name := c.asRule(what.name)
+	if !what.byToken && !g.any.allows(what.call, o.kind, name) {
+		if !g.own.allows(what.call, o.kind, name) {
 			return fmt.Sprintf("%s is not for the role %s", strings.TrimSpace(what.call+" "+what.name), c.role)
 		}
 		if !c.owns(o, what.id, a.givenWorkflow(ctx, c)) {

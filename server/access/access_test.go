@@ -25,19 +25,23 @@ import (
 	taskqueuepb "go.temporal.io/api/taskqueue/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/server/common/authorization"
+	"go.temporal.io/server/common/dynamicconfig"
 	"go.temporal.io/server/common/log"
+	"go.temporal.io/server/common/log/tag"
+	"go.temporal.io/server/common/metrics"
 	"google.golang.org/grpc"
 )
 
 // The rules of these tests have few names; Python writes those of Iris (iris/access/rules.py).
 const someRules = `{
 	"kinds": {"job": {"prefix": "lab/job/", "owned": true}, "schedule": {"prefix": "lab/schedule/", "owned": true, "timed": true},
-		"host": {"prefix": "lab/host/"}, "control": {"id": "lab/control"}},
+		"host": {"prefix": "lab/host/"}, "control": {"id": "lab/control"}, "scheduler": {"id": "lab/scheduler"}},
 	"roles": {
 		"viewer": {"any": {"list": {"cluster": ["*"]}}},
 		"user": {"any": {"read": {"job": ["*"]}, "list": {"cluster": ["*"]}},
 			"own": {"start": {"job": ["JobWorkflow"]}, "signal": {"job": ["hold"]}, "inputs": {"job": ["*"]}}},
-		"host": {"own": {"poll": {"host": ["*"]}}},
+		"operator": {"any": {"inputs": {"job": ["*"]}}, "own": {"start": {"job": ["JobWorkflow"]}}},
+		"host": {"any": {"signal": {"scheduler": ["vacate/{host}"]}}, "own": {"poll": {"host": ["*"]}}},
 		"control-plane": {"any": {"*": {"*": ["*"]}}}},
 	"queues": {"job": "control"},
 	"attributes": {"fixed": {"IrisCluster": "lab"}, "kind": "IrisKind", "user": "IrisUser", "free": ["IrisState"]},
@@ -412,6 +416,77 @@ func TestTheEndOfAHistoryHasNoInputs(t *testing.T) {
 	}
 }
 
+// A job that reads files of another job, such as its checkpoint, needs the right to read that job.
+func TestAStartReadsOnlyWhatTheCallerMayRead(t *testing.T) {
+	ada, olga := newSigner(t, "ada", "user"), newSigner(t, "olga", "operator")
+	a := newTestAccess(t, nil, ada, olga)
+	reads := func(who signer, id string) string {
+		request := startOf(who.name)
+		request.Header = &commonpb.Header{Fields: map[string]*commonpb.Payload{readsHeader: text(id)}}
+		return call(t, a, bearer(who.token(t)), workflowService+"StartWorkflowExecution", request)
+	}
+	if reason := reads(ada, "lab/job/ada/base"); reason != "" {
+		t.Error(reason)
+	}
+	if reason := reads(olga, "lab/job/ada/base"); reason != "" {
+		t.Error(reason)
+	}
+	for _, id := range []string{"lab/job/bob/base", "lab/job/ada/../bob/base", "else/job/ada/base", "", "lab/scheduler"} {
+		if reads(ada, id) == "" {
+			t.Errorf("ada reads %q", id)
+		}
+	}
+}
+
+// Servers cannot check the content of a signal, so its name has the host of which it tells.
+func TestAHostTellsTheSchedulerOnlyOfItself(t *testing.T) {
+	host, joined, ada := newSigner(t, "host/h-w-1", roleHost), newSigner(t, "host/h-w-11", roleHost), newSigner(t, "ada", "user")
+	a := newTestAccess(t, nil, host, joined, ada)
+	tells := func(who signer, name string) bool {
+		return call(t, a, bearer(who.token(t)), signalMethod, signal("lab/scheduler", name)) == ""
+	}
+	if !tells(host, "vacate/h-w-1") || !tells(joined, "vacate/h-w-11") {
+		t.Error("a host cannot tell of itself")
+	}
+	for _, name := range []string{"vacate/h-w-11", "vacate/", "vacate/x/h-w-1", "vacate", "vacate/{host}", "deliver/h-w-1", "deliver"} {
+		if tells(host, name) {
+			t.Errorf("host h-w-1 sends %q", name)
+		}
+	}
+	if tells(ada, "vacate/{host}") || tells(ada, "vacate/h-w-1") || tells(ada, "vacate/ada") {
+		t.Error("a person tells of a host")
+	}
+}
+
+// A refused call is the caller's error, not the server's: it is no stack trace in the server's log.
+func TestARefusedCallIsOneLineOfTheLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	logger := log.NewZapLogger(log.BuildZapLogger(log.Config{OutputFile: path, Level: "info"}))
+	a := newTestAccess(t, nil)
+	on := dynamicconfig.GetBoolPropertyFn(true)
+	server := authorization.NewInterceptor(a, a, metrics.NoopMetricsHandler, log.With(WithShortRefusals(logger), tag.NewStringTag("service", "x")), nil, nil, "", "", on, on, nil, on)
+	claims, _ := a.GetClaims(&authorization.AuthInfo{})
+	if _, err := server.Authorize(context.Background(), claims, &authorization.CallTarget{APIName: signalMethod, Request: signal("lab/job/ada/x", "hold")}); err == nil {
+		t.Fatal("a call without a token is allowed")
+	}
+	data, _ := os.ReadFile(path)
+	if lines := strings.Count(string(data), "\n"); lines != 1 || strings.Contains(string(data), "stacktrace") {
+		t.Errorf("%d lines: %s", lines, data)
+	}
+}
+
+func text(value string) *commonpb.Payload { return &commonpb.Payload{Data: []byte(`"` + value + `"`)} }
+
+func startOf(user string) *workflowservice.StartWorkflowExecutionRequest {
+	return &workflowservice.StartWorkflowExecutionRequest{
+		Namespace: "default", WorkflowId: "lab/job/" + user + "/train", WorkflowType: &commonpb.WorkflowType{Name: "JobWorkflow"},
+		TaskQueue: &taskqueuepb.TaskQueue{Name: "lab/control"}, Identity: user + "@here", RequestId: "x",
+		SearchAttributes: &commonpb.SearchAttributes{IndexedFields: map[string]*commonpb.Payload{
+			"IrisCluster": text("lab"), "IrisKind": text("job"), "IrisUser": text(user), "IrisState": text("PENDING"),
+		}},
+	}
+}
+
 func benchmarkCall(b *testing.B, api string, request any) {
 	ada := newSigner(b, "ada", "user")
 	a := newTestAccess(b, nil, ada)
@@ -433,14 +508,7 @@ func BenchmarkRead(b *testing.B) {
 }
 
 func BenchmarkStart(b *testing.B) {
-	text := func(value string) *commonpb.Payload { return &commonpb.Payload{Data: []byte(`"` + value + `"`)} }
-	benchmarkCall(b, workflowService+"StartWorkflowExecution", &workflowservice.StartWorkflowExecutionRequest{
-		Namespace: "default", WorkflowId: "lab/job/ada/train", WorkflowType: &commonpb.WorkflowType{Name: "JobWorkflow"},
-		TaskQueue: &taskqueuepb.TaskQueue{Name: "lab/control"}, Identity: "ada@here", RequestId: "x",
-		SearchAttributes: &commonpb.SearchAttributes{IndexedFields: map[string]*commonpb.Payload{
-			"IrisCluster": text("lab"), "IrisKind": text("job"), "IrisUser": text("ada"), "IrisState": text("PENDING"),
-		}},
-	})
+	benchmarkCall(b, workflowService+"StartWorkflowExecution", startOf("ada"))
 }
 
 // BenchmarkNewToken is the cost of the first call with a token.

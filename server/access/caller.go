@@ -80,3 +80,19 @@ func (c *caller) owns(o object, id, given string) bool {
 
 // isPerson returns whether the calls of this caller are changes that the audit lists.
 func (c *caller) isPerson() bool { return c.role != roleHost && c.role != roleControlPlane }
+
+// ownHost stands in rules for the id of the host that calls.
+const ownHost = "{host}"
+
+// asRule returns the name of what a caller asks for as rules have it: with `ownHost` in the place of
+// the caller's host at its end.
+func (c *caller) asRule(name string) string {
+	begin, ok := strings.CutSuffix(name, "/"+c.host)
+	switch {
+	case c.host != "" && ok:
+		return begin + "/" + ownHost
+	case strings.Contains(name, ownHost):
+		return ownHost // no rule allows it alone
+	}
+	return name
+}

@@ -29,6 +29,10 @@ var (
 	updateFields = fields("namespace schedule_id schedule conflict_token identity request_id memo search_attributes")
 )
 
+// readsHeader is the header of a start with the id of another workflow, whose files the new one
+// reads. Iris's workflows refuse an input with which they would read others.
+const readsHeader = "iris-reads"
+
 func startWorkflow(r *workflowservice.StartWorkflowExecutionRequest) []ask {
 	start := startRequest{r, r.WorkflowId, r.TaskQueue, r.SearchAttributes, true}
 	return []ask{{
@@ -117,6 +121,11 @@ func (s startRequest) check(p *policy, c *caller, o object, allowed ...map[proto
 	}
 	if queue.owned && !c.owns(queue, "", "") && !p.allowsAny(c, callActivity, queue.kind) {
 		return fmt.Sprintf("queue %q is another's", s.queue.GetName())
+	}
+	if header, ok := s.request.(interface{ GetHeader() *commonpb.Header }); ok {
+		if id := header.GetHeader().GetFields()[readsHeader]; id != nil && !p.reads(c, keyword(id)) {
+			return fmt.Sprintf("it would read files of %s, which is another's", withoutCluster(keyword(id)))
+		}
 	}
 	if s.isWorkflow {
 		return p.checkAttributes(s.attributes, c, o)

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from iris.access.audit import AuditFile, AuditQuestion, chunk_path, file_of, found_in
+from iris.cli.audit import ENTRIES
 
 NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
 
@@ -52,6 +53,16 @@ def test_entries_are_those_of_the_time_and_the_person_in_the_order_of_time() -> 
         "first",
         "second",
     ]
+
+
+def test_an_entry_says_why_a_call_was_refused_and_how_many_are_missing() -> None:
+    """The server leaves out lines when there are too many refused calls in a second."""
+    line = a_line(who="bob", allowed=False, refusal="it is another's", left_out=7)
+
+    (found,) = found_in([line], asked()).entries
+    assert (found.refusal, found.left_out) == ("it is another's", 7)
+    assert "REFUSED" in ENTRIES.table([found])
+    assert "it is another's; 7 more" in " ".join(ENTRIES.table([found]).split())
 
 
 def test_only_refused_calls_can_be_asked_for() -> None:

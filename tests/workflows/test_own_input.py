@@ -12,12 +12,23 @@ from temporalio.exceptions import ApplicationError
 from iris.messages.job import ChildRef, JobInput
 from iris.messages.scheduled_job import ScheduledJob
 from iris.messages.slice import SliceInput
-from iris.model import names
+from iris.model import names, store_paths
+from iris.model.checkpoint.sources import CheckpointSource
 from iris.model.states import JobState
 from iris.workflows.own_input import FOREIGN_INPUT
 from tests.builders import a_spec, some
 from tests.harness import Cluster, Held
 
+#: A job of ada that starts from the checkpoint of bob.
+READS = a_spec(user="ada", name="reads").model_copy(
+    update={
+        "from_checkpoint": CheckpointSource(
+            job="ada/base",  # of no account: what is read is in the folder
+            folder=store_paths.job_checkpoints("bob/train", "0193a1b2-c3d4-7000"),
+            tasks=(0,),
+        )
+    }
+)
 #: The input of a job of bob.
 BOBS = JobInput(cluster="trial", spec=a_spec(user="bob", name="train"))
 SLICE = names.WORKFLOW_TYPES[names.KIND_SLICE]
@@ -52,6 +63,16 @@ CASES: Mapping[str, tuple[str, str, Any]] = {
         SCHEDULE,
         "trial/schedule/bob/train-x/child",
         ScheduledJob(cluster="trial", spec=BOBS.spec),
+    ),
+    "another user's checkpoint": (
+        JOB,
+        "trial/job/ada/reads",
+        JobInput(cluster="trial", spec=READS),
+    ),
+    "a checkpoint of a schedule": (
+        SCHEDULE,
+        "trial/schedule/ada/reads-2026-11-28T20:00:00Z",
+        ScheduledJob(cluster="trial", spec=READS),
     ),
     "another slice": (SLICE, "trial/slice/h1", SliceInput(cluster="trial", id="h2")),
     "a slice's state": (
@@ -98,3 +119,20 @@ async def test_a_job_of_somebody_else_that_is_announced_as_a_child_is_not_cancel
 
     program.let_go()
     assert (await cluster.end(bobs)).state is JobState.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("folder", "job"),
+    [
+        (store_paths.job_checkpoints("ada/top/kid", "0193a1b2-c3d4-7000"), "ada/top/kid"),
+        ("checkpoints/bob/train/0193a1b2-c3d4/../x", None),
+        ("checkpoints/ada/../bob/train/0193a1b2-c3d4", None),
+        ("outputs/bob/train/0193a1b2-c3d4", None),
+        ("checkpoints/ada/0193a1b2-c3d4", None),
+        ("checkpoints/ada/train/shared", None),
+        ("", None),
+    ],
+)
+def test_only_the_folder_of_a_run_is_the_folder_of_a_job(folder: str, job: str | None) -> None:
+    """The host reads what is in the folder, so the folder says whose files they are."""
+    assert store_paths.job_of_checkpoints(folder) == job

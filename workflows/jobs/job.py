@@ -25,7 +25,7 @@ from iris.messages.job_secrets import UnneededSecrets
 from iris.messages.job_signals import JobMessage
 from iris.messages.scheduler import Reason
 from iris.messages.task import GangStart, TaskCancellation, TaskProgress
-from iris.model import names
+from iris.model import names, store_paths
 from iris.model.errors import InvalidValue
 from iris.model.job.cancelling import Cancelling
 from iris.model.job.demand_limits import check_demands
@@ -46,7 +46,7 @@ from iris.workflows.jobs.dependencies import Dependencies, Dependents
 from iris.workflows.jobs.gang_run import GangRun
 from iris.workflows.jobs.independent_tasks import IndependentTasks
 from iris.workflows.jobs.notification import notify
-from iris.workflows.own_input import check_id, foreign, was_started_by_client
+from iris.workflows.own_input import check_id, check_reads, foreign, was_started_by_client
 from iris.workflows.scheduler_call import uninterrupted
 from iris.workflows.search_attributes import ListEntry
 
@@ -366,6 +366,12 @@ def _check_own(job: JobInput) -> None:
     check_id(names.job_workflow(job.cluster, job.spec.id))
     if was_started_by_client() and job != JobInput(cluster=job.cluster, spec=job.spec):
         raise foreign("a client may give only the cluster and the specification of a job")
+    source = job.spec.from_checkpoint
+    if was_started_by_client() and source is not None:
+        owner = store_paths.job_of_checkpoints(source.folder)
+        if owner is None:
+            raise foreign(f"{source.folder!r} is not the folder of a job's checkpoints")
+        check_reads(names.job_workflow(job.cluster, owner))
 
 
 async def delete_secrets(job: Gang, children: Sequence[ChildRef] = ()) -> None:

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from temporalio import workflow
+from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from iris.activities.control.notifier import Notifier
@@ -66,9 +67,11 @@ from iris.scheduling.reasons.forecast import Forecast
 from iris.workflows import policies, web_ui
 from iris.workflows.jobs.job_checks import JobChecks
 from iris.workflows.scheduler import unsent_signals
+from iris.workflows.scheduler.deadlines import evict_at_deadlines
 from iris.workflows.scheduler.fleet_views import holdings_of, queue_of
 from iris.workflows.scheduler.quota_views import quotas_of_ledger
 from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of, totals_of, uses_of
+from iris.workflows.scheduler.told_by_hosts import vacated_by_sender
 from iris.workflows.scheduler.unsent_signals import HandedOver
 from iris.workflows.scheduler.use_records import store_uses
 from iris.workflows.signals import send_signal
@@ -129,6 +132,7 @@ class SchedulerWorkflow:
             asyncio.create_task(self._check_jobs()),
             asyncio.create_task(self._signal_demand()),
             asyncio.create_task(self._take_back()),
+            asyncio.create_task(evict_at_deadlines(self._ledger, self._queue_evictions)),
             asyncio.create_task(
                 store_uses(self._cluster, self._ledger.ended_uses, lambda: self._time)
             ),
@@ -223,7 +227,16 @@ class SchedulerWorkflow:
 
     @workflow.signal(description="Messages that need no answer")
     def deliver(self, batch: Batch) -> None:
-        for message in batch.messages:
+        self._deliver(batch.messages)
+
+    @workflow.signal(dynamic=True)
+    def told_by_host(self, name: str, arguments: Sequence[RawValue]) -> None:
+        """Takes a host's message about itself. Temporal's servers check the host in the name."""
+        if (vacated := vacated_by_sender(name, arguments)) is not None:
+            self._deliver([vacated])
+
+    def _deliver(self, messages: Sequence[Message]) -> None:
+        for message in messages:
             whole = self._recovery is None
             entered = enter(self._ledger, message, size=self._size, whole=whole)
             self._entered(message, entered)
@@ -354,6 +367,9 @@ class SchedulerWorkflow:
         )
         if result is not None:
             _remove_signalled(self._notices, self._unsent_notices, notices, result)
+
+    def _queue_evictions(self, evicted: Sequence[Eviction]) -> None:
+        unsent_signals.add_evictions(self._evictions, evicted)
 
     async def _take_back(self) -> None:
         """Queues the placements that no control plane has confirmed in time: it may have died

@@ -252,12 +252,11 @@ async def report(
 
 async def free_placement(context: HostContext, task: RunTask) -> None:
     """Sends the scheduler a message that the placement is free. If the message is lost, the
-    scheduler finds out later that the job has ended. So it does on a cluster with identities,
-    where hosts may not send to the scheduler.
+    scheduler finds out later that the job has ended.
     """
     # Imported when an attempt is given up: an agent starts a fifteenth quicker without the
     # messages of the scheduler and what they hold.
-    from iris.messages.scheduler import Batch, Vacate
+    from iris.messages.scheduler import Vacate
 
     scheduler = context.client.get_workflow_handle(names.scheduler_workflow(context.cluster))
     vacated = Vacate(
@@ -267,4 +266,5 @@ async def free_placement(context: HostContext, task: RunTask) -> None:
         at=datetime.now(UTC),
     )
     with contextlib.suppress(RPCError):
-        await scheduler.signal("deliver", Batch(messages=(vacated,)), rpc_timeout=RPC_TIMEOUT)
+        signal = names.vacate_signal(context.host.id)
+        await scheduler.signal(signal, vacated, rpc_timeout=RPC_TIMEOUT)

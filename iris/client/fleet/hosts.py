@@ -2,35 +2,21 @@
 
 A host can be drained by a deadline: running tasks may end before it and are evicted at it. A slice
 that the autoscaler requested is drained as a whole, by its own workflow. On a host that joined by
-itself, an activity without a workflow does the eviction. The service delays that activity until the
-deadline, so no Iris client has to keep running.
+itself, the scheduler does the eviction, so no Iris client has to keep running.
 """
 
 import difflib
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from temporalio.service import RPCError, RPCStatusCode
-
 from iris.client.connect.identity import signed
 from iris.client.connect.rpc import Connection
 from iris.client.fleet.slices import SlicesClient
-from iris.messages.scheduler import Close, Envelope, HostView, Open, Snapshot, SnapshotPage
+from iris.messages.scheduler import Close, HostView, Open, Snapshot, SnapshotPage
 from iris.model import names
 from iris.model.errors import NotAllowed, NotFound, Rejected
 from iris.model.host.hosts import ClosedBy, Closure, Host
 from iris.model.units import format_duration
-from iris.workflows import policies
-
-#: The name of the control plane's activity that sends one message to the scheduler.
-_SEND_MESSAGE = "exchange"
-#: The status codes of Temporal's answers if an eviction cannot be cancelled because none is
-#: scheduled: it does not exist, it is done, or the service is too old to schedule evictions.
-_NOT_SCHEDULED = (
-    RPCStatusCode.NOT_FOUND,
-    RPCStatusCode.FAILED_PRECONDITION,
-    RPCStatusCode.UNIMPLEMENTED,
-)
 
 
 class HostsClient:
@@ -68,7 +54,6 @@ class HostsClient:
             Rejected: its agent reports a fault of the machine. The quarantine ends with the fault.
             Unreachable: no control plane answers.
         """
-        await self._cancel_eviction(host)
         await self._update(Open(host_id=host))
 
     async def drain(self, host: str, reason: str = "", deadline: timedelta | None = None) -> str:
@@ -86,13 +71,11 @@ class HostsClient:
 
         Raises:
             NotFound: there is no such host.
-            Rejected: the host takes no new tasks, but the service cannot delay the eviction.
             Unreachable: no control plane answers.
         """
         closure = Closure(by=ClosedBy.DRAIN, reason=signed(reason))
         if deadline is None:
             await self._update(Close(host_id=host, closure=closure, evict=True))
-            await self._cancel_eviction(host)
             return f"host {host} is being drained"
         later = f"tasks that still run in {format_duration(deadline)} are stopped"
         slice_id = next(
@@ -104,26 +87,10 @@ class HostsClient:
             return (
                 f"host {host} belongs to slice {slice_id}, which is drained as a whole: it {done}"
             )
-        empty_by = f"to be empty by {datetime.now(UTC) + deadline:%Y-%m-%d %H:%M} UTC"
-        await self.cordon(host, f"{empty_by}: {reason}" if reason else empty_by)
-        await self._cancel_eviction(host)
-        try:
-            with self._connection.activity_start():
-                await self._connection.client.start_activity(
-                    _SEND_MESSAGE,
-                    Envelope(message=Close(host_id=host, closure=closure, evict=True)),
-                    id=self._eviction_id(host),
-                    task_queue=names.control_queue(self._connection.record.name),
-                    start_delay=deadline,
-                    start_to_close_timeout=policies.EXCHANGE_PATIENT,
-                    retry_policy=policies.UNTIL_DONE,
-                    summary=f"evict the tasks on {host}: {closure.reason}",
-                )
-        except Rejected as error:
-            raise Rejected(
-                f"host {host} takes no new tasks, but nothing stops its tasks at the deadline:"
-                f" {error}"
-            ) from None
+        closure = Closure(
+            by=ClosedBy.CORDON, reason=signed(reason), evict_at=datetime.now(UTC) + deadline
+        )
+        await self._update(Close(host_id=host, closure=closure))
         return f"host {host} takes no new tasks; {later}"
 
     async def polls(self, host: Host) -> bool:
@@ -183,19 +150,6 @@ class HostsClient:
             if any(view.host.id == message.host_id for view in views):
                 raise
             raise NotFound(f"{error}; {_hint(message.host_id, views)}") from None
-
-    async def _cancel_eviction(self, host: str) -> None:
-        """Cancels the scheduled eviction, if there is one."""
-        with self._connection.rpc_errors():
-            try:
-                activity = self._connection.client.get_activity_handle(self._eviction_id(host))
-                await activity.terminate(reason="a later command replaces it")
-            except RPCError as error:
-                if error.status not in _NOT_SCHEDULED:
-                    raise
-
-    def _eviction_id(self, host: str) -> str:
-        return f"{names.host_queue(self._connection.record.name, host)}/drain"
 
 
 def _hint(host: str, views: Iterable[HostView]) -> str:

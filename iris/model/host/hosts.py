@@ -1,6 +1,7 @@
 """Hosts: machines with an agent, each in exactly one slice; and their free resources."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from enum import StrEnum
 
 from pydantic import Field
@@ -72,9 +73,12 @@ class Closure(Frozen):
 
     by: ClosedBy
     reason: str = ""
+    #: When the scheduler drains a cordoned host: it evicts what still runs there. None: never.
+    evict_at: datetime | None = None
 
     def __str__(self) -> str:
-        return f"{self.by}: {self.reason}" if self.reason else str(self.by)
+        deadline = f"to be empty by {self.evict_at:%Y-%m-%d %H:%M} UTC" if self.evict_at else ""
+        return ": ".join(filter(None, (self.by, deadline, self.reason)))
 
 
 def fault_of(host: Host) -> Closure | None:

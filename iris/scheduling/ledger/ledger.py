@@ -419,7 +419,7 @@ class Ledger:
             most: the most requests to place; None means no limit.
         """
         self.now_is(now)
-        self._passed_at = now
+        self._passed_at, began = now, self.effort.looks
         if not len(self.waiting) or not self.hosts or self.paused is not None:
             self._reserved, self.unfit = {}, set(self.demand())
             return Settled([], [], stopped=False, again_at=None)
@@ -430,9 +430,8 @@ class Ledger:
         if done.stopped:
             return Settled(done.placed, [], stopped=True, again_at=None)
         again = self._end_round(done.refused)
-        going = self._victim_search.run(
-            self.live.values(), self.waiting, now, self.rules, done.capacity, lately, self._in_force
-        )
+        facts = (self.live.values(), self.waiting, now, self.rules, done.capacity, lately)
+        going = self._victim_search.run(*facts, self._in_force, began)
         again_at = going.again_at if going.complete else now + CONTINUE_AFTER
         return Settled(done.placed, going.victims, stopped=again, again_at=again_at)
 

@@ -19,6 +19,12 @@ from iris.scheduling.quotas.use import QuotaUse
 #: get what their quotas entitle them to. A call examines all placements and lines, and under load
 #: there are many passes in a second.
 RECLAIM_EVERY = timedelta(seconds=1)
+#: The most work of a pass and its search for higher bands, in looks (`Effort`), after which the
+#: search for what quotas have borrowed also runs in the same pass. Otherwise it takes the place of
+#: the other search in the next pass. All three together would take a second.
+MOST_LOOKS = 2_000_000
+#: What a pass returns that has left out a search.
+_CONTINUES = Evictions([], None, set(), complete=False)
 
 
 class VictimSearch:
@@ -38,6 +44,8 @@ class VictimSearch:
         self._fruitless_lines: set[Line] = set()
         #: The time of the last call of `reclaims`; None before the first call.
         self._reclaimed_at: datetime | None = None
+        #: Whether that search was due in the last pass, which had too much work.
+        self._put_off = False
 
     def run(
         self,
@@ -48,13 +56,19 @@ class VictimSearch:
         capacity: Capacity,
         lately: Lately | None,
         quotas: QuotaUse | None,
+        began: int,
     ) -> Evictions:
         """Returns the gangs to evict, and records them.
 
         Args:
             capacity: the capacity at the end of the pass.
             quotas: what `live` holds of the quotas; None if there are none.
+            began: the looks of `capacity.effort` at the begin of the pass.
         """
+        due = quotas is not None and self._is_due(now)
+        if quotas is not None and due and self._put_off:
+            taken = self._reclaim(live, waiting, now, rules, capacity, quotas)
+            return taken.with_others(_CONTINUES)
         found = evictions(
             capacity.index,
             live,
@@ -71,10 +85,30 @@ class VictimSearch:
         self._fruitless = set() if found.complete else self._fruitless | found.fruitless
         if quotas is None:
             return found
-        if self._reclaimed_at is not None and now < self._reclaimed_at + RECLAIM_EVERY:
+        if not due and self._reclaimed_at is not None:
             later = Evictions([], self._reclaimed_at + RECLAIM_EVERY, set(), complete=True)
             return found.with_others(later)
-        self._reclaimed_at = now
+        if capacity.effort.looks - began > MOST_LOOKS:
+            self._put_off = True
+            return found.with_others(_CONTINUES)
+        return found.with_others(self._reclaim(live, waiting, now, rules, capacity, quotas))
+
+    def _is_due(self, now: datetime) -> bool:
+        return self._reclaimed_at is None or now >= self._reclaimed_at + RECLAIM_EVERY
+
+    def _reclaim(
+        self,
+        live: Collection[Placement],
+        waiting: Queue,
+        now: datetime,
+        rules: Rules,
+        capacity: Capacity,
+        quotas: QuotaUse,
+    ) -> Evictions:
+        """Returns the gangs to evict for quotas that others have borrowed from, and records
+        them.
+        """
+        self._reclaimed_at, self._put_off = now, False
         taken, fruitless = reclaims(
             live,
             waiting,
@@ -87,4 +121,4 @@ class VictimSearch:
         )
         self._evicting.update(dict.fromkeys(victim.key for victim in taken.victims))
         self._fruitless_lines = set() if taken.complete else self._fruitless_lines | fruitless
-        return found.with_others(taken)
+        return taken

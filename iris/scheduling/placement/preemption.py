@@ -230,11 +230,21 @@ class _Search:
     def _victims_of(self, band: Band) -> Possible:
         """Returns the gangs that gangs of this band may evict."""
         if band not in self._possible:
-            found = self._possible[band] = possible_victims(
+            self._possible[band] = self._same_as_earlier(band) or possible_victims(
                 self._capacity.index, self._lower[band], self._now, self._min_run_time
             )
-            self._capacity.effort.searched(found.victims)
+            self._capacity.effort.searched(self._possible[band].victims)
         return self._possible[band]
+
+    def _same_as_earlier(self, band: Band) -> Possible | None:
+        """Returns what a higher band may evict, without what it has evicted, if this band may evict
+        the same.
+        """
+        for higher, possible in self._possible.items():
+            staying = sum(each.key in self._staying for each in self._lower[higher])
+            if staying == len(self._lower[band]):
+                return possible
+        return None
 
 
 def _reason(request: Request) -> str:

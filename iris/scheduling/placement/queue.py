@@ -20,7 +20,7 @@ time.
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Any
@@ -264,6 +264,7 @@ class Queue:
         held: Mapping[str, int],
         recent: Mapping[str, int] | None = None,
         teams: TeamTurns | None = None,
+        having: Callable[[Request], bool] | None = None,
     ) -> Turns:
         """Returns an iterator over the requests of a band in the order of service.
 
@@ -271,8 +272,16 @@ class Queue:
             held: the weight of each user's placements.
             recent: the recent use of each user.
             teams: the use of teams; None if only users count.
+            having: whether a line has turns, by one of its requests; None: all have.
         """
-        return Turns(self._lines[band], held, recent or {}, teams)
+        users = self._lines[band]
+        if having is not None:
+            some = {
+                user: {kind: line for kind, line in lines.items() if having(kind.template)}
+                for user, lines in users.items()
+            }
+            users = {user: lines for user, lines in some.items() if lines}
+        return Turns(users, held, recent or {}, teams)
 
     def heads(self, band: Band) -> Iterator[tuple[Request, int]]:
         """Returns the first request of each line of a band and the length of the line, the line

@@ -30,6 +30,8 @@ from iris.scheduling.placement.victims import (
     possible_victims,
     victims_for,
 )
+from iris.scheduling.quotas.amounts import amounts_of
+from iris.scheduling.quotas.table import Bounded
 from iris.scheduling.quotas.use import (
     Borrowed,
     QuotaUse,
@@ -71,7 +73,8 @@ def reclaims(
     use: QuotaUse,
     passed_over: Set[Line],
 ) -> tuple[Evictions, set[Line]]:
-    """Returns the gangs to evict, and the lines for which no victims were found.
+    """Returns the gangs to evict, and the lines for which a search that is not complete found no
+    victims.
 
     Args:
         evicting: the keys of the placements that are being evicted already.
@@ -84,16 +87,18 @@ def reclaims(
     search = _Search(live, evicting, now, rules, capacity, use)
     if not search.is_possible(waiting):
         return Evictions([], None, set(), complete=True), set()
-    fruitless: set[Line] = set()
+    fruitless: list[Request] = []
     for first, count in chain.from_iterable(map(waiting.heads, Band)):
-        if line_of(first) in passed_over:
+        if passed_over and line_of(first) in passed_over:
             continue
         # The requests of a line differ only in what does not matter here.
         if not all(search.serves(first) for _ in range(count)):
-            fruitless.add(line_of(first))
+            fruitless.append(first)
         if search.is_spent:
-            return Evictions(search.victims, search.again_at, set(), complete=False), fruitless
-    return Evictions(search.victims, search.again_at, set(), complete=True), fruitless
+            break
+    complete = not search.is_spent
+    in_vain = set() if complete else {line_of(each) for each in fruitless}
+    return Evictions(search.victims, search.again_at, set(), complete=complete), in_vain
 
 
 class _Search:
@@ -123,6 +128,8 @@ class _Search:
         #: The possible victims of each source (`_source`). `Possible.victims` may still contain
         #: gangs that this search has evicted.
         self._possible: dict[_Source, Possible] = {}
+        #: The keys of the gangs that an account counts for a resource (`_counted_in`).
+        self._counted: dict[Bounded, set[str]] = {}
         #: The keys of requests for which no victims were found. A key has all facts on which the
         #: search depends, such as the request's source and shape.
         self._hopeless: set[tuple[object, ...]] = set()
@@ -236,19 +243,20 @@ class _Search:
         later, gone = self._use.copy(), {each.placement.key for each in chosen}
         for victim in chosen:
             later.remove(victim.placement)
-        rest = [
-            each
-            for each in ripe
-            if each.placement.key not in gone and each.placement.key in self._staying
-        ]
         added: list[Victim] = []
         while later.verdict(request) is not Verdict.FITS:
             shortage = later.shortages(request)[0]
-            helpful = (each for each in rest if self._helps(each.placement, shortage, request))
+            helpful = (
+                each
+                for each in ripe
+                if each.placement.key in self._staying
+                and each.placement.key not in gone
+                and self._helps(each.placement, shortage, request)
+            )
             if (found := next(helpful, None)) is None:
                 return []
             later.remove(found.placement)
-            rest = [each for each in rest if each is not found]
+            gone.add(found.placement.key)
             added.append(found)
         for each in sorted(added, key=lambda each: cost_of([each]), reverse=True):
             later.add(each.placement)  # a larger one that was chosen later may suffice
@@ -260,15 +268,24 @@ class _Search:
 
     def _helps(self, placement: Placement, shortage: Shortage, request: Request) -> bool:
         """Returns whether the eviction of the gang makes the shortage smaller."""
-        table, of = self._use.table, (shortage.account, shortage.resource)
+        table = self._use.table
         if shortage.verdict is Verdict.RECLAIMS:
             lent = self._borrowed.get(placement.key)
             cohort = table.accounts[shortage.account].cohort
             return (
                 lent is not None and lent.cohort == cohort and shortage.resource in lent.resources
             )
-        lower = placement.band in lower_bands(request.band)
-        return lower and any(bound.of == of for bound in table.bounds(placement))
+        counted = self._counted_in(shortage.account, shortage.resource)
+        return placement.key in counted and placement.band in lower_bands(request.band)
+
+    def _counted_in(self, account: int, resource: str) -> set[str]:
+        """Returns the keys of the gangs that hold this resource of the account."""
+        of = (account, resource)
+        if of not in self._counted:
+            self._counted[of] = {
+                each.key for each in self._gangs.get(account, ()) if amounts_of(each).get(resource)
+            }
+        return self._counted[of]
 
     def _evict(self, victim: Victim, request: Request) -> None:
         placement = victim.placement

@@ -60,7 +60,10 @@ def give_turns(
     """
     given: list[Turns] = []
     for band in bands:
-        turns = waiting.turns(band, usage.held[band], usage.recent[band], usage.of_teams(band))
+        having = gate.may_start if gate is not None and gate.is_single_round else None
+        turns = waiting.turns(
+            band, usage.held[band], usage.recent[band], usage.of_teams(band), having
+        )
         if not _give(chooser, turns, capacity, passed_over, gate):
             return False
         given.append(turns)

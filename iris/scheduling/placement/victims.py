@@ -4,6 +4,7 @@ from collections.abc import Container, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from iris.model.host.resources import MAX_AMOUNT
 from iris.model.job.requests import Placement, Request, Shape
 from iris.model.job.spec import Band
 from iris.scheduling.placement.capacity import Capacity
@@ -52,7 +53,7 @@ def possible_victims(
             ripe.append(Victim.of(placement))
         elif placement.placed_at is not None:
             young.append(placement.placed_at)
-    ripe.sort(key=lambda each: cost_of([each]))
+    ripe.sort(key=_loss)
     by_host: dict[int, list[Victim]] = {}
     for victim in ripe:
         for number in seats_of(index, victim.placement):
@@ -138,19 +139,19 @@ def _on_host(
     Returns None when the task does not fit even after all of them are evicted.
     """
     wanted = shape.amounts
+    # `covers`, inlined: a search makes ten thousands of these checks.
+    least = [amount or -MAX_AMOUNT for amount in wanted]
     devices, cpu, memory, disk = capacity.free[number]
     chosen: list[Victim] = []
     for victim in by_host.get(number, ()):
-        if covers((devices, cpu, memory, disk), wanted):
+        if devices >= least[0] and cpu >= least[1] and memory >= least[2] and disk >= least[3]:
             break
         chosen.append(victim)
         taken = victim.placement.resources.vector
-        devices, cpu, memory, disk = (
-            devices + taken[0],
-            cpu + taken[1],
-            memory + taken[2],
-            disk + taken[3],
-        )
+        devices += taken[0]
+        cpu += taken[1]
+        memory += taken[2]
+        disk += taken[3]
     if not covers((devices, cpu, memory, disk), wanted):
         return None
     if len(chosen) > 1:
@@ -164,10 +165,15 @@ def _on_host(
     return chosen
 
 
+def _loss(victim: Victim) -> tuple[int, int, float]:
+    """Returns `cost_of` of one gang."""
+    return (-victim.rank, victim.weight, -victim.placed)
+
+
 def cost_of(victims: list[Victim]) -> tuple[int, int, float]:
     """Returns what evicting these gangs loses, as a sort key: smaller is better."""
     if len(victims) == 1:
-        return (-victims[0].rank, victims[0].weight, -victims[0].placed)
+        return _loss(victims[0])
     return (
         -min((victim.rank for victim in victims), default=len(Band)),
         sum(victim.weight for victim in victims),

@@ -26,14 +26,14 @@ class QuotaGate:
     Args:
         use: the quota use of all placements. The gate adds the gangs that get hosts in the pass.
         reclaims: called with a gang that has to wait until borrowed amounts are given back. Returns
-            whether the gang could get hosts then.
+            whether the gang could get hosts then. None: no gang waits for that.
         may_borrow: whether the pass has a second round, in which gangs borrow.
     """
 
     def __init__(
         self,
         use: QuotaUse,
-        reclaims: Callable[[Request], bool] = lambda _: False,
+        reclaims: Callable[[Request], bool] | None = None,
         *,
         may_borrow: bool = True,
     ) -> None:
@@ -45,6 +45,17 @@ class QuotaGate:
         #: waits for amounts that its quota has lent.
         self.closed: set[Pool] = set()
 
+    @property
+    def is_single_round(self) -> bool:
+        """Whether only gangs within their nominal amounts have turns, and nothing is reclaimed."""
+        return not self._may_borrow and self._reclaims is None
+
+    def may_start(self, request: Request) -> bool:
+        """Returns whether the request is within the nominal amounts now. If it is not, it is not
+        later in this pass, because the gate only counts more.
+        """
+        return self._use.verdict(request) is Verdict.FITS
+
     def stop(self, request: Request) -> Stop | None:
         """Returns what happens to a request that quotas stop; None if it has its turn."""
         verdict = self._use.verdict(request)
@@ -55,7 +66,7 @@ class QuotaGate:
                 return Stop.SET_ASIDE
             is_closed = self.closed and not self.closed.isdisjoint(self._short_pools(request))
             return Stop.SKIP_LINE if is_closed else None
-        if verdict is Verdict.RECLAIMS and self._reclaims(request):
+        if verdict is Verdict.RECLAIMS and self._reclaims is not None and self._reclaims(request):
             self.closed |= self._short_pools(request)
         return Stop.SKIP_LINE
 

@@ -102,6 +102,8 @@ class QuotaTable:
         self._own: dict[tuple[str, str], int] = {}
         self._covering: dict[_Covered, tuple[int, ...]] = {}
         self._bounds: dict[tuple[object, ...], tuple[Bound, ...]] = {}
+        #: What each account may hold, by resource; the amounts of the bounds are 0.
+        self._limits: dict[int, Mapping[str, Bound]] = {}
         #: The amount that all accounts of a cohort lend together, by pool.
         self.lent: dict[Pool, int] = {}
         for account in self.accounts:
@@ -137,12 +139,19 @@ class QuotaTable:
                 self._bounds.clear()
             amounts = amounts_of(gang)
             found = self._bounds[key] = tuple(
-                self.bound(number, resource, amount)
-                for number in self.covering(gang)
+                Bound(none.of, amount, *none[2:])
+                for limits in map(self._limits_of, self.covering(gang))
                 for resource, amount in amounts.items()
-                if resource in self.accounts[number].nominal
+                if (none := limits.get(resource)) is not None
             )
         return found
+
+    def _limits_of(self, number: int) -> Mapping[str, Bound]:
+        """Returns what an account may hold, by resource."""
+        if number not in self._limits:
+            nominal = self.accounts[number].nominal
+            self._limits[number] = {each: self.bound(number, each) for each in nominal}
+        return self._limits[number]
 
     def bound(self, number: int, resource: str, amount: int = 0) -> Bound:
         """Returns what an account may hold of a resource.

@@ -192,19 +192,20 @@ def borrowed_gangs(use: QuotaUse, gangs: Mapping[int, list[Placement]]) -> list[
     found: list[Borrowed] = []
     for number in sorted(over):
         account = table.accounts[number]
-        sums: dict[str, int] = dict.fromkeys(account.nominal, 0)
+        left = dict(account.nominal)
         for placement in sorted(gangs.get(number, ()), key=_precedence):
-            amounts = amounts_of(placement)
-            after = {each: used + amounts.get(each, 0) for each, used in sums.items()}
-            beyond = frozenset(
-                each
-                for each, used in after.items()
-                if used > account.nominal[each] and amounts.get(each)
-            )
-            if beyond:
-                found.append(Borrowed(placement, account.cohort or "", account.name, beyond))
-            else:
-                sums = after
+            counted = [
+                (each, amount)
+                for each, amount in amounts_of(placement).items()
+                if each in account.nominal
+            ]
+            if beyond := [each for each, amount in counted if amount > left[each]]:
+                found.append(
+                    Borrowed(placement, account.cohort or "", account.name, frozenset(beyond))
+                )
+                continue
+            for each, amount in counted:
+                left[each] -= amount
     return found
 
 

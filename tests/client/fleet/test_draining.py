@@ -6,12 +6,10 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
-from temporalio.client import ActivityExecutionStatus
 
 from iris.client.fleet.hosts import HostsClient
-from iris.model import names
 from iris.model.errors import NotFound
-from iris.model.states import JobState, TaskState
+from iris.model.states import TaskState
 from tests.builders import some
 from tests.harness import Cluster, Held, dev_server_cluster
 
@@ -58,29 +56,6 @@ async def test_what_runs_on_a_host_runs_until_the_deadline_and_is_evicted_then(
 async def _waits(cluster: Cluster, job: str) -> bool:
     task = (await cluster.users.jobs.status(job)).tasks[0]
     return task.state is TaskState.PENDING and task.preemptions == 1
-
-
-@pytest.mark.long
-async def test_a_host_that_is_opened_again_keeps_what_runs_and_a_later_plan_takes_the_place_of_the_first(
-    cluster: Cluster,
-) -> None:
-    """The window was called off, or moved; an eviction that nobody remembers would be a riddle."""
-    program = Held()
-    await cluster.join("h1", program=program)
-    job = await cluster.submit("long")
-    await cluster.until(lambda: cluster.hosts["h1"].taken)
-    client = operator(cluster)
-
-    await client.drain("h1", deadline=timedelta(minutes=1))
-    await client.drain("h1", deadline=timedelta(hours=1))
-    await client.uncordon("h1")
-    assert await reason(cluster) == ""
-    plan = cluster.client.get_activity_handle(
-        f"{names.host_queue(cluster.users.record.name, 'h1')}/drain"
-    )
-    assert (await plan.describe()).status is ActivityExecutionStatus.TERMINATED
-    program.let_go()
-    assert (await cluster.end(job)).state is JobState.SUCCEEDED
 
 
 @pytest.mark.long

@@ -4,72 +4,35 @@ command line. What they need is allowed, and nothing of it is refused.
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from temporalio.api.workflowservice.v1 import ListWorkersRequest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ListWorkersRequest, TerminateWorkflowExecutionRequest
 
 from iris.model import names
-from tests.e2e.access.conftest import Service, a_service
-from tests.e2e.access.people import NAMESPACE, Principal, base64url
-from tests.e2e.cluster import a_home, eventually
-from tests.e2e.operate.production import OwnCluster
+from tests.e2e.access.lab import People, a_lab
+from tests.e2e.access.people import NAMESPACE
+from tests.e2e.cluster import eventually
 
 pytestmark = pytest.mark.production
 
 OFFER = ("--cpu", "4", "--memory", "4g", "--attribute", "rack=a")
 
 
-class People(OwnCluster):
-    """A cluster of which each process has an identity."""
-
-    service: Service
-
-    def identity(self, who: Principal) -> dict[str, str]:
-        """Returns the environment of somebody's processes."""
-        path = self.home / f"{who.name.replace('/', '-')}.identity"
-        if not path.exists():
-            secret = who.key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
-            clusters = [{"name": self.name, "address": self.address}]
-            key = {**who.jwk, "d": base64url(secret)}
-            path.touch(0o600)
-            path.write_text(json.dumps({"name": who.name, "clusters": clusters, "key": key}))
-        return {"IRIS_IDENTITY": str(path), "IRIS_USER": ""}
-
-    def begin(self, *arguments: str, **options: Any) -> Any:
-        """Starts a command as the control plane, a machine, or the person `who`."""
-        who = options.pop("who", "cp" if arguments[0] == "controller" else "ada")
-        return super().begin(*arguments, **{**self.identity(self.service.people[who]), **options})
-
-    def refusals(self, *who: str) -> list[Mapping[str, Any]]:
-        """Returns the lines of the audit with what these principals may not do."""
-        known = [self.service.people[each].name for each in who]
-        return [
-            each for each in self.service.audit() if each["who"] in known and not each["allowed"]
-        ]
-
-
 @pytest.fixture(scope="module")
 def lab() -> Iterator[People]:
     """A cluster with one slice of two machines that joined."""
-    with a_service() as service, a_home() as home:
-        cluster = People(home, "lab", service.temporal.service.addresses)
-        cluster.service = service
-        try:
-            cluster.start()
-            for host, who in {"own-w-0": "joined", "own-w-1": "second"}.items():
-                place = ("--host-id", host, "--slice", "own", "--slice-size", "2")
-                where = ("--run-as=root", "--dir", str(cluster.home / host))
-                cluster.begin("agent", "--join", *place, *where, *OFFER, who=who)
-            eventually(lambda: len(cluster.host_ids()) == 2, every=0.5)
-            yield cluster
-        finally:
-            cluster.clear()
+    with a_lab() as cluster:
+        for host, who in {"own-w-0": "joined", "own-w-1": "second"}.items():
+            place = ("--host-id", host, "--slice", "own", "--slice-size", "2")
+            where = ("--run-as=root", "--dir", str(cluster.home / host))
+            cluster.begin("agent", "--join", *place, *where, *OFFER, who=who)
+        eventually(lambda: len(cluster.host_ids()) == 2, every=0.5)
+        yield cluster
 
 
 def shell(text: str) -> tuple[str, ...]:
@@ -142,6 +105,36 @@ def test_others_see_the_state_of_a_job_and_cannot_touch_it(lab: People, job: str
     assert lab.iris("status", job, "--json").json["state"] == "RUNNING"
 
 
+def test_a_job_starts_from_a_checkpoint_that_its_user_may_read(lab: People) -> None:
+    """The host would read the checkpoint of anybody. The server refuses the start, so nothing
+    depends on the client.
+    """
+    save = "echo ada > $IRIS_CHECKPOINT_DIR/whose"
+    show = ("--", "sh", "-c", "cat $IRIS_CHECKPOINT_DIR/whose")
+    lab.iris("submit", "-n", "base", *shell(save))
+    again = ("submit", "-n", "again", "--from-checkpoint", "ada/base", *show)
+
+    assert lab.iris(*again).out.endswith("ada\n")
+    assert "job/ada/base" in lab.iris(*again, code=5, who="bob").err
+    assert lab.iris(*again, who="olga").out.endswith("ada\n")
+    assert [each["what"] for each in lab.refusals("bob")][-1] == "job/bob/again"
+
+
+def test_a_placement_of_a_terminated_job_is_free_soon(lab: People) -> None:
+    """Its host tells the scheduler, which finds out by itself only later."""
+    lab.iris("submit", "-n", "gone", "-d", "--cpu", "2", *shell("sleep 1000"))
+    eventually(lambda: lab.iris("status", "gone", "--json").json["state"] == "RUNNING", every=0.5)
+    before = lab.free_cpu()
+    end = TerminateWorkflowExecutionRequest(
+        namespace="default",
+        workflow_execution=WorkflowExecution(workflow_id=names.job_workflow("lab", "ada/gone")),
+    )
+    asyncio.run(lab.service.who("ada", "terminate_workflow_execution", end))
+
+    eventually(lambda: sum(lab.free_cpu()) == sum(before) + 2, every=0.5)
+    assert lab.refusals("joined", "second") == []
+
+
 def test_nobody_submits_as_somebody_else(lab: People) -> None:
     """The variable IRIS_USER cannot differ from the identity, and is no identity."""
     job = ("submit", "-n", "y", *shell("true"))
@@ -158,6 +151,9 @@ def test_an_operator_runs_the_cluster(lab: People, job: str) -> None:
     for command in (
         ("host", "cordon", "own-w-1", "--reason", "disk"),
         ("host", "uncordon", "own-w-1"),
+        ("host", "drain", "own-w-1", "--deadline", "1h"),
+        ("host", "uncordon", "own-w-1"),
+        ("quota", "list"),
         ("cluster", "pause", "--reason", "work"),
         ("cluster", "resume"),
         ("hold", job),
@@ -168,6 +164,7 @@ def test_an_operator_runs_the_cluster(lab: People, job: str) -> None:
     assert "sleep 1000" in lab.iris("status", job, who="olga").out
     assert lab.iris("exec", job, "--", "echo", "inside", who="olga").out == "inside\n"
     assert lab.refusals("olga", "cp", "joined", "second") == []
+    assert lab.iris("quota", "list").out == lab.iris("quota", "list", who="vera").out
 
 
 def test_the_http_api_has_the_same_rules(lab: People, job: str) -> None:

@@ -56,7 +56,7 @@ class OwnCluster(Cluster):
         )
         return self.begin("controller", "serve", *where, "--store", (self.home / "store").as_uri())
 
-    def join(self, host: str, *options: str) -> Running:
+    def join(self, host: str, *options: str, **env: str) -> Running:
         """A machine joins the cluster; returns its agent when the host takes work."""
         agent = self.begin(
             "agent",
@@ -67,6 +67,7 @@ class OwnCluster(Cluster):
             "--dir",
             str(self.home / host),
             *options,
+            **env,
         )
         eventually(lambda: self._takes_work(host, agent), every=0.5)
         return agent

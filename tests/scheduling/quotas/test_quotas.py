@@ -9,6 +9,7 @@ from iris.model.job.requests import Claim
 from iris.model.job.spec import Band
 from iris.planners.demand import wanted_of
 from iris.planners.ledger_messages import serve
+from iris.scheduling.ledger import victim_search
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.size import LedgerSize
 from iris.scheduling.placement.refusals import RefusalCode
@@ -277,6 +278,33 @@ def test_what_was_borrowed_is_searched_for_at_most_once_a_second() -> None:
     settled = ledger.settle(at(10.5))
     assert (settled.evicted, settled.again_at) == ([], at(11))
     assert [each.key for each in ledger.settle(at(11)).evicted] == ["ada/b@1/run"]
+
+
+def test_after_much_work_the_search_for_what_was_borrowed_has_the_next_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes turns with the search for higher bands, so neither waits for longer than one
+    pass.
+    """
+    ledger = a_ledger(
+        quotas(
+            a_quota("vision", {"cpus": 1000}, cohort="lab"),
+            a_quota("speech", {"cpus": 1000}, cohort="lab"),
+        ),
+        cpu=3,
+    )
+    for user, name in (("ada", "a"), ("ada", "b"), ("eve", "low")):
+        ask(ledger, name, user, band=Band.BATCH)
+    ledger.settle(at(0))
+    monkeypatch.setattr(victim_search, "MOST_LOOKS", 0)
+    ask(ledger, "c", "cy", band=Band.BATCH, seconds=6)
+
+    settled = ledger.settle(at(10))
+    assert (settled.evicted, settled.again_at) == ([], at(11))
+    ask(ledger, "high", "eve", cpu=3, band=Band.PRODUCTION, seconds=10)
+    assert [each.key for each in ledger.settle(at(11)).evicted] == ["ada/b@1/run"]
+    evicted = [each.key for each in ledger.settle(at(12)).evicted]
+    assert sorted(evicted) == ["ada/a@1/run", "eve/low@1/run"]
 
 
 def test_the_first_in_the_queue_is_the_first_of_the_team_with_the_least_use() -> None:

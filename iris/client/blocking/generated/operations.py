@@ -89,7 +89,6 @@ class Hosts(Blocking):
 
         Raises:
             NotFound: there is no such host.
-            Rejected: the host takes no new tasks, but the service cannot delay the eviction.
             Unreachable: no control plane answers.
         """
         return self._loop.run(self._asynchronous.drain(host, reason, deadline))

@@ -1,10 +1,21 @@
 """Finds the checkpoint that a new job starts from."""
 
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    StartWorkflowInput,
+    WorkflowHandle,
+)
+from temporalio.converter import DataConverter
+
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.find import numbered_run, resolve_id
 from iris.client.logs.follow import reading_from
 from iris.client.logs.source import log_source
-from iris.model import store_paths
+from iris.model import names, store_paths
 from iris.model.checkpoint.sources import CheckpointSource
 from iris.model.errors import NotFound
 from iris.model.job.spec import JobSpec
@@ -52,3 +63,38 @@ async def _run_of(connection: Connection, source: CheckpointSource) -> str:
     if source.run is not None:
         run = await numbered_run(connection, source.job, source.run)
     return (await log_source(connection, source.job, run)).run_id
+
+
+class _TellsReads(Interceptor):
+    """Adds to the starts of a client whose files the new workflow reads."""
+
+    def __init__(self, workflow_id: str) -> None:
+        self._workflow_id = workflow_id
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        """See base class."""
+        return _Outbound(next, self._workflow_id)
+
+
+class _Outbound(OutboundInterceptor):
+    def __init__(self, next: OutboundInterceptor, workflow_id: str) -> None:
+        super().__init__(next)
+        self._workflow_id = workflow_id
+
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
+        """See base class."""
+        told = DataConverter.default.payload_converter.to_payload(self._workflow_id)
+        input.headers = {**input.headers, names.READS_HEADER: told}
+        return await super().start_workflow(input)
+
+
+def client_for(connection: Connection, source: CheckpointSource) -> Client:
+    """Returns a client that starts jobs from this checkpoint. Its starts name the earlier job, as
+    the servers of a cluster with identities check whether the caller may read that job's files.
+    """
+    config = connection.client.config()
+    workflow_id = names.job_workflow(connection.record.name, source.job)
+    # The plugins have changed the configuration already.
+    config["plugins"] = []
+    config["interceptors"] = [*config["interceptors"], _TellsReads(workflow_id)]
+    return Client(**config)

@@ -182,8 +182,13 @@ async def _start_sealed(
     memo, attributes = job_facts(cluster, spec)
     if key:
         memo[names.MEMO_BATCH] = key
+    client = connection.client
+    if spec.from_checkpoint is not None:
+        from iris.client.jobs.submit.checkpoints import client_for  # few jobs need it
+
+        client = client_for(connection, spec.from_checkpoint)
     with connection.rpc_errors():
-        handle = await connection.client.start_workflow(
+        handle = await client.start_workflow(
             # Importing the workflow's code would take a tenth of a second.
             names.WORKFLOW_TYPES[names.KIND_JOB],
             JobSubmission(cluster=cluster, spec=spec),

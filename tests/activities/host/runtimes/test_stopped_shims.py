@@ -108,7 +108,9 @@ async def test_a_job_that_stops_its_shim_is_dead_before_anybody_hears_of_its_end
 
     assert living_when_told == ([] if end == "terminated" else [[]])
     assert left(pids) == []
-    assert ("deliver" in bench.server.signals) == (end == "terminated")  # its host is given back
+    assert (bench.vacated in bench.server.signals) == (
+        end == "terminated"
+    )  # its host is given back
 
 
 async def test_a_job_that_stops_its_shim_has_its_grace(bench: Bench) -> None:

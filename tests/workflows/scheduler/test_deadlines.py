@@ -1,0 +1,60 @@
+"""A host that is to be empty by a deadline: the scheduler evicts then what still runs there."""
+
+from datetime import timedelta
+
+from iris.messages.scheduler import Close, Open
+from iris.model.host.hosts import ClosedBy, Closure
+from iris.model.states import TaskState
+from tests.builders import some
+from tests.harness import Cluster, Held
+
+SECONDS = timedelta(seconds=5)
+
+
+async def drain(cluster: Cluster, host: str, after: timedelta) -> None:
+    deadline = await cluster.now() + after
+    closure = Closure(by=ClosedBy.CORDON, reason="new kernel", evict_at=deadline)
+    await cluster.users.connection.update_scheduler(Close(host_id=host, closure=closure))
+
+
+async def evicted(cluster: Cluster, job: str) -> bool:
+    task = await cluster.only_task(job)
+    return task.state is TaskState.PENDING and task.preemptions == 1
+
+
+async def closed(cluster: Cluster) -> str:
+    (view,) = (await cluster.snapshot()).hosts
+    return view.closed
+
+
+async def test_what_runs_on_a_host_is_evicted_at_its_deadline(cluster: Cluster) -> None:
+    """A later deadline replaces the first."""
+    host = await cluster.join("h1", offers=some(cpu=1), program=Held())
+    job = await cluster.submit("long", resources=some(cpu=1))
+    await cluster.until(lambda: host.taken)
+    await drain(cluster, "h1", SECONDS)
+    await drain(cluster, "h1", 3 * SECONDS)
+    assert (await closed(cluster)).startswith("cordoned: to be empty by ")
+
+    await cluster.later(2 * SECONDS)
+    assert not await evicted(cluster, job)
+    await cluster.later(2 * SECONDS)
+    await cluster.until(lambda: evicted(cluster, job))
+
+    assert await closed(cluster) == "drained: new kernel"
+    (attempt,) = await cluster.attempts(cluster.job(job))
+    assert attempt.reason == "evicted: host h1 is drained: new kernel"
+
+
+async def test_a_host_that_is_opened_again_keeps_what_runs(cluster: Cluster) -> None:
+    """The maintenance was called off."""
+    host = await cluster.join("h1", offers=some(cpu=1), program=Held())
+    job = await cluster.submit("long", resources=some(cpu=1))
+    await cluster.until(lambda: host.taken)
+    await drain(cluster, "h1", SECONDS)
+    await cluster.users.connection.update_scheduler(Open(host_id="h1"))
+
+    await cluster.later(2 * SECONDS)
+
+    assert await closed(cluster) == ""
+    assert (await cluster.only_task(job)).state is not TaskState.PENDING
