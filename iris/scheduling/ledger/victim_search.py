@@ -44,8 +44,9 @@ class VictimSearch:
         self._fruitless_lines: set[Line] = set()
         #: The time of the last call of `reclaims`; None before the first call.
         self._reclaimed_at: datetime | None = None
-        #: Whether that search was due in the last pass, which had too much work.
-        self._put_off = False
+        #: What decided the search for higher bands after which that search was put off to the next
+        #: pass, and the result; None if that search is not put off.
+        self._put_off: tuple[tuple[object, ...], Evictions] | None = None
 
     def run(
         self,
@@ -66,9 +67,12 @@ class VictimSearch:
             began: the looks of `capacity.effort` at the begin of the pass.
         """
         due = quotas is not None and self._is_due(now)
-        if quotas is not None and due and self._put_off:
+        state = (capacity.index, waiting, waiting.changes, rules, quotas, quotas and quotas.changes)
+        if quotas is not None and due and self._put_off is not None:
+            before, left_out = self._put_off
             taken = self._reclaim(live, waiting, now, rules, capacity, quotas)
-            return taken.with_others(_CONTINUES)
+            # Without a change, the search for higher bands would find the same again.
+            return taken.with_others(left_out if state == before else _CONTINUES)
         found = evictions(
             capacity.index,
             live,
@@ -89,7 +93,7 @@ class VictimSearch:
             later = Evictions([], self._reclaimed_at + RECLAIM_EVERY, set(), complete=True)
             return found.with_others(later)
         if capacity.effort.looks - began > MOST_LOOKS:
-            self._put_off = True
+            self._put_off = state, found._replace(victims=[])
             return found.with_others(_CONTINUES)
         return found.with_others(self._reclaim(live, waiting, now, rules, capacity, quotas))
 
@@ -108,7 +112,7 @@ class VictimSearch:
         """Returns the gangs to evict for quotas that others have borrowed from, and records
         them.
         """
-        self._reclaimed_at, self._put_off = now, False
+        self._reclaimed_at, self._put_off = now, None
         taken, fruitless = reclaims(
             live,
             waiting,

@@ -1,6 +1,6 @@
 """What quotas and named limits allow in a pass, and what gangs are told that they stop."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -305,6 +305,28 @@ def test_after_much_work_the_search_for_what_was_borrowed_has_the_next_pass(
     assert [each.key for each in ledger.settle(at(11)).evicted] == ["ada/b@1/run"]
     evicted = [each.key for each in ledger.settle(at(12)).evicted]
     assert sorted(evicted) == ["ada/a@1/run", "eve/low@1/run"]
+
+
+def test_searches_that_take_turns_end_when_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pass takes most of a second of a core, so a large cluster whose gangs only wait must not
+    have one each second.
+    """
+    monkeypatch.setattr(victim_search, "MOST_LOOKS", 0)
+    ledger = a_ledger(quotas(a_quota("vision", {"cpus": 1000}, cohort="lab")), cpu=2)
+    for number, name in enumerate(("a", "b", "waits")):
+        ask(ledger, name, "eve", seconds=number, band=Band.BATCH)
+    ask(ledger, "high", cpu=2, band=Band.PRODUCTION)  # more than its quota
+
+    again_at: list[datetime | None] = [ledger.settle(at(10)).again_at]
+    while again_at[-1] is not None and len(again_at) < 5:
+        again_at.append(ledger.settle(again_at[-1]).again_at)
+    assert again_at == [at(11), None]
+
+    ask(ledger, "other", "eve", seconds=11, band=Band.BATCH)
+    assert ledger.settle(at(12)).again_at == at(13)
+    ask(ledger, "meanwhile", "eve", seconds=12, band=Band.PRODUCTION)
+    assert ledger.settle(at(13)).again_at == at(14)
+    assert len(ledger.settle(at(14)).evicted) == 1
 
 
 def test_the_first_in_the_queue_is_the_first_of_the_team_with_the_least_use() -> None:
