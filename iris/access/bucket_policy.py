@@ -97,6 +97,7 @@ def _written_by(cluster: str, user: str) -> list[str]:
     sealed = (store_paths.SEALED_JOB, store_paths.SEALED_SCHEDULE, store_paths.SEALED_USER)
     return [
         *(store_paths.sealed_object(cluster, f"{kind}/{user}/") for kind in sealed),
+        f"{store_paths.exec_files_of_user(user)}/",
         store_paths.pool_files(names.pool_queue(cluster, f"{user}/", "")).removesuffix("-"),
     ]
 

@@ -25,13 +25,24 @@ CANNOT = "Cannot"
 TIMED_OUT = 124
 
 
-class ExecRequest(Frozen):
-    """A command to run beside a task, with the task's environment, directory and limits."""
+class SessionRequest(Frozen):
+    """Starts a session beside a task: a command, a profile or connections to ports."""
 
-    #: The unique id of the session. The path of the session's chunks in the store contains this id.
-    session: str
+    #: The unique id of the session. The path of the session's objects in the store contains this
+    #: id.
+    session: str = Field(pattern="^[0-9A-Za-z]+$")
     job: str
     index: int
+
+    @property
+    def folder(self) -> str:
+        """The folder in the store with the session's objects."""
+        return store_paths.exec_files(self.job, self.session)
+
+
+class ExecRequest(SessionRequest):
+    """A command to run beside a task, with the task's environment, directory and limits."""
+
     argv: tuple[str, ...] = Field(min_length=1)
     #: Whether the client sends input; otherwise the command's input is empty.
     stdin: bool = False
@@ -68,12 +79,9 @@ class ProfileFormat(StrEnum):
     RAW = "raw"
 
 
-class ProfileRequest(Frozen):
+class ProfileRequest(SessionRequest):
     """A request to profile the Python processes of a task."""
 
-    session: str
-    job: str
-    index: int
     format: ProfileFormat = ProfileFormat.DUMP
     #: How long samples are taken. A dump takes only one sample, so it ignores the duration.
     duration: timedelta = timedelta(seconds=10)
@@ -143,18 +151,19 @@ def size_frame(rows: int, columns: int) -> Frame:
     return Frame(FrameKind.SIZE, b"%d %d" % (rows, columns))
 
 
-def chunk_path(session: str, direction: str, sequence: int) -> str:
+def chunk_path(folder: str, direction: str, sequence: int) -> str:
     """Returns the path of a chunk.
 
     Args:
+        folder: `SessionRequest.folder`.
         direction: `in` or `out`, as the command sees it.
     """
-    return f"{chunks_prefix(session, direction)}/{sequence:010d}"
+    return f"{chunks_prefix(folder, direction)}/{sequence:010d}"
 
 
-def chunks_prefix(session: str, direction: str) -> str:
-    return f"{store_paths.exec_files(session)}/{direction}"
+def chunks_prefix(folder: str, direction: str) -> str:
+    return f"{folder}/{direction}"
 
 
-def profile_path(session: str) -> str:
-    return f"{store_paths.exec_files(session)}/profile"
+def profile_path(folder: str) -> str:
+    return f"{folder}/profile"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from iris.messages.exec import Frame, FrameKind
+from iris.messages.exec import Frame, FrameKind, SessionRequest
 from iris.model.frozen import Frozen
 from iris.model.units import KIB, MIB
 
@@ -26,12 +26,9 @@ MAX_CONNECTIONS = 128
 _NUMBER_BYTES = 4
 
 
-class ForwardRequest(Frozen):
+class ForwardRequest(SessionRequest):
     """A request to connect to ports on a task's host."""
 
-    session: str
-    job: str
-    index: int
     #: The ports: numbers, or names of the job's own ports (`iris submit --port NAME`).
     ports: tuple[str, ...] = Field(min_length=1)
 

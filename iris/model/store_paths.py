@@ -180,11 +180,16 @@ def name_of_simulation(cluster: str, path: str) -> str | None:
     return name if is_name(name) and path == simulation_report(cluster, name) else None
 
 
-def exec_files(session: str) -> str:
-    """Returns the folder for the input and output of a command that runs beside a task (`iris
-    exec`).
+def exec_files(job: str, session: str) -> str:
+    """Returns the folder for the input and output of a command that runs beside a task of the job
+    (`iris exec`). It is in the folder of the job's user.
     """
-    return f"exec/{session}"
+    return f"{exec_files_of_user(job.partition('/')[0])}/{session}"
+
+
+def exec_files_of_user(user: str) -> str:
+    """Returns the folder for the commands that run beside this user's tasks."""
+    return f"exec/{user}"
 
 
 def is_job_uid(text: str, job: str) -> bool:

@@ -93,7 +93,9 @@ def _folder_of(path: str) -> str:
             return "/".join(parts[: run + 1]) if run is not None else ""
         case "bundles" if len(parts) == 2:
             return path
-        case "exec" | "actors" if len(parts) > 2:
+        case "exec" if len(parts) > 3:
+            return "/".join(parts[:3])
+        case "actors" if len(parts) > 2:
             return "/".join(parts[:2])
         case "agents" if len(parts) > 4:
             return "/".join(parts[:4])
@@ -110,7 +112,7 @@ def is_needed(folder: str, needed: Needed) -> bool:
     if folder in needed.bundles or folder in needed.checkpoints:
         return True
     kind, *parts = folder.split("/")
-    if kind == "simulations":
+    if kind in ("exec", "simulations"):
         return False
     if kind == "actors":  # the name of the folder is a job's uid
         return any(

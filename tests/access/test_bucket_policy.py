@@ -43,6 +43,8 @@ def allowed(member: str, path: str, prefix: str = "iris") -> set[str]:
         ("iris/bundles/abc.tar.gz", {READ, MADE}),
         ("iris/sealed/lab/job/ada/train/x", {WRITTEN}),
         ("iris/pools/lab/pool/ada/pool-1/1-call", {WRITTEN}),
+        ("iris/exec/ada/0c1d/in/0000000001", {WRITTEN}),
+        ("iris/exec/bob/0c1d/in/0000000001", set()),
         ("iris/clusters/lab/uid", {READ}),
         ("iris/logs/bob/train/01a2/0/1/0000000001.log", set()),
         ("iris/logs/adam/train/01a2/0/1/0000000001.log", set()),

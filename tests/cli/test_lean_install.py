@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from iris.activities.host import runtimes
 from iris.activities.host.runtimes.container.engine import available
 from iris.model.errors import IrisError
 from iris.worker_agents.local.temporal_server import temporal_binary
@@ -68,6 +69,9 @@ async def test_a_host_that_cannot_run_containers_names_the_extra(
 ) -> None:
     """Whoever runs the agent reads it."""
     monkeypatch.setitem(sys.modules, "docker", None)
+    # Another test of this process may have imported it.
+    monkeypatch.delattr(runtimes, "docker_library", raising=False)
+    monkeypatch.delitem(sys.modules, f"{runtimes.__name__}.docker_library", raising=False)
     assert (
         await available()
         == "the Python package docker is not installed: pip install 'iris-temporal[docker]'"

@@ -44,7 +44,7 @@ def folders(*paths: str, needed: Needed = NOTHING, modified: datetime = OLD) -> 
             store_paths.job_checkpoints("ada/train", RUN),
         ),
         (store_paths.bundle("ab" * 32), store_paths.bundle("ab" * 32)),
-        (f"{store_paths.exec_files('session')}/in/1", store_paths.exec_files("session")),
+        (f"{store_paths.exec_files('ada/train', '0c1d')}/in/1", "exec/ada/0c1d"),
         (
             store_paths.actor_certificate("ada-train-0198c0de-aaaa"),
             "actors/ada-train-0198c0de-aaaa",

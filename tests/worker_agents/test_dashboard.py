@@ -30,7 +30,7 @@ async def found(cluster: Cluster, address: str) -> ClusterRecord:
 
     @retry(NotFound, every=0.1, timeout=timedelta(seconds=60))
     async def attempt() -> ClusterRecord:  # the service lists a workflow soon after its start
-        return await discover(cluster.client, address, "second")
+        return (await discover(cluster.client, address, "second"))[0]
 
     return await attempt()
 

@@ -90,7 +90,7 @@ class Execs:
         logger.info("%r runs beside attempt %s", request.argv[0], running.key)
 
         is_running = runs_still(self._tasks, request.job, request.index, running.key)
-        stream = StoreStream(self._store, request.session, writes="out")
+        stream = StoreStream(self._store, request.folder, writes="out")
         return await _Session(
             request, command, stream, is_running, self._silence, self._grace
         ).run()

@@ -70,7 +70,7 @@ class PortForwards:
             "ports %s are forwarded beside attempt %s", ", ".join(map(str, ports)), running.key
         )
         is_running = runs_still(self._tasks, request.job, request.index, running.key)
-        stream = StoreStream(self._store, request.session, writes="out")
+        stream = StoreStream(self._store, request.folder, writes="out")
         addresses = dict.fromkeys(
             ["127.0.0.1", "::1", running.launch.env.get(names.ENV_HOST_ADDRESS, "127.0.0.1")]
         )

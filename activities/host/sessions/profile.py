@@ -43,7 +43,7 @@ class Profiles:
             else:
                 pythons = pythons[:1]
                 seen = await self._record(request, pythons[0], Path(directory) / "profile")
-        path = profile_path(request.session)
+        path = profile_path(request.folder)
         await self._store.put(path, seen)
         return Profile(path=path, pids=tuple(pythons))
 

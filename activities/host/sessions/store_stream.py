@@ -43,16 +43,17 @@ class StoreStream:
     as the code that uses this object.
 
     Args:
+        folder: the folder in the store for the chunks of both directions.
         writes: the direction in which this side writes. It reads the other direction.
         alive_every: the time without data after which an empty chunk is written; None to write no
             empty chunks.
     """
 
     def __init__(
-        self, store: Store, session: str, writes: Direction, alive_every: timedelta | None = None
+        self, store: Store, folder: str, writes: Direction, alive_every: timedelta | None = None
     ) -> None:
         self._store = store
-        self._session = session
+        self._folder = folder
         self._writes = writes
         self._reads: Direction = "in" if writes == "out" else "out"
         self._alive_every = alive_every.total_seconds() if alive_every is not None else None
@@ -142,7 +143,7 @@ class StoreStream:
             now = time.monotonic()
             if self._last is not None and now - missing_since > STORE_TIMEOUT.total_seconds():
                 raise OSError(
-                    f"{chunk_path(self._session, self._reads, self._received)} is not in the store"
+                    f"{chunk_path(self._folder, self._reads, self._received)} is not in the store"
                 )
             pause = self._poll_interval(now)
             with contextlib.suppress(TimeoutError):
@@ -174,7 +175,7 @@ class StoreStream:
             paths = [
                 path
                 for side in ("in", "out")
-                for path in await self._store.objects(chunks_prefix(self._session, side))
+                for path in await self._store.objects(chunks_prefix(self._folder, side))
             ]
             await self._store.delete(paths)
 
@@ -220,15 +221,15 @@ class StoreStream:
         self._deleted = chunks.stop
         with contextlib.suppress(*STORE_ERRORS):  # `remove` deletes what is left at the end
             await self._store.delete(
-                [chunk_path(self._session, self._writes, chunk) for chunk in chunks]
+                [chunk_path(self._folder, self._writes, chunk) for chunk in chunks]
             )
 
     @retry(STORE_ERRORS, every=RETRY_EVERY, timeout=STORE_TIMEOUT)
     async def _put(self, chunk: bytes) -> None:
-        await self._store.put(chunk_path(self._session, self._writes, self._sent), chunk)
+        await self._store.put(chunk_path(self._folder, self._writes, self._sent), chunk)
 
     @retry(STORE_ERRORS, every=RETRY_EVERY, timeout=STORE_TIMEOUT)
     async def _get(self) -> bytes | None:
         return await self._store.get(
-            chunk_path(self._session, self._reads, self._received), MOST_CHUNK
+            chunk_path(self._folder, self._reads, self._received), MOST_CHUNK
         )

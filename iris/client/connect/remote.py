@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from iris.client.access.message_key import check_mark
+from iris.client.access.message_key import check_mark, message_key
 from iris.client.access.proofs import key_of
 from iris.client.connect.cluster_ref import ClusterRef
 from iris.client.connect.clusters import ClusterRecord, known_clusters, not_running
@@ -52,7 +52,15 @@ async def open_connection(cluster: ClusterRef) -> tuple[Client, ClusterRecord]:
             os.environ.get("TEMPORAL_NAMESPACE") or os.environ.get(names.ENV_NAMESPACE) or "default"
         )
         client = await connect(address, namespace, quiet=True)
-        return client, await discover(client, address, name or None)
+        found, mark = await discover(client, address, name or None)
+        if mark and key_of(client) is None:
+            # A cluster of this machine may have other addresses than that of its record here, such
+            # as that of a tunnel.
+            own = message_key(found.name)
+            if own is not None and own.mark(found.name, found.store) == mark:
+                client = await connect(address, namespace, quiet=True, cluster=found.name)
+        check_mark(key_of(client), found.name, found.store, mark)
+        return client, found
     known = {record.name: record for record in known_clusters()}
     record = known.get(cluster.name)
     if record is None:
@@ -101,15 +109,15 @@ def _from_here(dashboard: str, address: str) -> str:
     return dashboard if is_loopback(address) or not is_loopback(urlsplit(dashboard).netloc) else ""
 
 
-async def discover(client: Client, address: str, name: str | None) -> ClusterRecord:
-    """Finds the cluster at this address. The memo of the cluster's scheduler has the store and the
-    Web UI.
+async def discover(client: Client, address: str, name: str | None) -> tuple[ClusterRecord, str]:
+    """Finds the cluster at this address, and the mark of its message key. The memo of the cluster's
+    scheduler has both.
 
     Raises:
         NotFound: the service has no such cluster; or it has several clusters, and `name` is None.
         Unreachable: the service does not answer.
-        Rejected: the service refuses this client, the cluster's payloads are encrypted with a key
-            that is not known here, or this client does not have the cluster's message key.
+        Rejected: the service refuses this client, or the cluster's payloads are encrypted with a
+            key that is not known here.
     """
     found: dict[str, ClusterRecord] = {}
     marks: dict[str, str] = {}
@@ -153,8 +161,7 @@ async def discover(client: Client, address: str, name: str | None) -> ClusterRec
             raise Unreachable(f"the service at {address} does not answer: {error}") from None
     chosen = next(iter(found)) if name is None and len(found) == 1 else name
     if chosen in found:
-        check_mark(key_of(client), chosen, found[chosen].store, marks[chosen])
-        return found[chosen]
+        return found[chosen], marks[chosen]
     raise _not_there(address, name, found, unreadable)
 
 

@@ -223,7 +223,7 @@ def test_nothing_of_a_session_is_left_in_the_store(cluster: Cluster, running: st
     store = cluster.home / "clusters" / cluster.name
     assert not [
         path
-        for path in store.rglob("exec/*/*/*")
+        for path in store.rglob("exec/*/*/*/*")
         if path.is_file() and b"secret" in path.read_bytes()
     ]
 

@@ -52,7 +52,7 @@ def url(command: Running) -> str:
 def session_files(cluster: Cluster) -> list[Path]:
     return [
         path
-        for path in (cluster.home / "clusters" / cluster.name).rglob("exec/*/*/*")
+        for path in (cluster.home / "clusters" / cluster.name).rglob("exec/*/*/*/*")
         if path.is_file()
     ]
 

@@ -873,13 +873,16 @@ def test_an_unknown_job_is_answered_with_similar_names(cluster: Cluster) -> None
 
 def test_an_address_finds_the_cluster_behind_it(cluster: Cluster) -> None:
     """`--cluster HOST:PORT`, `HOST:PORT/NAME` and IRIS_CLUSTER, from a machine that knows nothing
-    else of the cluster.
+    else of the cluster than its key.
     """
     with a_home() as home:
         elsewhere = Cluster(home)
         look = ("host", "list", "--json")
-        by_address = elsewhere.begin("--cluster", cluster.address, *look)
-        by_name = elsewhere.begin(*look, IRIS_CLUSTER=f"{cluster.address}/{cluster.name}")
+        key = {"IRIS_MESSAGE_KEY": str(cluster.home / "clusters" / cluster.name / "message.key")}
+        refused = elsewhere.begin("--cluster", cluster.address, *look)
+        by_address = elsewhere.begin("--cluster", cluster.address, *look, **key)
+        by_name = elsewhere.begin(*look, IRIS_CLUSTER=f"{cluster.address}/{cluster.name}", **key)
+        assert "IRIS_MESSAGE_KEY=FILE" in refused.ends(5).err
         assert [[host["id"] for host in asked.ends().json] for asked in (by_address, by_name)] == [
             [cluster.only_host()]
         ] * 2

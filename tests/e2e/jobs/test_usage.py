@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import iris
 from iris.model.units import MIB
+from tests.e2e.client import connected
 from tests.e2e.cluster import Cluster, a_cluster, eventually
 
 pytestmark = pytest.mark.long
@@ -80,7 +80,7 @@ def test_the_tasks_of_an_array_are_listed_with_the_largest_first(cluster: Cluste
 def test_a_program_reads_the_use_of_its_jobs(cluster: Cluster) -> None:
     """As `iris usage`, for a notebook that chooses the next request."""
     cluster.iris("submit", "-n", "sleeper", "--", "sleep", "7")
-    with iris.IrisClient.remote(cluster.address) as client:
+    with connected(cluster) as client:
         job = client.job("ada/sleeper")
         found = eventually(lambda: (used := job.usage_over_time(task=0)).tasks and used)
 

@@ -154,7 +154,7 @@ class ExecClient:
     async def _session(
         self, handle: ActivityHandle[E], request: ExecRequest | ForwardRequest, where: TaskLocation
     ) -> AsyncIterator["Session[E]"]:
-        session = Session(handle, self._connection, request.session, where)
+        session = Session(handle, self._connection, request.folder, where)
         try:
             yield session
         finally:
@@ -226,13 +226,13 @@ class Session(Generic[E]):
     """
 
     def __init__(
-        self, handle: ActivityHandle[E], connection: Connection, session: str, where: TaskLocation
+        self, handle: ActivityHandle[E], connection: Connection, folder: str, where: TaskLocation
     ) -> None:
         self._handle = handle
         self._where = where
         self._connection = connection
         self._stream = StoreStream(
-            Store(connection.record.store), session, writes="in", alive_every=ALIVE_EVERY
+            Store(connection.record.store), folder, writes="in", alive_every=ALIVE_EVERY
         )
         self._sending = asyncio.create_task(self._stream.write())
         self._ending = asyncio.create_task(self._end())

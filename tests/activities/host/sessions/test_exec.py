@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import docker
 import psutil
 import pytest
+from pydantic import ValidationError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
@@ -115,7 +116,7 @@ class Bench:
         self._sessions += 1
         request = ExecRequest(session=f"s{self._sessions}", job=JOB, index=0, argv=argv, **how)
         alive_every = timedelta(milliseconds=100) if alive else None
-        side = Side(StoreStream(self.store, request.session, writes="in", alive_every=alive_every))
+        side = Side(StoreStream(self.store, request.folder, writes="in", alive_every=alive_every))
         self.environment = ActivityEnvironment()
         running = asyncio.create_task(self.environment.run(self.execs.exec_task, request))
         writing = asyncio.create_task(side.stream.write())
@@ -322,7 +323,7 @@ async def test_whatever_ends_a_session_ends_all_that_it_has_started(
             assert reasons[how] in end.reason
         await nothing_is_left()
     if how == "silent":
-        assert await store.objects("exec/s1/out") == []
+        assert await store.objects("exec/ada/s1/out") == []
 
 
 async def test_what_a_command_leaves_running_ends_with_it(bench: Bench) -> None:
@@ -441,7 +442,7 @@ async def test_a_client_that_does_not_read_holds_the_command_up_and_does_not_fil
         side._hearing.cancel()
 
         async def stored() -> int:
-            return len(await store.objects("exec/s1/out"))
+            return len(await store.objects("exec/ada/s1/out"))
 
         before, now = -1, await stored()
         while before != now:
@@ -468,7 +469,7 @@ async def test_a_client_that_does_not_wait_for_the_end_leaves_nothing_in_the_sto
         bench.environment.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert await store.objects("exec/s1/out") == await store.objects("exec/s1/in") == []
+        assert await store.objects("exec/ada/s1/out") == await store.objects("exec/ada/s1/in") == []
     await nothing_is_left()
 
 
@@ -478,10 +479,10 @@ async def test_a_session_can_be_removed_from_the_store_whole_and_twice(
     """What was said is nobody's business afterwards."""
     async with bench.session("echo", "secret") as (side, running):
         await side.ends(await running)
-        assert await store.objects("exec/s1/out")
+        assert await store.objects("exec/ada/s1/out")
     await side.stream.remove()  # now nothing is said any more
-    assert await store.objects("exec/s1/out") == await store.objects("exec/s1/in") == []
-    await store.delete(["exec/s1/out/0000000000"])
+    assert await store.objects("exec/ada/s1/out") == await store.objects("exec/ada/s1/in") == []
+    await store.delete(["exec/ada/s1/out/0000000000"])
 
 
 def test_a_chunk_that_is_cut_off_or_foreign_is_no_chunk() -> None:
@@ -729,3 +730,10 @@ async def test_a_task_without_python_is_told_so(tmp_path: Path, store: Store) ->
     finally:
         program.kill()
         await program.wait()
+
+
+@pytest.mark.parametrize("session", ["../../bob/exec/1", "a/b", "", "..", "s1\n"])
+def test_a_session_cannot_name_a_folder_elsewhere_in_the_store(session: str) -> None:
+    """An agent writes to the folder of the session with rights on the whole store."""
+    with pytest.raises(ValidationError, match="session"):
+        ExecRequest(session=session, job=JOB, index=0, argv=("true",))

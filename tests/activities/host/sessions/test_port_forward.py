@@ -20,10 +20,12 @@ from iris.activities.host.sessions.sessions import SILENCE
 from iris.activities.host.sessions.store_stream import StoreStream
 from iris.messages.exec import Frame, FrameKind, chunks_prefix
 from iris.messages.port_forward import MAX_CONNECTIONS, ForwardEnd, ForwardRequest, connection_frame
-from iris.model import names
+from iris.model import names, store_paths
 from iris.storage.object_store import Store
 from tests.activities.host.sessions.test_exec import JOB, KEY, PATIENCE, Beside, Here, becomes
 
+#: The folder of the session in the store.
+FOLDER = store_paths.exec_files(JOB, "s1")
 LARGE = bytes(range(256)) * 16_384  # 4 MiB: several windows
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -37,7 +39,7 @@ class Client:
         self.request = ForwardRequest(session="s1", job=JOB, index=0, ports=(str(port),))
         self.port = port
         self.reasons: list[str] = []
-        self.stream = StoreStream(store, "s1", writes="in")
+        self.stream = StoreStream(store, self.request.folder, writes="in")
         self.relay = Relay(self.stream.send_in_turn, self.stream.send, self.reasons.append)
         forwards = PortForwards(store, here, silence)
         self.environment = ActivityEnvironment()
@@ -90,7 +92,7 @@ async def a_client(
 
 async def chunks(store: Store) -> list[str]:
     return [
-        path for side in ("in", "out") for path in await store.objects(chunks_prefix("s1", side))
+        path for side in ("in", "out") for path in await store.objects(chunks_prefix(FOLDER, side))
     ]
 
 
@@ -136,7 +138,7 @@ async def test_connections_are_carried_whole_beside_one_that_is_not_read(
         assert await client.end == ForwardEnd(
             reason="the client disconnected", chunks=client.end.result().chunks
         )
-        assert len(await store.objects(chunks_prefix("s1", "in"))) < client.stream.sent
+        assert len(await store.objects(chunks_prefix(FOLDER, "in"))) < client.stream.sent
 
 
 async def test_a_port_without_a_program_closes_the_connection_and_the_end_of_the_attempt_all(
