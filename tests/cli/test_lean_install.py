@@ -68,10 +68,10 @@ async def test_a_host_that_cannot_run_containers_names_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever runs the agent reads it."""
-    monkeypatch.setitem(sys.modules, "docker", None)
     # Another test of this process may have imported it.
     monkeypatch.delattr(runtimes, "docker_library", raising=False)
     monkeypatch.delitem(sys.modules, f"{runtimes.__name__}.docker_library", raising=False)
+    monkeypatch.setitem(sys.modules, "docker", None)
     assert (
         await available()
         == "the Python package docker is not installed: pip install 'iris-temporal[docker]'"
