@@ -240,21 +240,23 @@ class Ledger:
 
     def vacate(self, key: str, host_id: str, incarnation: str, at: datetime | None = None) -> None:
         """Frees one of the gang's hosts, as the host reports. The gang is forgotten when its last
-        host is free.
+        host is free. A report of a host that the gang does not hold changes nothing.
 
         Args:
             at: when the host was free; None: at the next pass.
         """
-        if key not in self.live:
+        placement = self.live.get(key)
+        if placement is None:
             return
-        self.ended_uses.hold(self.live[key], self.hosts)
-        placement = self._unseat(key)
-        assert placement is not None
         left = tuple(
             seat
             for seat in placement.seats
             if (seat.host_id, seat.incarnation) != (host_id, incarnation)
         )
+        if left == placement.seats:
+            return
+        self.ended_uses.hold(placement, self.hosts)
+        self._unseat(key)
         if left:
             self._seated.add(Placement(**{**dict(placement), "seats": left}))
             self._seated.recent_use.goes_on(self.live[key])

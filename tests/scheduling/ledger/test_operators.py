@@ -366,3 +366,21 @@ def test_a_gang_that_nobody_gives_back_is_freed_host_by_host() -> None:
     ] == ["s-1"]
     ledger.vacate("gang", "s-0", "first")
     assert set(ledger.live) == {"next"}
+
+
+def test_a_host_that_a_gang_does_not_hold_changes_nothing_for_the_gang() -> None:
+    """A stolen host could otherwise keep slices of others from being idle, or their users back in
+    the queue.
+    """
+    ledger = Ledger()
+    ledger.hosts_up([a_host("h1", some(cpu=1))])
+    ledger.ask(a_request("gang", wants=some(cpu=1)))
+    ledger.settle(NOON)
+    ledger.hosts_up([a_host("stolen")])
+    ledger.now_is(at(5))
+    before = ledger.state()
+
+    ledger.vacate("gang", "stolen", "first", at(10))
+    ledger.now_is(at(20))
+
+    assert ledger.state() == before
