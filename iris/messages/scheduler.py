@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from iris.messages.wire import HostLost
 from iris.model.frozen import Frozen
@@ -60,7 +60,7 @@ class Vacate(Frozen):
     host_id: str
     incarnation: str
     #: When the gang's last program on this host ended, by the host's clock.
-    at: datetime
+    at: AwareDatetime
 
 
 class Amend(Frozen):

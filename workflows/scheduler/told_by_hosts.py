@@ -1,6 +1,7 @@
 """Reads what hosts tell the scheduler about themselves."""
 
 from collections.abc import Sequence
+from datetime import UTC
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -18,6 +19,8 @@ def vacated_by_sender(signal: str, arguments: Sequence[RawValue]) -> Vacate | No
         return None
     try:
         told = workflow.payload_converter().from_payload(arguments[0].payload, Vacate)
+        # A use that ended in the year 9999 could not be stored, and would keep others from it.
+        told = told.model_copy(update={"at": min(told.at, workflow.now()).astimezone(UTC)})
     except Exception:  # a stolen host may send anything, and an error would stop the scheduler
         workflow.logger.warning("a signal of host %s cannot be read", host_id)
         return None
