@@ -1,10 +1,9 @@
 """Hosts: machines with an agent, each in exactly one slice; and their free resources."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from iris.model.frozen import Frozen
 from iris.model.host.constraints import (
@@ -74,7 +73,7 @@ class Closure(Frozen):
     by: ClosedBy
     reason: str = ""
     #: When the scheduler drains a cordoned host: it evicts what still runs there. None: never.
-    evict_at: datetime | None = None
+    evict_at: AwareDatetime | None = None
 
     def __str__(self) -> str:
         deadline = f"to be empty by {self.evict_at:%Y-%m-%d %H:%M} UTC" if self.evict_at else ""

@@ -1,8 +1,11 @@
 """A host that is to be empty by a deadline: the scheduler evicts then what still runs there."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from iris.messages.scheduler import Close, Open
+import pytest
+from temporalio.client import WorkflowUpdateFailedError
+
+from iris.messages.scheduler import Batch, Close, Open
 from iris.model.host.hosts import ClosedBy, Closure
 from iris.model.states import TaskState
 from tests.builders import some
@@ -58,3 +61,15 @@ async def test_a_host_that_is_opened_again_keeps_what_runs(cluster: Cluster) -> 
 
     assert await closed(cluster) == ""
     assert (await cluster.only_task(job)).state is not TaskState.PENDING
+
+
+async def test_a_deadline_without_a_time_zone_is_refused(cluster: Cluster) -> None:
+    """It cannot be compared with other deadlines, which would stop the scheduler."""
+    await cluster.join("h1", offers=some(cpu=1))
+    closure = Closure.model_construct(by=ClosedBy.CORDON, evict_at=datetime(2026, 11, 29))
+
+    with pytest.raises(WorkflowUpdateFailedError):
+        await cluster.scheduler.execute_update(
+            "exchange", Batch(messages=(Close.model_construct(host_id="h1", closure=closure),))
+        )
+    assert await closed(cluster) == ""
