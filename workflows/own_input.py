@@ -43,7 +43,8 @@ def check_reads(workflow_id: str) -> None:
         ApplicationError: the start has not. It is not retried.
     """
     told = workflow.info().headers.get(names.READS_HEADER)
-    if told is None or workflow.payload_converter().from_payload(told, str) != workflow_id:
+    # Compared as a payload, because one that cannot be decoded would stop the workflow.
+    if told != workflow.payload_converter().to_payload(workflow_id):
         raise foreign(f"it reads files of workflow {workflow_id}, which its start has not named")
 
 

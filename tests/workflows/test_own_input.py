@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError
+from temporalio.api.common.v1 import Payload
+from temporalio.client import (
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    StartWorkflowInput,
+    WorkflowFailureError,
+    WorkflowHandle,
+)
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
 from iris.messages.job import ChildRef, JobInput
@@ -99,6 +108,62 @@ async def test_a_workflow_refuses_an_input_that_does_not_belong_to_it(
     assert error.value.cause.type == FOREIGN_INPUT
     assert error.value.cause.non_retryable
     assert (await cluster.snapshot()).running == 0
+
+
+async def test_a_job_reads_the_checkpoint_of_a_job_that_its_start_names(cluster: Cluster) -> None:
+    """The client names the job, so the servers have checked that its user may read it."""
+    await cluster.join("h0", offers=some(cpu=4))
+    header = DataConverter.default.payload_converter.to_payload("trial/job/bob/train")
+    client = Client(**{**cluster.client.config(), "interceptors": [_Tells(header)]})
+    given = JobInput(cluster="trial", spec=READS)
+
+    await client.start_workflow(
+        JOB, given, id="trial/job/ada/reads", task_queue=names.control_queue(cluster.name)
+    )
+
+    assert (await cluster.end("ada/reads")).state is JobState.SUCCEEDED
+
+
+class _Tells(Interceptor):
+    """Starts workflows with this header of what they read."""
+
+    def __init__(self, header: Payload) -> None:
+        self._header = header
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        header = self._header
+
+        class Outbound(OutboundInterceptor):
+            async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
+                input.headers = {**input.headers, names.READS_HEADER: header}
+                return await super().start_workflow(input)
+
+        return Outbound(next)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        Payload(metadata={"encoding": b"unknown"}, data=b'"trial/job/bob/train"'),
+        Payload(metadata={"encoding": b"json/plain"}, data=b'["trial/job/bob/train"]'),
+        Payload(),
+    ],
+)
+async def test_a_header_that_the_workflow_cannot_read_names_nothing(
+    cluster: Cluster, header: Payload
+) -> None:
+    """An error would stop the workflow, which would then try its first step for ever."""
+    client = Client(**{**cluster.client.config(), "interceptors": [_Tells(header)]})
+    given = JobInput(cluster="trial", spec=READS)
+
+    refused = await client.start_workflow(
+        JOB, given, id="trial/job/ada/reads", task_queue=names.control_queue(cluster.name)
+    )
+
+    with pytest.raises(WorkflowFailureError) as error:
+        await cluster.result(refused)
+    assert isinstance(error.value.cause, ApplicationError)
+    assert error.value.cause.type == FOREIGN_INPUT
 
 
 async def test_a_job_of_somebody_else_that_is_announced_as_a_child_is_not_cancelled(
