@@ -66,7 +66,8 @@ async def test_a_host_that_is_opened_again_keeps_what_runs(cluster: Cluster) -> 
 async def test_a_deadline_without_a_time_zone_is_refused(cluster: Cluster) -> None:
     """It cannot be compared with other deadlines, which would stop the scheduler."""
     await cluster.join("h1", offers=some(cpu=1))
-    closure = Closure.model_construct(by=ClosedBy.CORDON, evict_at=datetime(2026, 11, 29))
+    naive = datetime(2026, 11, 29)  # noqa: DTZ001
+    closure = Closure.model_construct(by=ClosedBy.CORDON, evict_at=naive)
 
     with pytest.raises(WorkflowUpdateFailedError):
         await cluster.scheduler.execute_update(
