@@ -248,11 +248,8 @@ class Ledger:
         placement = self.live.get(key)
         if placement is None:
             return
-        left = tuple(
-            seat
-            for seat in placement.seats
-            if (seat.host_id, seat.incarnation) != (host_id, incarnation)
-        )
+        free = (host_id, incarnation)
+        left = tuple(seat for seat in placement.seats if (seat.host_id, seat.incarnation) != free)
         if left == placement.seats:
             return
         self.ended_uses.hold(placement, self.hosts)
