@@ -75,6 +75,14 @@ class Closure(Frozen):
     #: When the scheduler drains a cordoned host: it evicts what still runs there. None: never.
     evict_at: AwareDatetime | None = None
 
+    def after(self, earlier: "Closure | None") -> "Closure":
+        """Returns this closure for a host that is closed already: only an eviction or another
+        deadline ends the earlier deadline.
+        """
+        if earlier is None or self.evict_at is not None or self.by is ClosedBy.DRAIN:
+            return self
+        return self.model_copy(update={"evict_at": earlier.evict_at})
+
     def __str__(self) -> str:
         deadline = f"to be empty by {self.evict_at:%Y-%m-%d %H:%M} UTC" if self.evict_at else ""
         return ": ".join(filter(None, (self.by, deadline, self.reason)))

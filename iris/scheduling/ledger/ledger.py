@@ -361,7 +361,7 @@ class Ledger:
 
     def close(self, host_id: str, closure: Closure) -> None:
         """Closes the host, in every incarnation, to new tasks until it is opened again."""
-        self.closed[host_id] = closure
+        self.closed[host_id] = closure.after(self.closed.get(host_id))
         gone = [each for each in self.closed if each not in self.hosts]
         for each in gone[:-REMEMBERED]:  # hosts that exist have no limit
             del self.closed[each]

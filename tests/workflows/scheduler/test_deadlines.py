@@ -31,12 +31,14 @@ async def closed(cluster: Cluster) -> str:
 
 
 async def test_what_runs_on_a_host_is_evicted_at_its_deadline(cluster: Cluster) -> None:
-    """A later deadline replaces the first."""
+    """A later deadline replaces the first, and a cordon does not end it."""
     host = await cluster.join("h1", offers=some(cpu=1), program=Held())
     job = await cluster.submit("long", resources=some(cpu=1))
     await cluster.until(lambda: host.taken)
     await drain(cluster, "h1", SECONDS)
     await drain(cluster, "h1", 3 * SECONDS)
+    cordon = Closure(by=ClosedBy.CORDON, reason="new kernel")
+    await cluster.users.connection.update_scheduler(Close(host_id="h1", closure=cordon))
     assert (await closed(cluster)).startswith("cordoned: to be empty by ")
 
     await cluster.later(2 * SECONDS)
