@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
+from iris.client.access.proofs import Proofs
 from iris.client.pool import frames
 from iris.model import store_paths
 from iris.model.errors import NotFound, Rejected
@@ -157,5 +158,7 @@ def plain(client: Client) -> Client:
     """
     config = client.config()
     config["data_converter"], config["plugins"] = DataConverter.default, []
-    config["interceptors"] = []
+    config["interceptors"] = [
+        each for each in config["interceptors"] if not isinstance(each, Proofs)
+    ]
     return Client(**config)

@@ -4,6 +4,7 @@ ended.
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 
@@ -177,16 +178,13 @@ def test_a_hundred_megabytes_pass_and_the_history_stays_small(cluster: Cluster) 
 def test_a_reader_that_has_seen_enough_is_no_error(cluster: Cluster) -> None:
     """`iris logs … | head -1`."""
     cluster.iris("submit", "-n", "enough", "--", "seq", "1", "200000")
-    command = [
-        sys.executable,
-        "-m",
-        "iris.cli.main",
-        "--cluster",
-        cluster.address,
-        "logs",
-        f"{USER}/enough",
-    ]
-    reading = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = [sys.executable, "-m", "iris.cli.main", "logs", f"{USER}/enough"]
+    reading = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "IRIS_STATE_DIR": str(cluster.home)},
+    )
     assert reading.stdout is not None
     assert reading.stderr is not None
     with reading:

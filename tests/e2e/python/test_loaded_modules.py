@@ -27,6 +27,7 @@ PACKAGES = {
     "autoscaling",
     "cli",
     "client",
+    "lazy",
     "messages",
     "model",
     "retrying",
