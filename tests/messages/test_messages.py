@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import AwareDatetime, BaseModel
 from temporalio.converter import DataConverter
 
 from iris.client.connect.plugin import IrisPlugin
@@ -129,6 +129,7 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     float: st.sampled_from([0.0, 1.0, 2.5]),
     datetime: TIMES,
+    AwareDatetime: TIMES,
     timedelta: st.integers(20, 10**6).map(lambda seconds: timedelta(seconds=seconds)),
     type(None): st.none(),
     Attribute: VALUES,
