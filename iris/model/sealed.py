@@ -7,7 +7,6 @@ is bound to its cluster, its object and its name: a copy in another object canno
 """
 
 import base64
-import binascii
 import json
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,6 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256, Hash
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from pydantic import Field
 
+from iris.model import key_text
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 
@@ -143,11 +143,7 @@ def parse_keys(text: str, source: str) -> PrivateKeys:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
-        try:
-            key = base64.b64decode(line.split()[-1], validate=True)
-        except binascii.Error:
-            key = b""
-        if len(key) != KEY_BYTES:
+        if (key := key_text.key_in(line.split()[-1], KEY_BYTES)) is None:
             problem = f"has no key of {KEY_BYTES} bytes in base64 at the end of line {number}"
             raise InvalidValue("secret keys", source, problem, "make a file: iris secret new-keys")
         keys.append(key)
@@ -169,7 +165,7 @@ def keys_text(keys: Sequence[bytes], day: str, before: str = "") -> str:
         for line in before.splitlines()
         if line.strip()[:1] not in ("", "#")
     }
-    lines = [known.get(key, f"{day} {base64.b64encode(key).decode()}") for key in keys]
+    lines = [known.get(key, f"{day} {key_text.text_of(key)}") for key in keys]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -3,7 +3,6 @@ host's resources. Makes what uploads the files of one attempt.
 """
 
 import asyncio
-import base64
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from iris.activities.host.runtimes.process.runtime import ProcessRuntime
 from iris.activities.host.runtimes.program import Exit
 from iris.activities.host.runtimes.variables import base_env
 from iris.messages.task import RunTask
+from iris.model import key_text
 from iris.model.host.faults import FAULTS, Fault
 from iris.model.host.gpus import GPU_FAULT, GpuUse, offered
 from iris.model.host.hosts import Host
@@ -146,7 +146,7 @@ class HostContext:
         if self.message_key is None:
             return self.contact_env
         key = self.message_key.of_job(task.job).secret
-        return {**self.contact_env, ENV_JOB_KEY: base64.b64encode(key).decode()}
+        return {**self.contact_env, ENV_JOB_KEY: key_text.text_of(key)}
 
     def host_env(self, task: RunTask) -> Mapping[str, str]:
         """Returns the variables of the host that a task's program gets. Outside of a container,

@@ -6,14 +6,12 @@ agents read the file that `IRIS_MESSAGE_KEY` names, and so do clients elsewhere.
 job gets a narrower key in `IRIS_JOB_KEY`.
 """
 
-import base64
-import binascii
 import os
 from pathlib import Path
 
 from iris.client.connect.clusters import MESSAGE_KEY, cluster_dir, known_clusters, make_cluster_dir
 from iris.client.connect.key_files import read_key_file, write_key_file
-from iris.model import names
+from iris.model import key_text, names
 from iris.model.errors import InvalidValue, Rejected
 from iris.model.message_keys import KEY_BYTES, MessageKey
 
@@ -30,7 +28,7 @@ def ensure_key(directory: Path) -> Path:
 
 def text_of(key: MessageKey) -> str:
     """Returns the content of a file with this key."""
-    return base64.b64encode(key.secret).decode() + "\n"
+    return f"{key_text.text_of(key.secret)}\n"
 
 
 def write_copy(cluster: str, text: str) -> None:
@@ -121,10 +119,6 @@ def check_mark(key: MessageKey | None, cluster: str, store: str, mark: str) -> N
 
 
 def _decoded(text: str, error: InvalidValue) -> bytes:
-    try:
-        key = base64.b64decode(text.strip(), validate=True)
-    except (binascii.Error, ValueError):
-        raise error from None
-    if len(key) != KEY_BYTES:
+    if (key := key_text.key_in(text, KEY_BYTES)) is None:
         raise error
     return key

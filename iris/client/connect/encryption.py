@@ -5,8 +5,6 @@ They see no command, environment or reason. Every process of the cluster (client
 agent) reads the keys from the file that `IRIS_PAYLOAD_KEYS` names.
 """
 
-import base64
-import binascii
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -18,7 +16,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
 from iris.client.connect.key_files import read_key_file
-from iris.model import names
+from iris.model import key_text, names
 from iris.model.errors import InvalidValue, IrisError, Rejected
 
 if TYPE_CHECKING:
@@ -57,9 +55,7 @@ class PayloadKeys:
     @property
     def text(self) -> str:
         """The content of a file with these keys."""
-        return "".join(
-            f"{name} {base64.b64encode(key).decode()}\n" for name, key in self.keys.items()
-        )
+        return "".join(f"{name} {key_text.text_of(key)}\n" for name, key in self.keys.items())
 
 
 def payload_keys() -> PayloadKeys | None:
@@ -89,11 +85,7 @@ def read_keys(path: Path) -> PayloadKeys:
         if not line.strip() or line.startswith("#"):
             continue
         name, _, text = line.strip().partition(" ")
-        try:
-            key = base64.b64decode(text.strip(), validate=True)
-        except binascii.Error:
-            key = b""
-        if len(key) != KEY_SIZE:
+        if (key := key_text.key_in(text, KEY_SIZE)) is None:
             raise wrong(f"has no key of {KEY_SIZE} bytes in base64 after the name on line {number}")
         if name in keys:
             raise wrong(f"has two keys of the name {name}", "name each key differently")

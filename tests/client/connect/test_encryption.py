@@ -136,6 +136,7 @@ def test_a_file_of_keys_is_read_in_order(tmp_path: Path) -> None:
         ),
         (line("new", b"short"), 0o600, "has no key of 32 bytes in base64 after the name on line 1"),
         ("new =?=\n", 0o600, "has no key of 32 bytes"),
+        ("new é\n", 0o600, "has no key of 32 bytes"),
         (line("new", NEW) + line("new", OLD), 0o600, "has two keys of the name new"),
     ],
 )
