@@ -281,6 +281,16 @@ async def connect(
     return client
 
 
+def reconfigured(client: Client, **settings: Any) -> Client:
+    """Returns a client of the same connection with other settings.
+
+    Args:
+        settings: arguments of `Client` that replace those of the client. Its plugins have changed
+            the others already.
+    """
+    return Client(**{**client.config(active_config=True), "plugins": [], **settings})
+
+
 def _interceptors(key: MessageKey | None) -> list[Interceptor]:
     """Returns the interceptor of proofs if there is a key, and the interceptor of traces if tracing
     is on, or if this is a job with a trace.

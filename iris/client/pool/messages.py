@@ -18,6 +18,7 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter
 
 from iris.client.access.proofs import Proofs
+from iris.client.connect.connection import reconfigured
 from iris.client.pool import frames
 from iris.model import store_paths
 from iris.model.errors import NotFound, Rejected
@@ -156,9 +157,9 @@ def plain(client: Client) -> Client:
     """Returns the client without the cluster's payload keys and its message key. The messages are
     encrypted already, and jobs do not get the keys.
     """
-    config = client.config()
-    config["data_converter"], config["plugins"] = DataConverter.default, []
-    config["interceptors"] = [
-        each for each in config["interceptors"] if not isinstance(each, Proofs)
+    others = [
+        each
+        for each in client.config(active_config=True)["interceptors"]
+        if not isinstance(each, Proofs)
     ]
-    return Client(**config)
+    return reconfigured(client, data_converter=DataConverter.default, interceptors=others)

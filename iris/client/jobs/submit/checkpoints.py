@@ -11,6 +11,7 @@ from temporalio.client import (
 )
 from temporalio.converter import DataConverter
 
+from iris.client.connect.connection import reconfigured
 from iris.client.connect.rpc import Connection
 from iris.client.jobs.find import numbered_run, resolve_id
 from iris.client.logs.follow import reading_from
@@ -92,9 +93,7 @@ def client_for(connection: Connection, source: CheckpointSource) -> Client:
     """Returns a client that starts jobs from this checkpoint. Its starts name the earlier job, as
     the servers of a cluster with identities check whether the caller may read that job's files.
     """
-    config = connection.client.config()
-    workflow_id = names.job_workflow(connection.record.name, source.job)
-    # The plugins have changed the configuration already.
-    config["plugins"] = []
-    config["interceptors"] = [*config["interceptors"], _TellsReads(workflow_id)]
-    return Client(**config)
+    client = connection.client
+    tells = _TellsReads(names.job_workflow(connection.record.name, source.job))
+    others = client.config(active_config=True)["interceptors"]
+    return reconfigured(client, interceptors=[*others, tells])
