@@ -337,7 +337,7 @@ def _control_worker(
             *on_machines,
         ],
         interceptors=[
-            *proof_checks(key_of(client)),
+            *proof_checks(client),
             *([JobTracing()] if spans.wanted() else []),
         ],
         max_cached_workflows=CACHED_WORKFLOWS,
@@ -367,7 +367,7 @@ def _patient_worker(
             UsageRecords(store).store_uses,
             WebhookCalls(local=local).call_webhook,
         ],
-        interceptors=proof_checks(key_of(client)),
+        interceptors=proof_checks(client),
         max_concurrent_activities=PATIENT_ACTIVITIES,
     )
 
@@ -378,7 +378,7 @@ def _planner_worker(client: Client, cluster: str) -> Worker:
         task_queue=names.planner_queue(cluster),
         deployment_config=deployment(),
         workflows=[SchedulerWorkflow, AutoscalerWorkflow],
-        interceptors=proof_checks(key_of(client)),
+        interceptors=proof_checks(client),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
     )
     allow_long_steps(worker, policies.PLANNER_TASK)

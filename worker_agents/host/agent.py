@@ -288,7 +288,6 @@ class _Incarnation:
         if users is not None:
             self._task_dirs["jobs"] = users.directory
         own = [*_own(options), *filter(None, (store.directory,))]
-        self._key = key_of(client)
         context = HostContext(
             client=client,
             store=store,
@@ -311,7 +310,7 @@ class _Incarnation:
             contact_env=contact_env(options.address, options.namespace, options.cluster),
             registry_token=registry_token,
             secrets=_secrets(options, own, store),
-            message_key=self._key,
+            message_key=key_of(client),
         )
         self._log = context.logger(logger)
         self._tasks = Tasks(context)
@@ -350,7 +349,7 @@ class _Incarnation:
             self._client,
             task_queue=names.host_queue(self._cluster, self._host.id),
             deployment_config=deployment(),
-            interceptors=[*proof_checks(self._key), TraceHeader(), OwnSessions(self._cluster)],
+            interceptors=[*proof_checks(self._client), TraceHeader(), OwnSessions(self._cluster)],
             activities=[
                 *(self._tasks.run_task, self._execs.exec_task, self._forwards.forward_ports),
                 *(self._profiles.profile_task, self._ping.ping),

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar, NoReturn
 
 from temporalio import activity, workflow
+from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import (
     ActivityInboundInterceptor,
@@ -32,6 +33,7 @@ from temporalio.worker import (
 from iris.client.access.proofs import (
     Arguments,
     Sent,
+    key_of,
     payloads_of,
     proof_in,
     raw,
@@ -72,8 +74,9 @@ class ProofChecks(Interceptor):
         return _Activities(next, self._key, self._seen)
 
 
-def proof_checks(key: MessageKey | None) -> list[Interceptor]:
-    """Returns the interceptors of a worker with this key."""
+def proof_checks(client: Client) -> list[Interceptor]:
+    """Returns the interceptors of a worker with this client: none if the client has no key."""
+    key = key_of(client)
     return [] if key is None else [ProofChecks(key)]
 
 
