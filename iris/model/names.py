@@ -12,13 +12,13 @@ from iris.model.errors import InvalidValue
 #: The limit on characters of a name. Temporal's SQL stores keep ids in 255 characters.
 #: `<cluster>/task/<user>/<name>:<index>` with three names of this length stays below 200.
 MAX_NAME = 60
-#: The prefix of the name under which a host proves who it is, and of its name in a policy. The
-#: host's id follows.
-HOST_PREFIX = "host/"
 #: The limit on characters of a job's id, which contains the names of all its parent jobs:
 #: `<cluster>/task/<user>/<name>/<child>:<index>` stays below 240.
 MAX_JOB_ID = 160
 _NAME = re.compile(rf"[a-zA-Z0-9][a-zA-Z0-9._-]{{0,{MAX_NAME - 1}}}")
+#: The prefix of the name under which a host proves who it is, and of its name in a policy. The
+#: host's id follows.
+HOST_PREFIX = "host/"
 
 
 def is_name(name: str) -> bool:
@@ -84,15 +84,6 @@ def short_run(run_id: str) -> str:
     sort by time, they contain the time.
     """
     return run_id[:13]
-
-
-def vacate_signal(host_id: str) -> str:
-    return f"{_VACATE}{host_id}"
-
-
-def host_of_signal(name: str) -> str | None:
-    """Returns the host of a signal that `vacate_signal` names; None for other signals."""
-    return name.removeprefix(_VACATE) if name.startswith(_VACATE) else None
 
 
 def attempt_key(attempt: str, run_id: str) -> str:
@@ -251,14 +242,24 @@ def incarnation_of(identity: str) -> str:
     return identity.rpartition("@")[2]
 
 
-#: The key of the gRPC metadata with the task token of an activity. An agent adds it to a call about
-#: a workflow. The token proves to Temporal's servers that the agent's host received an activity of
-#: this workflow.
-TASK_TOKEN_METADATA = "iris-task-token-bin"  # noqa: S105
 #: The beginning of the name of the signal with which a host tells the scheduler that a placement is
 #: free. The host's id follows. Temporal's servers check the name: they cannot check the content.
 _VACATE = "vacate/"
 
+
+def vacate_signal(host_id: str) -> str:
+    return f"{_VACATE}{host_id}"
+
+
+def host_of_signal(name: str) -> str | None:
+    """Returns the host of a signal that `vacate_signal` names; None for other signals."""
+    return name.removeprefix(_VACATE) if name.startswith(_VACATE) else None
+
+
+#: The key of the gRPC metadata with the task token of an activity. An agent adds it to a call about
+#: a workflow. The token proves to Temporal's servers that the agent's host received an activity of
+#: this workflow.
+TASK_TOKEN_METADATA = "iris-task-token-bin"  # noqa: S105
 #: The header of a workflow's start with the id of another workflow, whose files the new one reads.
 #: Temporal's servers check that the caller may read what was given to that workflow.
 READS_HEADER = "iris-reads"
