@@ -40,8 +40,8 @@ PAGE = 2_000
 #: The time limit of one signal, which usually takes milliseconds. An owner that does not answer is
 #: signalled again later.
 PATIENCE = timedelta(seconds=5)
-#: The time limit of one batch, for a service that answers slowly. Owners that were not signalled by
-#: then are signalled again later.
+#: The time limit for one batch of signals, in case the service answers slowly. Owners that were not
+#: signalled by then are signalled again later.
 BATCH_PATIENCE = timedelta(seconds=15)
 #: One check returns the keys of at most this many requests and placements whose owners have ended.
 #: The next check returns the others.

@@ -78,7 +78,8 @@ class UseRecorder:
         #: The latest measurement as the heartbeats carry it; empty before the first one.
         self.latest: Mapping[str, Any] = {}
         self._peak_memory = 0
-        #: The time of the last measurement, by the monotonic clock and by the wall clock.
+        #: The time of the last measurement, by the monotonic clock and by the wall clock; None
+        #: before the first measurement.
         self._last: tuple[float, float] | None = None
         self._reported: IdleReport | None = None
         self._storing: asyncio.Task[None] | None = None
