@@ -100,8 +100,8 @@ class FleetObserver:
         self._held_at: float | None = None
         #: When an agent that should report was first missing in the server's list of workers, by
         #: (host, incarnation). A new agent is missing there for ten seconds, and so is every agent
-        #: after a restart of the server. An agent counts as silent only when it has been missing
-        #: for longer.
+        #: after a restart of the server. So an agent counts as silent only when it has been missing
+        #: for longer than `SILENCE`.
         self._missed: dict[tuple[str, str], float] = {}
         #: The agents that reported within `SILENCE` when the reports were last read, as (host,
         #: incarnation).
