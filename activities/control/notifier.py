@@ -52,9 +52,9 @@ MOST_GONE = 5_000
 #: longer by the difference.
 LEFT_TO_HOSTS = timedelta(seconds=60)
 
-#: If the service answers with a status in `AWAY`, this many first attempts of an activity fail as a
-#: whole, so that Temporal tries the activity again. Later attempts treat this status as an error of
-#: the one workflow.
+#: The number of first attempts of an activity that fail as a whole if the service answers with a
+#: status in `AWAY`, so that Temporal tries the activity again. Later attempts treat this status as
+#: an error of the one workflow.
 PATIENT_ATTEMPTS = 3
 
 
