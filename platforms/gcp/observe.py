@@ -78,7 +78,7 @@ _STOPPING_STATES = {"PENDING_STOP", "STOPPING", "STOPPED", "TERMINATED"}
 _STOPPED_STATES = {"STOPPED", "TERMINATED"}
 
 
-#: Google's normal states. An observation gives no reason for them.
+#: Google's normal states. A slice's reason does not mention them.
 _USUAL = {
     "CREATING",
     "ACCEPTED",
