@@ -52,7 +52,8 @@ _DAY = timedelta(days=1)
 
 
 class Budgets:
-    """Computes how much of each budget of a cluster is used, and which jobs a used-up budget holds.
+    """Computes how much of each budget of a cluster is used. Says which new jobs are on hold
+    because of a budget, and releases the jobs that a budget no longer holds.
 
     Args:
         client: a client of the cluster's service.
