@@ -99,11 +99,13 @@ class SchedulerWorkflow:
             info.get_current_history_size(), info.get_current_history_length(), start.ledger_bytes
         )
         self._notices, self._evictions = unsent_signals.unpack(self._ledger, start)
-        #: The placements that could not be signalled. `_check_jobs` queues them again.
+        #: The placements whose owners could not be signalled, by key. `_check_jobs` queues the
+        #: signals again.
         self._unsent_notices: dict[str, Placement] = {}
         #: The placements that control planes signal, and have not confirmed yet.
         self._handed_over = HandedOver()
-        #: The evictions that could not be signalled. `_check_jobs` queues them again.
+        #: The evictions whose owners could not be signalled, by key. `_check_jobs` queues the
+        #: signals again.
         self._unsent_evictions: dict[str, Eviction] = {}
         self._sent_reasons: dict[str, str] = dict(start.sent_reasons)
         self._checked_at = start.checked_at
