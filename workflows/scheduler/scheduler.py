@@ -67,13 +67,12 @@ from iris.scheduling.reasons.forecast import Forecast
 from iris.workflows import policies, web_ui
 from iris.workflows.jobs.job_checks import JobChecks
 from iris.workflows.scheduler import unsent_signals
-from iris.workflows.scheduler.deadlines import evict_at_deadlines
+from iris.workflows.scheduler.background import evict_at_deadlines, store_uses
 from iris.workflows.scheduler.fleet_views import holdings_of, queue_of
 from iris.workflows.scheduler.quota_views import quotas_of_ledger
 from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of, totals_of, uses_of
 from iris.workflows.scheduler.told_by_hosts import vacated_by_sender
 from iris.workflows.scheduler.unsent_signals import HandedOver
-from iris.workflows.scheduler.use_records import store_uses
 from iris.workflows.signals import send_signal
 
 #: The most work of a run, after which the run continues as new. One unit is the work to examine one
