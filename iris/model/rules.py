@@ -48,7 +48,7 @@ class Contact(NamedTuple):
     the gang.
     """
 
-    #: The host kills the program after this long without contact.
+    #: The host kills the program after this time without contact.
     lease: float = 50.0
     #: The time between two heartbeats.
     interval: float = HEARTBEAT_INTERVAL.total_seconds()

@@ -73,7 +73,7 @@ class CheckpointSource(Frozen):
             raise InvalidValue(
                 FIELD,
                 self,
-                f"has checkpoints of tasks up to {max(tasks)}, and the job has {replicas}",
+                f"has a checkpoint of task {max(tasks)}, and the job's last task is {replicas - 1}",
                 remedy,
             )
         # A rerun of part of an array may include tasks without a checkpoint.

@@ -207,7 +207,8 @@ class JobSpec(Frozen):
         after = tuple(dict.fromkeys(after))
         if len(after) > MAX_DEPENDENCIES:
             remedy = (
-                f"wait for at most {MAX_DEPENDENCIES}, or for a job between that waits for them"
+                f"wait for at most {MAX_DEPENDENCIES}; to wait for more, submit a job that waits"
+                " for some of them, and wait for that job"
             )
             raise InvalidValue("after", f"{len(after)} jobs", "are too many", remedy)
         return after
@@ -411,7 +412,7 @@ class JobSpec(Frozen):
                 (
                     "put the data into a file that the program reads"
                     if field in ("env", "secrets", "command")
-                    else "ask for less in it"
+                    else "give a shorter value"
                 ),
             )
         passed_on = self.replicas if self.array is None else min(self.replicas, PART_TASKS)
