@@ -378,7 +378,8 @@ ENV_PAYLOAD_KEYS = "IRIS_PAYLOAD_KEYS"
 ENV_SECRET_KEYS = "IRIS_SECRET_KEYS"  # noqa: S105
 #: The variable that names the file with the key that authenticates the messages of a cluster.
 ENV_MESSAGE_KEY = "IRIS_MESSAGE_KEY"
-#: The variable in which a program gets the key for messages of its job and of its child jobs.
+#: The variable in which a program gets the message key of its job. With this key, the program can
+#: send messages only to its job and to its child jobs.
 ENV_JOB_KEY = "IRIS_JOB_KEY"
 ENV_USER = "IRIS_USER"
 #: The variable that names the file with the name and the private key of this process's user

@@ -59,7 +59,9 @@ class Plan(NamedTuple):
     kept: tuple[SavedItem, ...]
     #: The changed items that the next save stores.
     new: tuple[Found, ...]
-    #: The entries whose changes must wait for a later save.
+    #: The entries (files and directories at the top of the checkpoint directory) whose changes must
+    #: wait for a later save, because the program may still write the entry, or because the entry
+    #: changed after such an entry.
     waiting: tuple[str, ...]
     #: Whether the next save differs from the last one.
     is_due: bool
@@ -81,11 +83,12 @@ class Changes:
     def __init__(self, since: int) -> None:
         #: The time at which the directory was read last, in nanoseconds since 1970.
         self.looked = since
-        #: For each changed entry, the last time at which the entry was still the same as in the
-        #: last save, in nanoseconds since 1970.
+        #: For each changed entry (a file or directory at the top of the checkpoint directory), the
+        #: last time at which the entry was still the same as in the last save, in nanoseconds since
+        #: 1970.
         self.since: dict[str, int] = {}
-        #: For each entry of the last save that is missing now, the time at which the entry was
-        #: first missing, in nanoseconds since 1970.
+        #: For each entry of the last save that is missing now, the time at which `look` first
+        #: missed it, in nanoseconds since 1970.
         self.gone: dict[str, int] = {}
         #: The files that the program replaces as a whole: it writes a new file and renames it to
         #: the path of the old one.

@@ -72,7 +72,9 @@ class MemberEnd(Frozen):
 
 
 class AttemptRecord(Frozen):
-    """One attempt of a gang: its hosts, its times, how it ended, and which account paid for it."""
+    """One attempt of a gang: its hosts, its times, how it ended, and the retry account that it
+    counts against.
+    """
 
     number: int
     #: The hosts of the gang. Task i ran on `hosts[i]`.

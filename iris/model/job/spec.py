@@ -89,7 +89,8 @@ class JobSpec(Frozen):
     #: The indices and the parameters of the tasks. If it is None, the tasks are numbered from 0.
     array: Array | None = None
     replicas: int = 1
-    #: How the tasks share hosts. If it is None, each task is placed and runs independently.
+    #: How the tasks are placed together, as a gang. If it is None, each task is placed and runs
+    #: independently.
     coscheduling: Coscheduling | None = None
     #: The attributes that a host must have, or should have if the constraint is only preferred.
     constraints: tuple[Constraint, ...] = ()
@@ -126,8 +127,8 @@ class JobSpec(Frozen):
     #: means no limit.
     timeout: timedelta | None = None
     grace: timedelta = DEFAULT_GRACE
-    #: When the job ends because the GPUs of all its tasks, or of one independent task, are idle.
-    #: None means never.
+    #: The rule by which the job ends if the GPUs of all its tasks, or of one independent task, are
+    #: idle. If it is None, idle GPUs do not end the job.
     stop_idle: StopIdle | None = None
     max_retries_failure: int = 0
     max_retries_preemption: int = 100

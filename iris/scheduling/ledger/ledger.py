@@ -103,7 +103,8 @@ class Ledger:
         #: Whether resources became free since this round began. If so, another round follows at
         #: once, because shapes in `passed_over` may fit now.
         self._freed = False
-        #: The shapes that did not fit when a pass last examined them; None until a round has ended.
+        #: The shapes that did not fit when a pass last examined them; None until the first round of
+        #: passes has ended (`passed_over` explains rounds).
         self.unfit: set[Shape] | None = None
         #: The time of the last pass. The recent use of users is computed for this time, unless a
         #: caller gives another time.

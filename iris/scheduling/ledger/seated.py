@@ -90,8 +90,8 @@ class Seated:
         self.uses = SliceIdle(used_at)
         #: The use of each quota by the placements.
         self.quotas = QuotaUse(QuotaTable(quotas or QuotaRules()))
-        #: The free resources of the hosts in an index; None if they must be computed from the
-        #: placements.
+        #: The cached free resources of the hosts, for one `HostIndex`; None if they must be
+        #: computed from the placements.
         self.occupied: Occupancy | None = None
         #: The keys of the placements on each host, by which the placements of a lost host are found
         #: fast.

@@ -52,8 +52,8 @@ FIRST_PORTS = 1_000
 #: that it could serve. That takes less than half a second.
 MAX_CHECKS = 500_000
 #: The most work of a pass with a limit, without the preparation of the pass. A look is the work to
-#: examine one host (`Effort`). The limit takes half a second. It also limits requests of many
-#: shapes that have no candidates.
+#: examine one host (`Effort`). This much work takes half a second. The limit also ends a pass over
+#: many shapes without candidate hosts, which `MAX_CHECKS` does not count.
 MAX_LOOKS = 1_500_000
 
 
