@@ -243,7 +243,8 @@ def incarnation_of(identity: str) -> str:
 
 
 #: The beginning of the name of the signal with which a host tells the scheduler that a placement is
-#: free. The host's id follows. Temporal's servers check the name: they cannot check the content.
+#: free. The host's id follows. Temporal's servers check this id, because they cannot check the
+#: content of the signal.
 _VACATE = "vacate/"
 
 

@@ -34,7 +34,8 @@ class CheckpointSource(Frozen):
     #: The folder of the run's checkpoints in the object store. It is empty until the job is looked
     #: up.
     folder: str = ""
-    #: The indices of the tasks that had a checkpoint in that run at the time of the submission.
+    #: The indices of the tasks of the earlier job's run that had a checkpoint at the time of the
+    #: submission.
     tasks: tuple[int, ...] = ()
 
     def found(
