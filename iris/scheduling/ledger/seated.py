@@ -23,7 +23,8 @@ class SliceIdle:
 
     def __init__(self, at: Mapping[str, datetime] | None = None) -> None:
         self.at = dict(at or {})
-        #: The slices that are new, or on which a task has ended, since the last call of `now_is`.
+        #: The slices that have joined, or on which a task has ended, since the last call of
+        #: `now_is`. The next call of `now_is` sets the time of these slices.
         self._left: set[str] = set()
         #: The number of seats of placements on each slice that has any.
         self._seats: dict[str, int] = {}

@@ -37,7 +37,7 @@ class Capacity:
 
     Args:
         free: the amounts that are free on each host. The object keeps and changes them.
-        effort: counts the work; None: the count is not needed.
+        effort: counts the work; None if the count is not needed.
     """
 
     def __init__(

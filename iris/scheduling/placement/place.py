@@ -96,7 +96,7 @@ def place(
             at their limit.
         reserved: the hosts that the last of these passes reserved.
         lately: the recent use of each user; None if there is none.
-        effort: counts the work; None: the count is not needed.
+        effort: counts the work; None if the count is not needed.
         occupied: what `live` leaves free, if the caller has it already.
         quotas: what `live` holds of the quotas; None if there are none.
     """
