@@ -208,7 +208,8 @@ class AutoscalerStatus(Frozen):
     #: the platform last reported them. Some of these shortages may be over.
     stocked_out: tuple[StockedOut, ...] = ()
     used_up: tuple[UsedUp, ...] = ()
-    #: The number of silent hosts that do not count as lost, because no other host answers.
+    #: The number of silent hosts if they are so many that the cause is probably the service or the
+    #: network; otherwise 0. These hosts do not count as lost.
     held_hosts: int = 0
     #: The hosts of READY slices that the scheduler's ledger does not have.
     missing: tuple[MissingHost, ...] = ()
