@@ -38,7 +38,7 @@ class ScalingSettings(Frozen):
 
 class Unowned(Frozen):
     """Machines of this cluster without a workflow, with the number of observations in a row that
-    found no workflow.
+    found no workflow. After several, the autoscaler starts a workflow for them.
     """
 
     observation: SliceObservation
@@ -64,7 +64,7 @@ class AutoscalerStart(Frozen):
     settings: ScalingSettings | None = None
     slices: tuple[SliceFacts, ...] = ()
     #: The slices whose workflow was terminated, with the number of observations in a row that did
-    #: not find their machines.
+    #: not find their machines. After several, the slice counts as deleted.
     strays: dict[str, int] = Field(default_factory=dict)
     memory: Memory = Memory()
     unowned: tuple[Unowned, ...] = ()
