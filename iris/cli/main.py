@@ -17,7 +17,8 @@ from iris.model import names
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-#: For each command of Iris that runs a command of the user: an example of its use.
+#: For each command of Iris that runs a command of the user: an example of its use with `--`. The
+#: example is shown if a command line without `--` has an unknown option.
 RUNS_A_COMMAND = {
     "submit": "iris submit [options] -- python train.py --lr 0.1",
     "exec": "iris exec train -- ls -la",

@@ -27,8 +27,9 @@ T = TypeVar("T")
 
 #: The maximum number of jobs on the screen.
 MAX_JOBS = 20
-#: The maximum number of seconds to wait for each of the three queries. Without a limit, the screen
-#: would not be updated while the control plane does not answer.
+#: The maximum number of seconds to wait for each of the three queries (for hosts and queue, scale
+#: groups, and jobs). Without a limit, the screen would not be updated while the control plane does
+#: not answer.
 PATIENCE_S = 5.0
 
 

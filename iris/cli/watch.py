@@ -26,7 +26,8 @@ WATCHED = (
     *("group list", "host list", "host show", "slice list", "slice show", "autoscaler status"),
     *("cluster status", "cluster list", "schedule list", "schedule show", "usage"),
 )
-#: The pattern of durations and ages in a command's output.
+#: The pattern of durations and ages in a command's output. They are ignored when two outputs are
+#: compared, because they change with time alone.
 _AGES = re.compile(r"\b\d+(\.\d+)? ?(ms|s|m|h|d)\b")
 #: The time between two updates of `--watch`.
 INTERVAL = timedelta(seconds=2)

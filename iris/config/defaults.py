@@ -52,8 +52,8 @@ ONLY_FOR: Mapping[str, frozenset[SliceType]] = {
 LOCAL_ZONE = "local-a"
 #: The zone of slices on existing machines.
 MANUAL_ZONE = "manual-a"
-#: The default of `max_stockout_delay` for manual_vm groups: the longest delay after such a group
-#: had no free machine.
+#: The default of `max_stockout_delay` for manual_vm groups: after a request failed because no
+#: machine was free, the group makes no request for at most this time.
 MAX_POOL_DELAY = timedelta(minutes=1)
 #: The disk of a cloud machine, unless the configuration sets another size.
 CLOUD_DISK = 50 * GIB

@@ -13,7 +13,8 @@ from iris.model.errors import InvalidValue, Rejected
 #: A path in a configuration: the keys that lead to a value.
 Where = tuple[str | int, ...]
 
-#: Matches the beginning of an error message about the YAML syntax.
+#: Matches the beginning of an error message about the YAML syntax. Such a message names its line
+#: itself.
 _IN_LINE = re.compile(r"line (\d+), column ")
 #: The problem and the remedy for each of Pydantic's error types. `{name}` is a number or a list
 #: from the error's context.

@@ -123,7 +123,7 @@ class LocalPlatformConfig(Section):
 
 
 class PlatformConfig(Section):
-    """The source of the cluster's machines: exactly one of these."""
+    """The source of the cluster's machines. Exactly one of gcp, manual and local must be set."""
 
     gcp: GcpPlatformConfig | None = Field(None, description="Google Cloud.")
     manual: ManualPlatform | None = Field(None, description="Existing machines.")

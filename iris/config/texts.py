@@ -115,7 +115,7 @@ def _read_ssh_file(value: str) -> str:
     if value.startswith("~") and value[1:2] not in ("", "/"):
         # ssh and Python both fail if this machine has no such user.
         problem = "begins with the home directory of another user"
-        raise InvalidValue("file", value, problem, "write the whole path; ~/ is your own")
+        raise InvalidValue("file", value, problem, "write the whole path, or ~/ for your own")
     return value
 
 
@@ -154,7 +154,8 @@ def _pattern(pattern: re.Pattern[str], what: str, remedy: str) -> AfterValidator
     return AfterValidator(check)
 
 
-#: The value of a host's attribute. A text must be one safe line.
+#: The value of a host's attribute. Each text in it must be one line of printable characters that
+#: does not begin with a dash.
 AttributeOfHost = Annotated[Attribute, AfterValidator(check_lines)]
 #: An IP address or a host name.
 Address = Annotated[str, AfterValidator(_read_address)]

@@ -21,15 +21,17 @@ from iris.dashboard.content import Address, Page
 logger = logging.getLogger(__name__)
 
 EVENT_STREAM = "text/event-stream"
-#: The shortest pause between two renderings of an open page, in seconds.
+#: The shortest pause between two checks of the cluster's state for an open page, in seconds. The
+#: page is rendered again if the state may have changed.
 INTERVAL = 2.0
-#: The longest pause between two renderings of an open page, in seconds, after which the state of
-#: the cluster is checked again. The pause grows while the page does not change, so that pages that
-#: stay open cost little. After a change it is short again.
+#: The longest pause between two checks of the cluster's state for an open page, in seconds. The
+#: pause grows while the page does not change, so that pages that stay open cost little. After a
+#: change it is `INTERVAL` again.
 LONGEST = 8.0
 GROWTH = 1.5
-#: The longest time between two renderings, in seconds, if the state of the cluster (`state`) has
-#: not changed. Agents' reports and records of use can change a page without a change of that state.
+#: The longest time between two renderings of an open page, in seconds, even if the state of the
+#: cluster has not changed. Agents' reports and records of use can change a page without a change of
+#: that state.
 OLDEST = 30.0
 #: The time without an update after which the browser is sent a comment, in seconds. Proxies close
 #: idle connections, and only a write shows that a browser is gone.
@@ -51,8 +53,8 @@ class Live:
     Args:
         render: returns the part of a page that changes. It raises `NotUpToDate` if the cluster does
             not answer.
-        state: returns a value that differs if what the page shows may have changed; None if it is
-            unknown.
+        state: returns a value that changes with the state of the cluster; None if the service does
+            not answer.
     """
 
     def __init__(

@@ -86,7 +86,8 @@ class Reader:
         #: Held during a query of the scheduler, so that there is one at a time: the service keeps
         #: only a few queries of a workflow that has not answered yet.
         self._scheduler = asyncio.Lock()
-        #: How often the scheduler has not answered.
+        #: The number of queries that the scheduler has not answered. If it grows while another
+        #: query waits for its turn, that query fails at once.
         self._silences = 0
         #: Held while records of use are read, so that many records are not in memory twice.
         self._usage = asyncio.Lock()

@@ -38,7 +38,7 @@ class ScalingSettings(Frozen):
 
 class Unowned(Frozen):
     """Machines of this cluster without a workflow, with the number of observations in a row that
-    found no workflow.
+    found no workflow. After several, the autoscaler starts a workflow for them.
     """
 
     observation: SliceObservation
@@ -64,7 +64,7 @@ class AutoscalerStart(Frozen):
     settings: ScalingSettings | None = None
     slices: tuple[SliceFacts, ...] = ()
     #: The slices whose workflow was terminated, with the number of observations in a row that did
-    #: not find their machines.
+    #: not find their machines. After several, the slice counts as deleted.
     strays: dict[str, int] = Field(default_factory=dict)
     memory: Memory = Memory()
     unowned: tuple[Unowned, ...] = ()
@@ -208,7 +208,8 @@ class AutoscalerStatus(Frozen):
     #: the platform last reported them. Some of these shortages may be over.
     stocked_out: tuple[StockedOut, ...] = ()
     used_up: tuple[UsedUp, ...] = ()
-    #: The number of silent hosts that do not count as lost, because no other host answers.
+    #: The number of silent hosts if they are so many that the cause is probably the service or the
+    #: network; otherwise 0. These hosts do not count as lost.
     held_hosts: int = 0
     #: The hosts of READY slices that the scheduler's ledger does not have.
     missing: tuple[MissingHost, ...] = ()

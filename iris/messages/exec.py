@@ -66,7 +66,7 @@ class ExecEnd(Frozen):
     exit_code: int
     #: The reason why the command could not be started or was stopped; empty if it ended by itself.
     reason: str = ""
-    #: The number of chunks sent to the client.
+    #: The number of chunks (numbered objects in the store) that the host wrote for the client.
     chunks: int = 0
 
 

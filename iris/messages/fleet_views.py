@@ -47,10 +47,11 @@ class WaitingUser(Frozen):
     band: Band
     #: The number of the user's gangs that wait in the band.
     gangs: int
-    #: The weight of the user's placements in this band and in higher bands.
+    #: The resources of the user's placements in this band and in higher bands, as one number
+    #: (`iris.model.job.requests.weight`).
     held: int = 0
-    #: The recent use by the user, as weight times seconds. Among users with the same `held`, the
-    #: user with the least recent use is served first.
+    #: The recent use by the user, as weight of resources times seconds. Among users with the same
+    #: `held`, the user with the least recent use is served first.
     recent: int = 0
 
 
@@ -116,8 +117,8 @@ class Holdings(Frozen):
     """The resources of all hosts by scale group, and the resources in use by user."""
 
     groups: tuple[GroupHoldings, ...] = ()
-    #: The users who hold the most resources. The user with the highest weight of resources comes
-    #: first.
+    #: The users who hold the most resources, the one with the most first. Resources are compared by
+    #: `iris.model.job.requests.weight`.
     users: tuple[UserHoldings, ...] = ()
     #: The number of all users who hold resources.
     total_users: int = 0

@@ -20,7 +20,8 @@ class JobInput(Gang):
     the specification.
     """
 
-    #: The latest children of the job, including ended ones.
+    #: The latest children of the job, including ended ones. If there are many, older ones are left
+    #: out.
     children: tuple[ChildRef, ...] = ()
     #: The ids of the jobs that wait for the end of this job.
     dependents: tuple[str, ...] = ()

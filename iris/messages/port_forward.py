@@ -47,7 +47,7 @@ class ForwardEnd(Frozen):
     """The end of a session of port forwarding."""
 
     reason: str
-    #: The number of chunks sent to the client.
+    #: The number of chunks (numbered objects in the store) that the host wrote for the client.
     chunks: int = 0
 
 

@@ -31,7 +31,7 @@ class Ask(Frozen):
 
 class Release(Frozen):
     """Withdraws a request, or releases the hosts of a placement. If the gang was still waiting, the
-    answer contains the refusal.
+    answer contains the refusal: the reason why it waited.
     """
 
     kind: Literal["release"] = "release"
@@ -45,8 +45,8 @@ class Release(Frozen):
     placed_at: datetime | None = None
     #: The (host, incarnation) of each incarnation that has ended, as the hosts report it.
     over: tuple[tuple[str, str], ...] = ()
-    #: The data for the record of use that only the gang's workflow has about the attempt; None if
-    #: the workflow does not have them.
+    #: The part of the attempt's record of use that only the gang's workflow knows; None if the
+    #: workflow does not know it.
     ended: AttemptEnd | None = None
 
 
@@ -237,8 +237,8 @@ class Answer(Frozen):
     #: For `SliceUp`: the (host, incarnation) of each incarnation that has ended. These hosts have
     #: to begin a new incarnation.
     ended: tuple[tuple[str, str], ...] = ()
-    #: For `Retire`: the scheduler's time, with which the slice decides, because its own clock may
-    #: differ in a replay.
+    #: For `Retire`: the time by the scheduler's clock. The slice's workflow uses it instead of its
+    #: own clock, which may differ in a replay.
     at: datetime | None = None
 
 
@@ -246,12 +246,13 @@ class Answers(Frozen):
     """One answer per message of the batch, in the same order."""
 
     answers: tuple[Answer, ...]
-    #: The placements of gangs that waited, for the sender to signal. The scheduler signals those
-    #: itself that the sender does not confirm in a later batch (`Batch.signalled`).
+    #: The placements of gangs that waited. The sender signals them to their owners. If it does not
+    #: confirm a placement in a later batch (`Batch.signalled`), the scheduler signals this
+    #: placement itself.
     placed: tuple[Placement, ...] = ()
     #: The number of gangs that wait for hosts, without gangs on hold.
     waiting: int = 0
-    #: Whether no other control plane has sent a batch lately.
+    #: Whether no other control plane has sent a batch in the last ten seconds.
     alone: bool = False
 
 
@@ -388,7 +389,7 @@ class Totals(Frozen):
     most_looks: int = 0
     #: An upper bound of the ledger's size in bytes.
     ledger_bytes: int = 0
-    #: The size of a full ledger in bytes.
+    #: The size in bytes at which the ledger is full: the scheduler then refuses new requests.
     full_ledger_bytes: int = 0
     #: The number of records of use that are not stored yet.
     unstored_uses: int = 0

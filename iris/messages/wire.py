@@ -7,7 +7,7 @@ from iris.model.frozen import Frozen
 
 
 class Keys(Frozen):
-    """Keys of requests or placements."""
+    """Keys of requests and placements whose owners have ended."""
 
     keys: tuple[str, ...] = ()
     #: When the keys were found, by the clock of the Temporal server; None if there are no keys.

@@ -21,7 +21,7 @@ MOST_STEPS = 40
 #: The limits on changes of settings (`Step`) that are simulated again with all seeds: on changes
 #: that shorten waits, and on changes that save money.
 MOST_SHORTER, MOST_SAVING = 5, 3
-#: The smallest difference that counts, as a share of the value before the step.
+#: The smallest difference that counts as a change, as a share of the value before the step.
 NOTHING = 0.01
 #: The shortest `scale_down_delay` that a step sets.
 SHORTEST_DELAY = timedelta(seconds=30)
@@ -46,13 +46,15 @@ class Effect(Frozen):
     wait_before: Spread
     #: The mean wait of all gangs after the step, in seconds.
     wait_after: Spread
-    #: The difference between the mean waits after and before the step, in seconds.
+    #: The mean wait after the step minus the mean wait before it, in seconds: negative if waits
+    #: become shorter.
     wait: Change
     #: The cost of all slices before the step. Without prices, it is the host-hours of all slices.
     cost_before: Spread
     #: The cost, or the host-hours, of all slices after the step.
     cost_after: Spread
-    #: The difference between the costs, or the host-hours, after and before the step.
+    #: The cost (or the host-hours) after the step minus the cost before it: negative if the step
+    #: saves money.
     cost: Change
     #: The number of hours by which the waits of all gangs together become shorter for each unit of
     #: money; None if the step does not increase the cost.

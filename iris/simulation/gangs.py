@@ -77,8 +77,8 @@ class SimulatedGang:
         self._run_id = f"{number:08x}-0000"
         self._lifecycle = GangLifecycle(_gang_of(history, number))
         self._program: _Program | None = None
-        #: The number of attempts that ended by themselves, and the seconds of the next such attempt
-        #: that checkpoints have saved.
+        #: The number of attempts that ended by themselves; and how many seconds of the program are
+        #: saved in a checkpoint, so that the next attempt does not repeat them.
         self._runs, self._saved = 0, 0.0
         self._timer: Event | None = None
         #: True while the gang waits for hosts and has a scheduling timeout, after which it ends.

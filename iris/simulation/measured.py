@@ -79,8 +79,8 @@ class _Measure:
     """Computes the entries of a world from the slices of a trace.
 
     Args:
-        begins: the time from which the slices count seconds.
-        period: how long a stock-out lasts at least, in seconds.
+        begins: the beginning of the trace. The times of the slices are in seconds after it.
+        period: the shortest duration of a stock-out, in seconds.
     """
 
     def __init__(self, begins: datetime, period: float) -> None:

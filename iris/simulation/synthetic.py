@@ -272,7 +272,9 @@ def _kind(shared: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Kind
     if max(kind.hosts) > 1 and any(each is not None and each.several for each in kind.gpu):
         remedy = "name one, such as H100x8: programs that compute together need GPUs of one variant"
         text = own.get("gpu", shared.get("gpu"))
-        raise InvalidValue(f"{where}gpu", text, "names no variant for several hosts", remedy)
+        raise InvalidValue(
+            f"{where}gpu", text, "does not name one variant for a job on several hosts", remedy
+        )
     return kind
 
 

@@ -215,7 +215,10 @@ def from_lines(lines: Iterable[str], name: str) -> Trace:
                 heading = each
             case GangTrace():
                 if each.id in ids:
-                    problem, remedy = f"has the id of another gang: {each.id!r}", "give it its own"
+                    problem, remedy = (
+                        f"has the id of another gang: {each.id!r}",
+                        "give each gang its own id",
+                    )
                     raise InvalidValue("workload", f"{name}, line {number}", problem, remedy)
                 ids.add(each.id)
                 gangs.append(each)

@@ -34,8 +34,8 @@ class UseEnd(StrEnum):
 class Asked(Frozen):
     """The parts of a gang's request that cannot be derived from its placement."""
 
-    #: The earliest time at which the gang could request hosts, plus the time for which a user held
-    #: the gang.
+    #: The earliest time at which the gang could request hosts. The time for which a user held the
+    #: gang is added, so that it does not count as waiting.
     at: datetime
     #: The time from which the scheduler counts how long the gang waits; None if it is the same as
     #: `at`.
@@ -53,7 +53,7 @@ class Asked(Frozen):
 
 
 class AttemptEnd(Frozen):
-    """The data for a placement's record of use that only the gang's workflow has. The workflow
+    """The part of a placement's record of use that only the gang's workflow knows. The workflow
     sends it when it releases the placement.
     """
 
@@ -86,7 +86,8 @@ class AttemptUse(Frozen):
     #: The sum of the shares of its hosts that the gang held. The share of a host is the largest
     #: share of any of its resources: 0.25 if the gang held at most a quarter of each resource.
     host_share: float
-    #: The amounts of each resource that the gang held, summed over its hosts.
+    #: The number of TPU chips that the gang held, summed over its hosts. The next fields are the
+    #: sums for the other resources.
     tpu_chips: int = 0
     gpus: int = 0
     cpu_millis: int = 0
@@ -124,7 +125,8 @@ class SliceUse(Frozen):
     machine: str
     preemptible: bool = False
     hosts: int
-    #: The amounts of each resource of the slice, summed over its hosts.
+    #: The number of TPU chips of the slice, summed over its hosts. The next fields are the sums for
+    #: the other resources.
     tpu_chips: int = 0
     gpus: int = 0
     cpu_millis: int = 0

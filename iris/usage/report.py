@@ -11,7 +11,7 @@ from iris.model.job.tags import check_tag
 from iris.usage.amounts import Amounts
 from iris.usage.budgets import BudgetUse
 
-#: The keys by which uses can be grouped. `tag:KEY` is also possible.
+#: The keys by which the records of use can be grouped. `tag:KEY` is also possible.
 KEYS = ("user", "team", "job", "group", "band", "day")
 TAG = "tag:"
 
@@ -61,8 +61,8 @@ _MEANINGS = {
     WasteKind.FAILED: ("attempt", "run time of attempts that failed"),
     WasteKind.PREEMPTED: ("attempt", "run time of attempts that lost their machines"),
 }
-#: The smallest number of hours that is shown as a number. The waste below it is left out, and other
-#: amounts below it are shown as `<0.1`.
+#: The smallest number of hours that is shown as a number. Kinds of waste with fewer hours are left
+#: out, and other amounts below it are shown as `<0.1`.
 LEAST_HOURS = 0.05
 
 

@@ -118,7 +118,7 @@ class UsageSums:
         self._waste = {kind: Sum() for kind in WasteKind}
         self._total, self._slices, self._ready = Sum(), Sum(), Sum()
         #: The use by all attempts on slices with a record, including attempts that the rows do not
-        #: contain. The rest of the ready slices' use was idle.
+        #: contain. The idle hours are those of the ready slices minus this sum.
         self._held = Sum()
         self._machines: dict[str, Machines] = {}
         self._kinds: dict[Machines, Machines] = {}

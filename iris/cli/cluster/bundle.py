@@ -320,8 +320,8 @@ class _Parts:
     def __init__(self, client: AsyncIrisClient) -> None:
         self._client = client
         self._views: Sequence[HostView] = ()
-        #: The names of hosts, slices and scale groups. They are not hidden, because a bundle lists
-        #: them.
+        #: The names of hosts, slices and scale groups. A bundle lists them, so they are not hidden
+        #: in its texts as secrets are.
         self.public: set[str] = set()
         #: The hosts that take no new tasks.
         self.closed: list[str] = []

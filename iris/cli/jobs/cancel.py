@@ -23,7 +23,8 @@ from iris.model.job.tags import written
 from iris.model.names import ENV_PAYLOAD_KEYS
 from iris.model.units import format_duration
 
-#: The maximum number of jobs that `--all`, `--prefix` or `--tag` select.
+#: The maximum number of jobs that `--all`, `--prefix` or `--tag` select. If there are more, only
+#: the newest are cancelled, and a message says to run the command again.
 MAX_JOBS = 10_000
 
 

@@ -29,7 +29,8 @@ from iris.model.errors import InvalidValue
 #: The maximum length of a command in characters. The command goes through the Temporal service,
 #: which is not meant for large data.
 MAX_COMMAND = 64 * 1024
-#: The exit code of `iris exec` after the second Ctrl-C.
+#: The exit code of `iris exec` after the second Ctrl-C: 128 plus the number of SIGINT, as in
+#: shells.
 INTERRUPTED = 130
 #: The rows and columns of the task's terminal if the user has no terminal.
 DEFAULT_SIZE = (24, 80)

@@ -165,7 +165,7 @@ def _check_output(output: _Output, agent: str | None, *, exit_code: bool) -> Non
 
 
 class _Selection(NamedTuple):
-    """Selects the lines of a job that are printed."""
+    """Selects the lines of a job's log that are printed."""
 
     archive: Archive
     task: int | None

@@ -21,7 +21,8 @@ from iris.model.job.status import JobStatus
 from iris.model.states import JobState
 from iris.storage.object_store import Store
 
-#: The number of seconds between two queries of a job's state. The control plane answers each query.
+#: The number of seconds between two queries of a job's state. Each query costs the control plane
+#: work.
 STATE_INTERVAL_S = 1.0
 
 

@@ -19,7 +19,7 @@ from iris.model.errors import IrisError
 #: ends earlier shows no block.
 FIRST_LOOK_S = 0.5
 #: The number of seconds between two queries of the job's state, and between two drawings of the
-#: block. The control plane answers each query, and the block shows whole seconds.
+#: block. Each query costs the control plane work, and the block shows whole seconds.
 INTERVAL_S = 1.0
 #: The time without an answer after which the block shows that the control plane does not answer.
 SILENCE = timedelta(seconds=5)

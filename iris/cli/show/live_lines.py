@@ -24,7 +24,7 @@ from iris.scheduling.placement.refusals import Refusal, RefusalCode
 WIDEST = 100
 #: The maximum number of lines of the reason that a job's block shows.
 MAX_REASON_LINES = 3
-#: The maximum number of phases that the last line of a job's block shows.
+#: The maximum number of phases that the last line of a job's block shows: the latest ones.
 MAX_PHASES = 5
 #: The minimum time of an upload that is shown as a phase. The block shows whole seconds.
 _WORTH_A_PHASE = timedelta(seconds=1)

@@ -35,8 +35,8 @@ class LinePrinter:
 
     Args:
         prefixed: print the number of its task before each line.
-        timestamps: also print the time at which each line was complete. The times are in the order
-            of the lines.
+        timestamps: also print the time at which each line was complete. Lines are printed in the
+            order of these times.
         growing: print each state of a line that is overwritten repeatedly, such as a progress bar.
         next_attempt: returns a text for standard error that precedes the first line of another
             attempt of a task.
@@ -59,8 +59,8 @@ class LinePrinter:
         #: The time of the last write to each unfinished line, and its text so far. It is used only
         #: if whole lines are printed.
         self._begun: dict[_Key, tuple[int, bytes]] = {}
-        #: The source of the unfinished line on standard output. It is not used if only whole lines
-        #: are printed.
+        #: The source of the unfinished line at the end of standard output; None if the last line is
+        #: complete. It is not used if only whole lines are printed.
         self._open: _Key | None = None
         self._attempts: dict[int, int] = {}
         self._out: list[bytes] = []

@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # only a terminal needs these
 
 #: The time between two drawings of the current step. Its duration is shown in whole seconds.
 STEP_INTERVAL = timedelta(seconds=1)
-#: The minimum time between two drawings of a transfer's progress bar. A transfer reports each block
-#: that it sends.
+#: The minimum time between two drawings of a transfer's progress bar. A transfer reports its
+#: progress after each block that it sends, which may be much more often.
 DRAW_INTERVAL = timedelta(seconds=0.1)
 #: The time between two progress lines of a transfer if there is no terminal. A shorter transfer
 #: prints no progress line.

@@ -11,12 +11,13 @@ from iris.config.defaults import IN_FILE, origins_of
 from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue
 
-#: Matches the paths of settings for machines over SSH.
+#: Matches the paths of settings for machines over SSH. They have no effect unless the platform is
+#: `manual`.
 _OVER_SSH = re.compile(
     r"defaults\.(ssh\..*|timeouts\.ssh_poll_interval)|scale_groups\.[^.]+\.ssh_.*"
 )
-#: Matches the paths of settings for containers of Iris itself. On machines over SSH, the agent is a
-#: process with its own directory.
+#: Matches the paths of settings for the containers in which Iris itself runs. They have no effect
+#: on the platform `manual`: its agents and control plane run without containers.
 _OF_CONTAINERS = re.compile(r"controller\.image|(defaults\.)?bootstrap\.(image|cache_dir)")
 _SIMULATE = "run the same cluster on this machine with --local"
 

@@ -34,8 +34,8 @@ class AttemptLine(NamedTuple):
     #: How long the program of the attempt ran. It is None if the attempt has not ended, if the
     #: program never started, or if the time is not known.
     ran: timedelta | None
-    #: The retry account that paid for the attempt; empty if the attempt has not ended or cost no
-    #: retry.
+    #: The retry account that the attempt counts against, such as `failures` or `preemptions`; empty
+    #: if the attempt has not ended, or succeeded, or was ended on purpose.
     account: str
     #: The reason why the attempt ended, or why it waits.
     reason: str
@@ -46,7 +46,7 @@ class AttemptLine(NamedTuple):
 
 
 class TimeLine(NamedTuple):
-    """The attempts of a job in a period."""
+    """The latest attempts of a job's tasks, from `start` to `end`."""
 
     start: datetime
     end: datetime
@@ -55,8 +55,8 @@ class TimeLine(NamedTuple):
     left_out: int
 
 
-#: The sign and the word for how an attempt ended, by the account that paid for it. The signs
-#: differ, so that they can be read without colours.
+#: The sign and the word for how an attempt ended, by the retry account that it counts against. The
+#: signs differ, so that they can be read without colours.
 _ENDS = {
     Account.FAILURES: ("✕", "failed"),
     Account.PREEMPTIONS: ("⇄", "preempted"),

@@ -14,9 +14,11 @@ from iris.model.errors import IrisError, NotFound, first_line
 from iris.model.host.constraints import written
 from iris.storage.object_store import STORE_ERRORS, Store
 
-#: The number of lines at the end of the agent's log that the page reads.
+#: The number of lines at the end of the agent's log that the page reads. The user can search them
+#: for a text.
 LINES = 500
-#: The limit on lines of the agent's log that the page shows.
+#: The limit on lines of the agent's log that the page shows: the last of the lines that match the
+#: search.
 MOST_SHOWN = 200
 
 

@@ -74,7 +74,7 @@ def filter_of(query: Mapping[str, str], now: datetime) -> JobFilter:
     states: tuple[JobState, ...] = ()
     if state and state != LIVE:
         if state.upper() not in JobState.__members__:
-            raise InvalidValue("state", state, "is no state", f"one of {', '.join(JobState)}")
+            raise InvalidValue("state", state, "is no state", f"use one of {', '.join(JobState)}")
         states = (JobState[state.upper()],)
     since, below = query.get("since", ""), query.get("below", "")
     if "'" in below or "\\" in below:

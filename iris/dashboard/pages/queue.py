@@ -78,7 +78,7 @@ def band_of(text: str) -> Band | None:
     if not text:
         return None
     if text not in list(Band):
-        raise InvalidValue("band", text, "is no priority", f"one of {', '.join(Band)}")
+        raise InvalidValue("band", text, "is no priority", f"use one of {', '.join(Band)}")
     return Band(text)
 
 

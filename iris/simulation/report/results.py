@@ -37,7 +37,9 @@ class Spread(Frozen):
 
 
 class Change(Spread):
-    """The difference of a number between two configurations, as a distribution over the seeds."""
+    """A number with the second configuration minus the same number with the first one, as a
+    distribution over the seeds.
+    """
 
     #: Whether the mean difference is larger than the standard deviation of the differences; None if
     #: there is only one seed.

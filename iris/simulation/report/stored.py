@@ -71,7 +71,7 @@ def to_bytes(report: Report, user: str, at: datetime) -> bytes:
 
 def _without_largest_picture(report: Report, size: int) -> Report:
     if not report.pictures:
-        raise ValueError(f"the report has {size:,} bytes and may have {MOST_BYTES:,}")
+        raise ValueError(f"the report has {size:,} bytes; the limit is {MOST_BYTES:,}")
     largest = max(report.pictures, key=lambda each: len(each.drawing.model_dump_json()))
     note = f"left out, because it is too large: the picture {largest.title}"
     return report.model_copy(

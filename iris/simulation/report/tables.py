@@ -26,7 +26,8 @@ UNCLEAR = "~"
 UNCLEAR_NOTE = f"{UNCLEAR} the difference is not larger than its spread over the seeds"
 #: The limit on characters of a message in a table. The JSON and the page contain the whole message.
 _MESSAGE = 120
-#: The heading of the first column of the table of the longest waits.
+#: The heading of the first column of the table of the longest waits. This table is recognized by
+#: the heading.
 WAITS = "GANG"
 _MAKESPAN = ("makespan",)
 
@@ -129,7 +130,7 @@ class Shown:
 
     Args:
         before: the configuration to compare with; None if there is none.
-        by_chance: whether other seeds could have other results.
+        by_chance: whether other seeds could give other results.
         limit: the limit on rows of a table of users, teams or shapes.
     """
 

@@ -21,7 +21,7 @@ from iris.simulation.report.pictures.drawing import (
 from iris.simulation.report.quantiles import quantile
 
 _TOP, _BOTTOM, _HEIGHT = 62.0, 262.0, 286.0
-#: The classes of the lines of the first and the second configuration. The second line is also
+#: The CSS classes of the lines of the first and the second configuration. The second line is also
 #: dashed.
 _KINDS = ("first", "second")
 #: The waits that the axis labels, in seconds.

@@ -77,7 +77,7 @@ def _with_styles(kind: str) -> str:
         ValueError: there is no style for one of them.
     """
     if unknown := [each for each in kind.split(" ") if each and each not in CLASSES]:
-        raise ValueError(f"there are no shapes of the class {unknown[0]}")
+        raise ValueError(f"the class {unknown[0]} has no style")
     return kind
 
 
