@@ -45,7 +45,7 @@ class Arguments(list[Any]):
 
 
 class Sent(Protocol):
-    """What the SDK's inputs for messages have in common."""
+    """The fields that the SDK's interceptor inputs for all kinds of messages share."""
 
     args: Sequence[Any]
     headers: Mapping[str, Payload]

@@ -53,7 +53,8 @@ async def check_alone(connection: Connection, store: Store) -> None:
             " namespace"
         )
         raise Rejected(
-            f"{text}: {', '.join(foreign)}; {_REMEDY}, or delete this mark if that cluster is gone"
+            f"{text}, as its mark shows: {', '.join(foreign)}; {_REMEDY}, or delete the mark from"
+            " the store if that cluster no longer exists"
         )
     if own not in marks:
         text = (

@@ -199,7 +199,7 @@ async def prepare(
     check_workers(num_workers)
     if {"replicas", "gang_by", "array", "params"} & options.keys():
         remedy = "leave replicas, gang_by, array and params out"
-        raise InvalidValue("replicas", num_workers, "is the number of workers", remedy)
+        raise InvalidValue("replicas", num_workers, "is set by the pool", remedy)
     idle = (
         idle_timeout
         if isinstance(idle_timeout, timedelta)
