@@ -32,7 +32,7 @@ from temporalio.converter import PayloadConverter
 from iris.model.errors import Rejected
 from iris.model.message_keys import Kind, Message, MessageKey, Proof, may_send
 
-#: What Temporal appends to the id of a workflow that a schedule starts.
+#: Matches the time that Temporal appends to the id of a workflow that a schedule starts.
 _TIME_OF_A_RUN = re.compile(r"-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
 #: The length of a nonce in bytes.
 _NONCE_BYTES = 8

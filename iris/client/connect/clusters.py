@@ -265,7 +265,7 @@ def check_is_free(
     if asked.remote:
         this = f"the new cluster is in {asked.location()}"
     else:
-        where = "has its hosts over SSH" if over_ssh else "is on this machine"
+        where = "reaches its hosts over SSH" if over_ssh else "is on this machine"
         this = f"the new cluster {where}"
     there, remedy = _other_cluster(known)
     raise InvalidValue(

@@ -63,7 +63,7 @@ async def check_alone(connection: Connection, store: Store) -> None:
         )
         raise Rejected(
             f"{text}; check the store's address, or start the cluster's control plane with this"
-            " version"
+            " version of Iris, which writes the mark"
         )
 
 
