@@ -45,7 +45,10 @@ def check_reads(workflow_id: str) -> None:
     told = workflow.info().headers.get(names.READS_HEADER)
     # Compared as a payload, because one that cannot be decoded would stop the workflow.
     if told != workflow.payload_converter().to_payload(workflow_id):
-        raise foreign(f"it reads files of workflow {workflow_id}, which its start has not named")
+        raise foreign(
+            f"it reads files of workflow {workflow_id}, and the header {names.READS_HEADER} of its"
+            " start does not name that workflow"
+        )
 
 
 def foreign(problem: str) -> ApplicationError:

@@ -19,7 +19,8 @@ UNTIL_DONE = RetryPolicy(
 )
 
 #: The retry policy for observations that are repeated until there is news. Each repetition is an
-#: attempt of the activity, so the pause after a failed attempt must not grow with their number.
+#: attempt of the activity, so the pause after a failed attempt must not grow with the number of
+#: attempts.
 UNTIL_NEWS = RetryPolicy(initial_interval=timedelta(seconds=2), backoff_coefficient=1)
 
 #: The retry policy for queries that are repeated later if they are not answered. Meanwhile the
@@ -51,9 +52,10 @@ def job_task(spec: JobSpec) -> timedelta:
 #: a control plane has died during a task.
 PLANNER_TASK = timedelta(seconds=30)
 
-#: The time limit of the first try of an exchange with the scheduler, inside the workflow task. A
-#: longer try would occupy a workflow-task slot, and the heartbeat of the workflow task, after four
-#: fifths of `JOB_TASK`, would repeat it. It is longer than `outbox.KEEP`.
+#: The time limit of the first try of an exchange with the scheduler, inside the workflow task. It
+#: is longer than `outbox.KEEP`, for which the outbox may delay an answer. A longer try would occupy
+#: a workflow-task slot, and the heartbeat of the workflow task, after four fifths of `JOB_TASK`,
+#: would repeat it.
 EXCHANGE_QUICK = timedelta(seconds=3)
 #: The time limit of each further try of an exchange with the scheduler, as a normal activity.
 EXCHANGE_PATIENT = timedelta(seconds=30)
@@ -114,7 +116,7 @@ SIGNAL_OWNERS = timedelta(seconds=20)
 #: owners do not answer, and two seconds to confirm.
 CONFIRM_SIGNALS = timedelta(seconds=10)
 #: How long a run of the scheduler that has to end waits for signals that are under way. The next
-#: run sends the signals again that were not sent by then, and their receivers ignore repetitions.
+#: run sends the signals that were not sent by then. A receiver ignores a signal that it gets twice.
 LAST_SIGNALS = timedelta(seconds=3)
 #: The time limit for querying a thousand workflows during recovery. A workflow that is in no
 #: worker's cache has to be replayed first.

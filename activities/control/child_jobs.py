@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class ChildJobs:
-    """Activities for child jobs and their parents."""
+    """Activities that register child jobs with their parents, and cancel child jobs."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -26,7 +26,8 @@ class Ancestors:
     def __init__(self, client: Client, cluster: str) -> None:
         self._client = client
         self._cluster = cluster
-        #: The results of earlier calls of `unsuccessful`, by (job, run id).
+        #: The nearest ancestor that has ended without success, by (job, run id), from earlier calls
+        #: of `unsuccessful`. The text is empty if there is no such ancestor.
         self._known: dict[tuple[str, str], str] = {}
 
     async def unsuccessful(self, parent: Parent) -> str:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class JobDependencies:
-    """Activities for jobs that depend on other jobs."""
+    """Activities that find how jobs have ended, and tell it to the jobs that wait for them."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

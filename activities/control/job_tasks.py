@@ -27,7 +27,7 @@ AGAIN = timedelta(seconds=2)
 
 
 class JobTasks:
-    """Activities for jobs of several independent tasks."""
+    """Activities that signal the workflows of a job's independent tasks, or wait for their end."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

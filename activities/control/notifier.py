@@ -40,8 +40,8 @@ PAGE = 2_000
 #: The time limit of one signal, which usually takes milliseconds. An owner that does not answer is
 #: signalled again later.
 PATIENCE = timedelta(seconds=5)
-#: The time limit of one batch, for a service that answers slowly. Owners that were not signalled by
-#: then are signalled again later.
+#: The time limit for one batch of signals, in case the service answers slowly. Owners that were not
+#: signalled by then are signalled again later.
 BATCH_PATIENCE = timedelta(seconds=15)
 #: One check returns the keys of at most this many requests and placements whose owners have ended.
 #: The next check returns the others.
@@ -52,9 +52,9 @@ MOST_GONE = 5_000
 #: longer by the difference.
 LEFT_TO_HOSTS = timedelta(seconds=60)
 
-#: If the service answers with a status in `AWAY`, this many first attempts of an activity fail as a
-#: whole, so that Temporal tries the activity again. Later attempts treat this status as an error of
-#: the one workflow.
+#: The number of first attempts of an activity that fail as a whole if the service answers with a
+#: status in `AWAY`, so that Temporal tries the activity again. Later attempts treat this status as
+#: an error of the one workflow.
 PATIENT_ATTEMPTS = 3
 
 

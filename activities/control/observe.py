@@ -86,8 +86,8 @@ class FleetObserver:
         #: True if a recent report of the control plane's own worker has arrived. The service then
         #: delivers the reports of agents, too, so that an agent without a report counts as silent.
         self._reports_arrive = False
-        #: True if the service can ping hosts. If it cannot, the observer reads when each silent
-        #: host last polled instead.
+        #: False if the Temporal service could not deliver the last pings to hosts. The observer
+        #: then reads when each silent host last polled instead.
         self._can_ping = True
         #: When each host last answered a ping or began a poll, on this process's monotonic clock,
         #: by (host, incarnation).
@@ -98,11 +98,13 @@ class FleetObserver:
         #: The last time at which some hosts were silent and the witnesses did not answer either;
         #: None if witnesses answer.
         self._held_at: float | None = None
-        #: When an agent that should report was first missing in the server's list, by (host,
-        #: incarnation). A new agent is missing for ten seconds, and so is every agent after a
-        #: restart of the server. Such an agent does not count as silent.
+        #: When an agent that should report was first missing in the server's list of workers, by
+        #: (host, incarnation). A new agent is missing there for ten seconds, and so is every agent
+        #: after a restart of the server. So an agent counts as silent only when it has been missing
+        #: for longer than `SILENCE`.
         self._missed: dict[tuple[str, str], float] = {}
-        #: The agents that reported within `SILENCE` when the reports were last read.
+        #: The agents that reported within `SILENCE` when the reports were last read, as (host,
+        #: incarnation).
         self._reporting: set[tuple[str, str]] = set()
 
     @activity.defn
@@ -379,9 +381,9 @@ class FleetObserver:
 class _Report(NamedTuple):
     """The times at which an agent's report was sent and received."""
 
-    #: The time of sending, by the host's clock.
+    #: When the agent sent the report, by the clock of the agent's host.
     sent: float
-    #: The time of receipt, by this process's monotonic clock.
+    #: When the report arrived, by this process's monotonic clock.
     received: float
 
 

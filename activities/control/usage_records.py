@@ -8,13 +8,14 @@ from iris.metrics.declared import USES_STORED
 from iris.storage.object_store import Store
 from iris.usage.lines import to_objects
 
-#: The number of objects that are written at the same time. A batch has one object for each day on
-#: which a use ended.
+#: The most objects that are written at the same time. A batch of records has one object for each
+#: day on which an attempt or a slice ended.
 _AT_ONCE = 8
 
 
 class UsageRecords:
-    """Stores records of use in the cluster's store.
+    """Stores records of use in the cluster's store: which attempts and slices used which resources,
+    and for how long.
 
     Args:
         store: the address of the store; empty if the cluster has none.

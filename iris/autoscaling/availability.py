@@ -31,11 +31,12 @@ SHORT_LIFETIME = timedelta(minutes=5)
 #: A slice that ends later than this after it became ready is long-lived. A slice whose lifetime is
 #: between `SHORT_LIFETIME` and this does not count for `Churn`.
 LONG_LIFETIME = timedelta(minutes=10)
-#: (share of short-lived slices, factor): if at least this share is short-lived, the growth of the
-#: group is multiplied by the factor. The highest share comes first.
+#: Pairs of a share and a factor. If at least this share of the recently ended slices was
+#: short-lived, the limit on new slices per minute is multiplied by the factor. The highest share
+#: comes first.
 CHURN_LEVELS = ((0.8, 0.0), (0.5, 0.1), (0.2, 0.5))
-#: If at least this share of slices is short-lived, idle slices are kept: the group might not get
-#: them back.
+#: If at least this share of the recently ended slices was short-lived, idle slices are not deleted,
+#: because the group might not get them back.
 CHURN_KEEPS = 0.5
 
 #: The stock-outs, by zone and kind of machine (`kind_of`).
@@ -61,15 +62,16 @@ class Churn(NamedTuple):
 
 
 class GroupAvailability(NamedTuple):
-    """Whether a scale group can get new slices now, and the limit if it cannot."""
+    """Whether a scale group can get new slices now, and if not, why and until when."""
 
     state: Availability
-    #: Why the availability is limited; empty if it is not.
+    #: Why the group can get no new slices now; empty if it can.
     why: str = ""
-    #: When the limit ends; None if that is unknown.
+    #: When the condition in `why` ends; None if that time is unknown, or if there is no condition.
     until: datetime | None = None
-    #: True if the reason for the limit is that too many slices were short-lived. `min_slices` is
-    #: restored nevertheless, but slowly.
+    #: True if the group gets no new slices for waiting gangs because too many of its slices were
+    #: short-lived. If the group has fewer than `min_slices` slices, it still requests the missing
+    #: ones, but slowly (`CHURNED_PER_MINUTE`).
     churned: bool = False
 
     @property

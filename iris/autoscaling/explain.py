@@ -27,7 +27,7 @@ _LEAVING = (SliceState.DRAINING, SliceState.DELETING, SliceState.FAILED)
 class Tally(NamedTuple):
     """The waiting gangs of one shape, counted by the slices for which they wait."""
 
-    #: By group, the number of gangs that wait for coming slices.
+    #: By group, the number of gangs that wait for slices that exist or were requested earlier.
     coming: Counter[str]
     #: By group, the number of gangs that wait for slices that the current evaluation of the
     #: autoscaler requests.
@@ -35,7 +35,8 @@ class Tally(NamedTuple):
     #: By group, the number of gangs that wait for slices that a later evaluation of the autoscaler
     #: may request.
     later: Counter[str]
-    #: The ids of the new slices, by (group, whether the current evaluation requests the slices).
+    #: The planned new slices for the gangs, as `id()` of each `PlannedSlice`, by (group, whether
+    #: the current evaluation requests the slice).
     new: dict[tuple[str, bool], set[int]]
 
     @classmethod

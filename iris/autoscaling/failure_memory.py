@@ -37,7 +37,8 @@ ONE_MOMENT = timedelta(minutes=1)
 #: The states of slices that are deleted on purpose. The loss of a slice in these states does not
 #: count as a failure.
 _LEAVING = frozenset({SliceState.DRAINING, SliceState.DELETING})
-#: The fields of a group's memory that are reset after a success.
+#: The fields of a group's memory that are reset when a slice becomes ready, or when the group's
+#: configuration changes, with their new values.
 _WELL = {
     "failures": 0,
     "failed_at": None,
@@ -45,7 +46,8 @@ _WELL = {
     "backoff_reason": "",
     "stopped": False,
 }
-#: The fields of a stopped group's memory that are reset before the group tries one more slice.
+#: The fields of a stopped group's memory that are reset when the configuration is loaded again, so
+#: that the group tries one more slice.
 _TRY = {"backoff_until": None, "stopped": False}
 
 

@@ -23,7 +23,8 @@ class Shrinking(NamedTuple):
 
     #: The idle slices to delete.
     drains: tuple[Drain, ...] = ()
-    #: Why idle slices that are not in `drains` are kept.
+    #: Why idle slices that are not in `drains` are kept; empty if none are, or if no reason is
+    #: given.
     kept: str = ""
     #: When `kept` may change; None if only an event changes it.
     until: datetime | None = None

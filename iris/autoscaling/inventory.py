@@ -51,7 +51,8 @@ class SliceInventory:
             and each.state in _LEAVING
             and each.changed_at + group.pace.requesting_timeout > now
         ]
-        #: The slices that were not ready when the scheduler computed the demand.
+        #: The slices that were requested, but were not ready when the scheduler computed the
+        #: demand.
         self.coming: list[SliceFacts] = []
         #: The slices on which tasks run.
         self.busy: list[SliceFacts] = []

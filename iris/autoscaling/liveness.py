@@ -35,13 +35,14 @@ REPORT_INTERVAL = timedelta(seconds=10)
 #: A host without a report for this time is silent, and the fleet is observed again soon. The time
 #: is `REPORT_INTERVAL` with a margin, so that one missing report is noticed.
 SILENCE = timedelta(seconds=14)
-#: An agent can be away for less than this time without the loss of a task. It is the lease of the
-#: programs minus the time to renew the lease.
+#: If an agent stops and starts again within this time, no task is lost. The time is the default
+#: lease of the programs minus the time to renew it.
 AWAY = timedelta(seconds=45)
 #: How long a host has to answer a ping.
 PING_TIMEOUT = timedelta(seconds=5)
-#: A silent host is pinged when its last report is this old. The agent may have gone away almost
-#: `REPORT_INTERVAL` after that report.
+#: A silent host is pinged when its last report is this old. An agent that goes away may have
+#: reported up to `REPORT_INTERVAL` before, and a ping takes up to `PING_TIMEOUT`. So a host is
+#: given up, at the earliest, `AWAY` after its agent went away.
 PING_AFTER = AWAY + REPORT_INTERVAL - PING_TIMEOUT
 #: A host whose last poll is older than this is silent. A live agent polls at least once a minute: a
 #: poll without a task ends after a minute, and the next poll begins. Polls are used only if reports

@@ -61,10 +61,11 @@ class Supply:
     """A group's capacity for waiting gangs."""
 
     group: ScaleGroup
-    #: The idle slices, on which the scheduler could place no gang. A gang that also gets other
-    #: slices can use them.
+    #: The idle slices. The scheduler could place no gang on them alone, but a gang can use them
+    #: together with other slices.
     idle: Pool = field(default_factory=dict)
-    #: The coming slices that no gang has taken yet. The slice that is ready first comes first.
+    #: The slices that were requested but are not ready, and that no gang has taken yet. The slice
+    #: that is expected to be ready first comes first.
     coming: Pool = field(default_factory=dict)
     #: How many new slices the group may request, now or when its present delay (such as a cooldown)
     #: is over.

@@ -50,7 +50,9 @@ class Rejected(IrisError):
 
 
 class InvalidValue(Rejected, ValueError):
-    """A field has a value that is not allowed. This is a usage error, like the errors of click."""
+    """A field has a value that is not allowed. Like a usage error of click, it ends the command
+    with exit code 2.
+    """
 
     exit_code = 2
 

@@ -15,16 +15,18 @@ from typing import NamedTuple, Self
 
 #: The length of keys in bytes.
 KEY_BYTES = 32
-#: The length of codes in bytes. RFC 2104 asks for at least half of the hash.
+#: The length of a proof's code in bytes. RFC 2104 recommends at least half of the hash's length.
 CODE_BYTES = 16
 _JOB_USE = b"iris job key 1 "
 _STORE = "store"
-#: Stands in a proof for no job.
+#: The text that stands for an empty `Proof.job` in an encoded proof.
 _NO_JOB = "-"
 
 
 class Kind(StrEnum):
-    """The kinds of messages that start or change something. Queries need no proof."""
+    """The kinds of messages that start or change something. Each of them needs a `Proof`; a query
+    needs none.
+    """
 
     START = "start"
     SIGNAL = "signal"
@@ -33,25 +35,28 @@ class Kind(StrEnum):
 
 
 class Message(NamedTuple):
-    """A message, as its receiver sees it."""
+    """The parts of a message that its proof covers: none of them can be changed."""
 
     kind: Kind
     #: The type of the workflow or activity, or the name of the signal or update.
     name: str
-    #: The id of the workflow that gets the message or starts the activity; for an activity without
-    #: a workflow its task queue and its id.
+    #: The id of the workflow that gets the message or starts the activity. For an activity without
+    #: a workflow: its task queue and its id.
     receiver: str
-    #: The arguments, as bytes.
+    #: The arguments of the message, serialized.
     content: Sequence[bytes] = ()
 
 
 class Proof(NamedTuple):
-    """Proves that the sender of a message has the cluster's key. It is sent with the message."""
+    """Proves that the sender of a message has the key of the cluster, or the key of a job's
+    program. It is sent with the message.
+    """
 
     at: datetime
-    #: A text that the sender uses once. A workflow's begins with the id of its run and a slash.
+    #: A text that the sender uses only once. If the sender is a workflow, the text begins with the
+    #: id of the workflow's run and a slash.
     nonce: str
-    #: The job whose key was used; empty: that of the cluster.
+    #: The job whose key the sender has used; empty if it has used the key of the cluster.
     job: str
     code: bytes
 
@@ -78,10 +83,12 @@ class Proof(NamedTuple):
 
 @dataclass(frozen=True)
 class MessageKey:
-    """The key of a cluster, or the narrower one of a job's program."""
+    """The key of a cluster, which proves every message; or the key of a job's program, which proves
+    only the messages that `may_send` allows.
+    """
 
     secret: bytes = field(repr=False)
-    #: The job whose program has the key; empty: it is the key of the cluster.
+    #: The job whose program has the key; empty for the key of the cluster.
     job: str = ""
 
     def of_job(self, job: str) -> "MessageKey":

@@ -243,7 +243,8 @@ def incarnation_of(identity: str) -> str:
 
 
 #: The beginning of the name of the signal with which a host tells the scheduler that a placement is
-#: free. The host's id follows. Temporal's servers check the name: they cannot check the content.
+#: free. The host's id follows. Temporal's servers check this id, because they cannot check the
+#: content of the signal.
 _VACATE = "vacate/"
 
 
@@ -260,8 +261,9 @@ def host_of_signal(name: str) -> str | None:
 #: a workflow. The token proves to Temporal's servers that the agent's host received an activity of
 #: this workflow.
 TASK_TOKEN_METADATA = "iris-task-token-bin"  # noqa: S105
-#: The header of a workflow's start with the id of another workflow, whose files the new one reads.
-#: Temporal's servers check that the caller may read what was given to that workflow.
+#: The header of a workflow's start with the id of another workflow whose files the new workflow
+#: reads, such as a checkpoint. Temporal's servers check that the user who starts the workflow may
+#: read those files.
 READS_HEADER = "iris-reads"
 
 SA_CLUSTER = "IrisCluster"
@@ -328,8 +330,10 @@ MEMO_DASHBOARD = "iris_dashboard"
 #: The memo key of the scheduler's and the autoscaler's workflows for the version of their state. A
 #: control plane with a later version replaces the workflow.
 MEMO_VERSION = "iris_book"
-#: In the memo of the scheduler: shows who has the cluster's message key that the cluster has it and
-#: that its store is the one in the memo; empty if the cluster has no such key.
+#: The memo key of the scheduler's workflow for a code that is made with the cluster's message key
+#: from the cluster's name and the URL of its store. A client that has the key checks the code, so
+#: that it sends nothing to another cluster or store. The code is empty if the cluster has no
+#: message key.
 MEMO_MARK = "iris_mark"
 #: The memo key for a job's command line, which lists of jobs show.
 MEMO_COMMAND = "iris_command"
@@ -343,8 +347,8 @@ MEMO_COMMIT = "iris_commit"
 #: The memo key for the state and the reason of a job that waits, is held, or ended without full
 #: success. Lists of jobs show them.
 MEMO_REASON = "iris_reason"
-#: The memo key for the key of the batch's line with which the job was submitted. A repeated
-#: submission of the batch recognises the job by this key.
+#: The memo key for the text that identifies a line of a batch (`iris submit --batch`). If the batch
+#: is submitted again, Iris finds the line's job by this text and starts no second one.
 MEMO_BATCH = "iris_batch"
 #: The memo key for the link to a job's page in the dashboard. It is in the memo of the workflow
 #: that a schedule starts, which passes it to the workflow of its job.
@@ -375,7 +379,8 @@ ENV_PAYLOAD_KEYS = "IRIS_PAYLOAD_KEYS"
 ENV_SECRET_KEYS = "IRIS_SECRET_KEYS"  # noqa: S105
 #: The variable that names the file with the key that authenticates the messages of a cluster.
 ENV_MESSAGE_KEY = "IRIS_MESSAGE_KEY"
-#: The variable in which a program gets the key for messages of its job and of its child jobs.
+#: The variable in which a program gets the message key of its job. With this key, the program can
+#: send messages only to its job and to its child jobs.
 ENV_JOB_KEY = "IRIS_JOB_KEY"
 ENV_USER = "IRIS_USER"
 #: The variable that names the file with the name and the private key of this process's user

@@ -32,7 +32,7 @@ class QuotaRule(Frozen):
     #: The user, or `EACH_USER`. Exactly one of user, team and tag is set.
     user: str = ""
     team: str = ""
-    #: The tag as `KEY=VALUE`.
+    #: The tag as `KEY=VALUE`; empty for a quota of a user or of a team.
     tag: str = ""
     #: The priority bands whose gangs count; empty if all bands count.
     bands: tuple[Band, ...] = ()

@@ -20,8 +20,8 @@ HEARTBEATS_PER_SECOND = 500
 #: program.
 HEARTBEATS_PER_LEASE = 5
 #: The time without a heartbeat after which the server gives up an attempt with the default lease.
-#: It is 25 s longer than the lease: before the attempt can start elsewhere, its program is dead,
-#: and even a busy control plane counts its host as lost.
+#: It is 25 s longer than the lease: when the next attempt may start, the program of this attempt is
+#: dead, and even a busy control plane has found that its host is lost.
 HEARTBEAT_TIMEOUT = timedelta(seconds=75)
 
 
@@ -48,7 +48,7 @@ class Contact(NamedTuple):
     the gang.
     """
 
-    #: The host kills the program after this long without contact.
+    #: The host kills the program after this time without contact.
     lease: float = 50.0
     #: The time between two heartbeats.
     interval: float = HEARTBEAT_INTERVAL.total_seconds()

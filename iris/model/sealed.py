@@ -41,7 +41,9 @@ class SealedWith(Exception):
 
 
 class Place(NamedTuple):
-    """The place where a sealed value may be used."""
+    """The place that a sealed value is bound to: a copy of the value at another place cannot be
+    opened.
+    """
 
     cluster: str
     #: The path of the object in the store, without the folder of the cluster.
@@ -98,7 +100,7 @@ class PrivateKeys(NamedTuple):
                 _NONCE, sealed, _bound(place)
             )
         except InvalidTag:
-            raise ValueError("it was changed, or sealed for another place") from None
+            raise ValueError("the sealed value was changed, or sealed for another place") from None
 
 
 def seal(public: bytes, value: bytes, place: Place, own: bytes) -> SealedValue:

@@ -60,7 +60,7 @@ class SeenMachine(Frozen):
 
     name: str
     zone: str
-    #: Google's status, such as RUNNING.
+    #: Google's status of the machine, such as RUNNING.
     status: str
     #: The hash of the machine's definition at its creation or its last rebuild; see
     #: `labels.BUILD_KEY`.
@@ -77,7 +77,7 @@ class ControllerMachine:
     """Operates the machine of one cluster's control plane in Google Cloud.
 
     Args:
-        zone: the zone in which it is created; it is found in other zones, too.
+        zone: the zone in which the machine is created. An existing one is found in every zone.
         tell: receives progress messages during long operations.
 
     Raises:

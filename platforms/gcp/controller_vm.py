@@ -43,7 +43,7 @@ def insert_request(
         raise InvalidValue(
             "controller.gcp.zone",
             gcp.zone,
-            "has no zone",
+            "names no zone for the machine of the control plane",
             "set it, or set platform.gcp.default_zones",
         )
     script = controller_script(settings, image=controller.image, port=gcp.port)

@@ -70,14 +70,15 @@ _INSTANCE_STATES = {
     "SUSPENDED": MachineState.FAILED,
     "TERMINATED": MachineState.FAILED,
 }
-#: The states that mean that a spot machine was preempted, because only Google stops machines. A
-#: machine that Iris deletes also has these states, but then the difference does not matter.
+#: Google's states of a machine that stops or is stopped. A spot machine in one of them counts as
+#: preempted, because Iris deletes hosts and never stops them. A machine that Iris is deleting has
+#: these states, too; it then does not matter that it counts as preempted.
 _STOPPING_STATES = {"PENDING_STOP", "STOPPING", "STOPPED", "TERMINATED"}
 #: The states of a machine that is switched off. A suspended machine may resume its programs.
 _STOPPED_STATES = {"STOPPED", "TERMINATED"}
 
 
-#: Google's normal states. An observation gives no reason for them.
+#: Google's normal states. A slice's reason does not mention them.
 _USUAL = {
     "CREATING",
     "ACCEPTED",

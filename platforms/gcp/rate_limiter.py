@@ -85,7 +85,7 @@ class RateLimiter:
         self._slots = slots
         #: The lock for changes of `_slots`, because calls end in threads.
         self._counting = threading.Lock()
-        #: The time at which the last pause ends or ended.
+        #: The time at which the last pause ends or ended; minus infinity before the first pause.
         self._pause_end = -math.inf
         self._rate_limit_errors = 0
         self._unavailable_errors = 0

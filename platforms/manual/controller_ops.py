@@ -19,7 +19,8 @@ from iris.platforms.manual.settings import HostAccess, ManualSettings
 SCRIPT = (Path(__file__).parent / "controller.sh").read_text()
 #: The directory of all control planes on a machine, in the home directory of the login user.
 DIRECTORY = ".iris-controller"
-#: The disk space that a control plane needs on its machine, in kilobytes, without its jobs.
+#: The disk space that a control plane needs on its machine, in kilobytes. The space for the files
+#: of jobs is not included.
 SPACE = 1024 * 1024
 COMMAND_LIMIT = timedelta(seconds=90)
 #: The time limit for sending the packages over a slow connection.

@@ -342,7 +342,8 @@ class HostKeeper:
                     continue
                 except TimeoutError:
                     raise MachineFault(
-                        f"{host}: no tunnel within {COMMAND_LIMIT.total_seconds():g} s"
+                        f"{host}: sshd did not open the tunnel to the control plane within"
+                        f" {COMMAND_LIMIT.total_seconds():g} s"
                     ) from None
                 self._tunnels[host] = (connection, listener)
                 return listener.get_port()

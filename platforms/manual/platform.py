@@ -495,5 +495,6 @@ def _check(request: SliceRequest) -> None:
     if request.group.hosts != 1 or request.group.type is not SliceType.MANUAL_VM:
         raise BadConfig(
             f"scale group {request.group.name} has slices of {request.group.hosts} hosts of type"
-            f" {request.group.type}"
+            f" {request.group.type}; on machines over SSH, a slice is one host of type"
+            f" {SliceType.MANUAL_VM}"
         )

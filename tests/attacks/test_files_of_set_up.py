@@ -120,5 +120,5 @@ async def test_a_task_cannot_have_its_bundle_unpacked_into_a_directory_of_the_ho
     outcome = await bench.outcome("true", bundle=bundle, workdir=str(victim))
 
     assert (outcome.state, outcome.exit_code) == (TaskState.FAILED, 2)
-    assert "a task with a bundle has no workdir" in outcome.reason
+    assert "a task with a bundle cannot have a workdir" in outcome.reason
     assert list(victim.iterdir()) == []

@@ -35,8 +35,8 @@ def test_a_command_names_the_extra_that_it_needs(
     script = f"""
 import sys
 sys.modules["{missing}"] = None
-from iris.cli.main import run
-sys.exit(run(sys.argv[1:]))
+from iris.cli.main import main
+main()
 """
     ran = subprocess.run(
         [sys.executable, "-c", script, *command],

@@ -13,8 +13,9 @@ from tests.dashboard.browser import Watched, chromium
 from tests.dashboard.busy import Busy, busy_cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def busy() -> Iterator[Busy]:
+    """Ends with the tests of the dashboard: its programs take CPU time from the tests after them."""
     with busy_cluster() as cluster:
         yield cluster
 

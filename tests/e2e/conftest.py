@@ -8,7 +8,7 @@ from tests.e2e.cluster import Cluster, a_cluster
 from tests.fakes.google.client import FakeGoogle
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Cluster]:
     """One host with four cores; tests use names of their own and give back what they take."""
     with a_cluster("--cpu", "4", "--memory", "8g", "--hosts", "1", "--ephemeral") as running:

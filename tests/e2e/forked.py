@@ -66,7 +66,8 @@ class Forked:
         message = json.dumps(request).encode() + b"\n"
         files = [stdout.fileno(), stderr.fileno()]
         sent = socket.send_fds(self._answers, [message], files)
-        self._answers.sendall(message[sent:])
+        if sent < len(message):  # else the command may have ended, and the server closed the socket
+            self._answers.sendall(message[sent:])
         self.pid = int(self._answer())
 
     def _answer(self) -> bytes:

@@ -52,7 +52,8 @@ _DAY = timedelta(days=1)
 
 
 class Budgets:
-    """How much of each budget of a cluster is used.
+    """Computes how much of each budget of a cluster is used. Says which new jobs are on hold
+    because of a budget, and releases the jobs that a budget no longer holds.
 
     Args:
         client: a client of the cluster's service.
@@ -70,8 +71,8 @@ class Budgets:
         self._uses: tuple[BudgetUse, ...] = ()
         #: True if this process, or an earlier one, may have put jobs on hold because of budgets.
         self._may_hold = True
-        #: The last computed use of past days, after the accounting, the begin and the end for which
-        #: it was computed; None before the first computation.
+        #: The cached use of past days: the accounting rules, the begin and the end of the period,
+        #: and the use of each day. None before the first computation.
         self._past: tuple[Accounting, datetime, datetime, list[DayUse]] | None = None
 
     def hold_of(self, request: Request) -> Hold | None:

@@ -33,9 +33,9 @@ START_TIMEOUT = timedelta(minutes=2)
 #: The time in which the control plane must stop. It is less than the 10 s that Docker gives a
 #: container.
 STOP = timedelta(seconds=4)
-#: If the control plane dies early this many times in a row, its container ends, and shows the
-#: control plane's last output to the user who waits for the machine. Once a control plane has run
-#: longer in this container, there is no such limit any more.
+#: The number of early deaths of the control plane in a row after which its container ends. The
+#: container then shows the control plane's last output to the user who waits for the machine. Once
+#: a control plane has run for long enough in this container, there is no such limit any more.
 START_ATTEMPTS = 3
 #: The interval between two requests for a new configuration while the metadata server does not
 #: answer.
@@ -56,9 +56,9 @@ class HostedOptions(Frozen):
     #: `host:port` at which hosts reach the Temporal server; None for the address that the metadata
     #: server gives.
     advertise: str | None = None
-    #: The port and the address at which the control plane serves its metrics. For each of them that
-    #: is None, the configuration decides.
+    #: The port at which the control plane serves its metrics; None: the configuration decides.
     metrics_port: int | None = None
+    #: The address at which the control plane serves its metrics; None: the configuration decides.
     metrics_address: str | None = None
 
     @property

@@ -43,7 +43,9 @@ _ATTEMPT = "run_task"
 
 
 class JobTracing(Interceptor):
-    """The interceptor of the worker that runs the workflows of jobs."""
+    """Makes the spans of jobs, tasks and attempts, as an interceptor of the worker that runs their
+    workflows.
+    """
 
     def workflow_interceptor_class(
         self, input: WorkflowInterceptorClassInput

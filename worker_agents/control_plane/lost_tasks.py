@@ -29,8 +29,8 @@ from iris.model.frozen import Frozen
 logger = logging.getLogger(__name__)
 
 #: The age from which a planner's workflow task counts as lost. It is longer than a scheduling pass,
-#: which takes at most a second. A replay can take longer: a second control plane that starts then
-#: ends the replay of the first one, which begins its replay again.
+#: which takes at most a second. A replay can take longer. If a second control plane starts during a
+#: replay of the first one, the replay counts as lost, and the first one begins it again.
 LOST_AFTER = timedelta(seconds=4)
 LOOK_EVERY = 0.1
 CAUSE = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE

@@ -20,7 +20,7 @@ from iris.model import names
 
 #: The interval between two queries of each planner.
 INTERVAL = timedelta(seconds=15)
-#: The label for waiting gangs whose reason was not computed.
+#: The label for waiting gangs for which the scheduler has not computed why they wait.
 NOT_COMPUTED = "NOT_COMPUTED"
 #: The label for hosts without a scale group. These are machines that users brought.
 NO_GROUP = "none"

@@ -129,9 +129,9 @@ class ControlPlaneOptions(Frozen):
     machines: Path | None = None
     #: `host:port` at which hosts reach the Temporal service; empty if it is the same as `address`.
     advertise: str = ""
-    #: The port and the address at which the control plane serves its metrics. For each of them that
-    #: is None, the configuration decides.
+    #: The port at which the control plane serves its metrics; None: the configuration decides.
     metrics_port: int | None = None
+    #: The address at which the control plane serves its metrics; None: the configuration decides.
     metrics_address: str | None = None
     #: The port of the dashboard; 0 if the control plane serves none; None: the configuration
     #: decides.

@@ -509,9 +509,8 @@ def contact_env(address: str, namespace: str, cluster: str) -> dict[str, str]:
 
 
 class TraceHeader(Interceptor):
-    """Reads the trace of an attempt from its header, for the program's variable `TRACEPARENT`.
-
-    Without a header, it changes nothing.
+    """Reads the trace of an attempt from the header of its activity, for the program's variable
+    `TRACEPARENT`. An activity without this header runs unchanged.
     """
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:

@@ -33,14 +33,15 @@ class TaskSettings(Frozen):
     #: The patterns of the secrets that jobs may use, in the form that
     #: `iris.model.job.secrets.why_not` reads.
     secrets: tuple[str, ...] = ()
-    #: The Google Cloud project of secrets whose name contains no project.
+    #: The Google Cloud project of secrets whose name contains no project; empty for the project of
+    #: the machine's credentials.
     secrets_project: str = ""
     #: The address of Google Secret Manager; empty for Google's own.
     secrets_endpoint: str = ""
 
 
 class AgentOptions(Frozen):
-    """The options of an agent."""
+    """The options of a host agent."""
 
     #: The address of the Temporal service.
     address: str

@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 
 #: The patterns of the device files of TPUs and GPUs, below /dev.
 DEVICES = ("accel[0-9]*", "vfio/*", "nvidia*", "dri/render*")
-#: The numbers of the system's errors if root lacks a right, or if a user does not exist in root's
-#: container.
+#: The numbers of the system's errors that show that the agent cannot act as another user: root
+#: lacks a right, or the user does not exist in root's container.
 _REFUSALS = {errno.EPERM, errno.EACCES, errno.EINVAL}
 _ALL, _GROUP = stat.S_IROTH | stat.S_IWOTH, stat.S_IRGRP | stat.S_IWGRP
 

@@ -68,7 +68,7 @@ class Membership:
         #: True once the slice has accepted this incarnation.
         self.accepted = False
         #: The time at which this process first saw that the slice's workflow was terminated, on the
-        #: process's own clock.
+        #: process's monotonic clock; None while the workflow runs.
         self._orphaned_since: float | None = None
 
     async def is_over(self) -> bool:

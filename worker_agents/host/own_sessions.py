@@ -43,7 +43,7 @@ class _Checked(ActivityInboundInterceptor):
         own = names.session(self._cluster, task, info.activity_type, request.session)
         if info.activity_id != own:
             raise ApplicationError(
-                f"the request is about task {task}, and its activity is {info.activity_id}",
+                f"the request is about task {task}, but its activity has the id {info.activity_id}",
                 type=CANNOT,
                 non_retryable=True,
             )

@@ -25,9 +25,9 @@ from iris.workflows.signals import send_signal
 #: of changes, a part sends about 120 reports. The 40 parts of the largest array then send half as
 #: many signals as one workflow accepts.
 FIRST_PAUSE, GROWTH = timedelta(seconds=1), 1.1
-#: The number of early reports of a part: reports before the pause after the last report is over. An
-#: early report is about a failure, which may end the job, or about a task that its user has
-#: cancelled and may wait for.
+#: The most early reports that one run of a part's workflow sends. A report is early if the pause
+#: after the previous report is not over. Early reports are about failures, which may end the job,
+#: and about tasks that a user has cancelled, because the user may wait for the cancellation.
 EARLY_REPORTS = 50
 #: When a part has fewer unfinished tasks than it may run at the same time, it reports each time
 #: their number has decreased to this share of the last reported number. The job then lets other

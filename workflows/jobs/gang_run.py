@@ -60,7 +60,8 @@ class GangRun:
         )
         self._changed = changed
         self._carried = carried
-        #: When `refusal` last changed; None if it has not changed in this run of the workflow.
+        #: When `refusal`, the reason why the gang waits, last changed; None if it has not changed
+        #: in this run of the workflow.
         self.refused_at: datetime | None = None
         #: The cancellations of single tasks. There are none, because a task of a gang is not
         #: cancelled alone.

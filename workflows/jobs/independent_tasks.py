@@ -41,7 +41,7 @@ STARTS_AT_ONCE = 32
 
 class SeparateTasks:
     """The tasks of a job whose tasks have workflows of their own. While tasks wait, the job shows
-    the refusal of one task.
+    the refusal of one of them: why the scheduler has not placed it.
 
     Args:
         job: the input of the job's workflow.
@@ -51,8 +51,8 @@ class SeparateTasks:
     def __init__(self, job: Gang, changed: Callable[[], None]) -> None:
         #: The job with the last reported status of each task.
         self.gang = job
-        #: The cancellations of single tasks, by index. It contains tasks that had started before
-        #: they were cancelled, also after their end.
+        #: The cancellations of single tasks, by index, also of tasks that have ended since. A task
+        #: that was cancelled before it started is not in it.
         self.cancelling: dict[int, Cancelling] = {}
         self._changed = changed
 

@@ -23,8 +23,8 @@ from iris.workflows.jobs.gang_run import GangRun
 from iris.workflows.search_attributes import show_band, show_state
 from iris.workflows.signals import send_signal
 
-#: The pause after each report. A thousand tasks with nine reports each send fewer signals than the
-#: 10,000 that one workflow accepts.
+#: The pauses after the first, the second and each further report of a task to its job. A thousand
+#: tasks with nine reports each send fewer signals than the 10,000 that one workflow accepts.
 REPORT_PAUSES = tuple(
     timedelta(seconds=seconds) for seconds in (1, 1, 10, 100, 10**3, 10**4, 10**5, 10**6, 10**6)
 )

@@ -28,7 +28,7 @@ from iris.scheduling.placement.refusals import Refusal
 #: on a page of the queue.
 MOST_USERS = 100
 MOST_USERS_OF_BAND = 10
-#: The most idle slices in one answer.
+#: The most idle slices in one answer about resources.
 MOST_IDLE = 1_000
 #: The most bytes of all reasons on one page of the queue. The rest of the page is for the gangs.
 REASONS_BYTES = 128 * 1024

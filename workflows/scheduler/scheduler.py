@@ -67,20 +67,19 @@ from iris.scheduling.reasons.forecast import Forecast
 from iris.workflows import policies, web_ui
 from iris.workflows.jobs.job_checks import JobChecks
 from iris.workflows.scheduler import unsent_signals
-from iris.workflows.scheduler.deadlines import evict_at_deadlines
+from iris.workflows.scheduler.background import evict_at_deadlines, store_uses
 from iris.workflows.scheduler.fleet_views import holdings_of, queue_of
 from iris.workflows.scheduler.quota_views import quotas_of_ledger
 from iris.workflows.scheduler.scheduler_views import owners_of, snapshot_of, totals_of, uses_of
 from iris.workflows.scheduler.told_by_hosts import vacated_by_sender
 from iris.workflows.scheduler.unsent_signals import HandedOver
-from iris.workflows.scheduler.use_records import store_uses
 from iris.workflows.signals import send_signal
 
-#: The most work of a run, after which the run continues as new. The unit is a look, the work to
-#: examine one host (`Effort`). A replay repeats all of this work, and nothing is placed meanwhile:
-#: ten million looks take about three seconds on one core of the benchmark machine. The number of
-#: events is no measure: a pass over a large cluster costs a thousand times as much as one over a
-#: small cluster, and each adds five events.
+#: The most work of a run, after which the run continues as new. One unit is the work to examine one
+#: host (`Effort`). A replay repeats all of this work, and nothing is placed meanwhile: ten million
+#: units take about three seconds on one core of the benchmark machine. The number of events does
+#: not measure the work: every pass adds five events, but a pass over a large cluster costs a
+#: thousand times as much as one over a small cluster.
 MAX_REPLAY = 10_000_000
 #: The pause after a pass that stopped at its limit. The pause ends the workflow task.
 START_PAUSE = timedelta(milliseconds=1)
@@ -99,11 +98,13 @@ class SchedulerWorkflow:
             info.get_current_history_size(), info.get_current_history_length(), start.ledger_bytes
         )
         self._notices, self._evictions = unsent_signals.unpack(self._ledger, start)
-        #: The placements that could not be signalled. `_check_jobs` queues them again.
+        #: The placements whose owners could not be signalled, by key. `_check_jobs` queues the
+        #: signals again.
         self._unsent_notices: dict[str, Placement] = {}
         #: The placements that control planes signal, and have not confirmed yet.
         self._handed_over = HandedOver()
-        #: The evictions that could not be signalled. `_check_jobs` queues them again.
+        #: The evictions whose owners could not be signalled, by key. `_check_jobs` queues the
+        #: signals again.
         self._unsent_evictions: dict[str, Eviction] = {}
         self._sent_reasons: dict[str, str] = dict(start.sent_reasons)
         self._checked_at = start.checked_at

@@ -182,8 +182,8 @@ _END = (*_STOP, *_KILL, *_DROP)
 #: hosts again: see `retries.hosts_after`.
 _OVER = (Event.PREEMPT, Event.INCARNATION_OVER, Event.HOST_OVER)
 
-#: The state of the outcome, by the event that decides the outcome. HOST_FAILED is not a key,
-#: because the failure itself decides the outcome later.
+#: The state of the outcome, by the event that decides the outcome. HOST_FAILED is not a key: its
+#: outcome is made from the failure, after the program has been killed.
 _OUTCOMES: Mapping[Event, TaskState] = {
     Event.CANCEL: TaskState.KILLED,
     Event.TIMEOUT: TaskState.FAILED,

@@ -278,8 +278,8 @@ class _Preparation:
         context, task = self.context, self.task
         if task.bundle is not None and task.workdir is not None:  # no client sends such a task
             raise JobFault(
-                "a task with a bundle has no workdir: its files are unpacked into a directory of"
-                " its own",
+                "a task with a bundle cannot have a workdir: the bundle is unpacked into a"
+                " directory of the attempt",
                 2,
             )
         root = Path(task.workdir) if task.workdir is not None else files / "work"

@@ -40,8 +40,8 @@ _MOST = MIB
 
 
 class _File(BaseModel):
-    """The content of the file `use.json` in the attempt's directory. An agent that continues the
-    attempt reads it.
+    """The content of the file `use.json` in the attempt's directory: the measurements of the
+    resource use so far. An agent that continues the attempt reads the file.
     """
 
     series: Series = Series()
@@ -75,10 +75,12 @@ class UseRecorder:
         self._known = _read(self._path) if found else _File()
         #: The UUIDs of the attempt's GPUs.
         self.gpus = record.gpus
-        #: The latest measurement as the heartbeats carry it; empty before the first one.
+        #: The latest measurement, in the form in which the heartbeats send it; empty before the
+        #: first measurement.
         self.latest: Mapping[str, Any] = {}
         self._peak_memory = 0
-        #: The time of the last measurement, by the monotonic clock and by the wall clock.
+        #: The time of the last measurement, by the monotonic clock and by the wall clock; None
+        #: before the first measurement.
         self._last: tuple[float, float] | None = None
         self._reported: IdleReport | None = None
         self._storing: asyncio.Task[None] | None = None

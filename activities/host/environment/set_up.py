@@ -40,7 +40,8 @@ from iris.model.units import format_duration
 #: The delays before each retry of a step after a network failure, in seconds. Before each retry, uv
 #: itself has already tried several times.
 PAUSES = (1.0, 5.0, 15.0)
-#: Matches the agent's variables for package indexes and proxies.
+#: Matches the agent's variables for package indexes and proxies. Set-up commands get these
+#: variables, and programs do not.
 _SOURCES = re.compile(r"(?:UV|PIP)_.*|(?:HTTP|HTTPS|ALL|NO)_PROXY", re.IGNORECASE)
 #: Matches the settings of uv that change how uv gets packages, but not which packages. An
 #: environment does not depend on these settings.
@@ -217,8 +218,8 @@ class _SetUp:
                         self.steps.say(line)
         if project is None and spec.extras:
             raise JobFault(
-                f"set-up failed: no project here has the extra {spec.extras[0]!r}; submit its"
-                " pyproject.toml, too",
+                f"set-up failed: the extra {spec.extras[0]!r} needs a project, and the submitted"
+                " files have no pyproject.toml; submit it, too",
                 2,
             )
         return spec, project

@@ -32,7 +32,8 @@ _TAIL = 64 * 1024
 _QUICK = 60.0
 #: The maximum length of a command in a message, in characters.
 _MOST = 80
-#: Variables that make uv or pip install into another place than the current environment.
+#: Variables that make uv or pip install into another place than the current environment. They are
+#: removed if the job's own set-up commands have an environment.
 _ELSEWHERE = {
     "PIP_TARGET",
     "PIP_PREFIX",
@@ -42,9 +43,11 @@ _ELSEWHERE = {
     "UV_SYSTEM_PYTHON",
 }
 #: Variables that change how uv resolves a lock. uv rejects a lock that was resolved with other
-#: values. The project's own values are in the project's files.
+#: values, so a project with a lock is installed without these variables. The values with which the
+#: project was resolved are in the project's files.
 _RESOLVED_BY = {"UV_RESOLUTION", "UV_PRERELEASE", "UV_FORK_STRATEGY", "UV_EXCLUDE_NEWER"}
-#: Variables that name the package indexes.
+#: Variables that name the package indexes. If one of them is set, uv ignores the indexes in a
+#: project's lock, so these are added to `UV_INDEX`.
 _INDEXES = {"UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"}
 #: A shell script that searches PATH for the first Python of version `$1`, or else for the first
 #: Python of any version. It writes the path of this Python into the file `$0`, with the package

@@ -176,7 +176,7 @@ class Writing:
     def write(self, block: bytes) -> None:
         if self._size + len(block) > self._item.size:
             raise OSError(
-                f"{self._item.stored_as} in the store is damaged: it is larger than saved"
+                f"{self._item.stored_as} in the store is damaged: it is larger than the saved file"
             )
         self._sha256.update(block)
         self._size += len(block)

@@ -73,7 +73,7 @@ class End(NamedTuple):
     #: True if all files are complete, because the program ended by itself with an exit code after
     #: which its files count as complete.
     by_itself: bool
-    #: The time of the end, in nanoseconds since 1970; 0 if it is not known.
+    #: The time at which the program ended, in nanoseconds since 1970; 0 if it is not known.
     at: int
 
 

@@ -163,7 +163,8 @@ class LogShipper:
         self._buffer = bytearray()
         #: The next chunk to store. It does not change after the first try to store it.
         self._chunk = b""
-        #: For each file, the offset of the first byte after the chunk.
+        #: For each file, the offset up to which the file's bytes are in `_chunk` or in earlier
+        #: chunks.
         self._chunk_upto: dict[Stream, int] = {}
         self._stored_at = float("-inf")
         #: The time of the latest log record, in milliseconds since 1970.

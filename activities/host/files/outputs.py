@@ -107,7 +107,7 @@ class _Upload(NamedTuple):
     """The settings of the upload of one output directory."""
 
     store: Store
-    #: The descriptor of the directory, which is open during the upload.
+    #: The descriptor of the output directory, which is open during the upload.
     root: int
     directory: Path
     prefix: str

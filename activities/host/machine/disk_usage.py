@@ -28,8 +28,9 @@ logger = logging.getLogger(__name__)
 #: The most reads of an attempt's directories before its processes are stopped for a further read.
 #: Most programs seldom change their directories, so a read without a stop usually succeeds.
 TRIES = 2
-#: The longest time for which the processes of an attempt are stopped, in seconds. After a longer
-#: time, other tasks of its job might count its task as lost.
+#: The longest time for which the processes of an attempt are stopped, so that its directories do
+#: not change while they are read, in seconds. After a longer time, other tasks of its job might
+#: count its task as lost.
 MOST_STOPPED = 30.0
 #: The delays before each further try to continue the stopped processes, in seconds. A try fails
 #: while the container engine restarts, or if the machine can start no process.
@@ -60,7 +61,7 @@ class Occupant(NamedTuple):
 class Usage(NamedTuple):
     """The disk space that an attempt uses."""
 
-    #: The used bytes, by file system.
+    #: The used bytes, by the device number of the file system.
     used: Counter[int]
     #: False if the program changed its directories during the read. The attempt may then use more
     #: than `used`.

@@ -147,7 +147,7 @@ class _Session:
         number, data = parse(frame)
         port = int(data)
         if port not in self._ports:
-            raise ValueError(f"port {port} was not requested")
+            raise ValueError(f"this session does not forward port {port}")
         if len(self._relay) >= MAX_CONNECTIONS:
             reason = f"{MAX_CONNECTIONS} connections are open, and more are not possible at a time"
             self._stream.send(connection_frame(FrameKind.RESET, number, reason.encode()))

@@ -36,8 +36,7 @@ class Relay:
     Args:
         send: sends a frame, and waits while the other side is behind.
         say: sends a small frame without waiting.
-        broken: called when a connection ends for a reason that the other side has sent, with that
-            reason.
+        broken: called with the reason when the other side breaks a connection and gives a reason.
     """
 
     def __init__(

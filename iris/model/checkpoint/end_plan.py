@@ -40,11 +40,14 @@ class Order:
 
     def __init__(self) -> None:
         self._count = 0
-        #: By path, the position in the order of the last creation, write or removal of the file.
+        #: By path, the last creation, write or removal of the file, as its position in the order of
+        #: all changes.
         self._written: dict[str, int] = {}
-        #: By path, the position in the order of the last time that a writer closed the file.
+        #: By path, the last time that a writer closed the file, as its position in the order of all
+        #: changes.
         self._closed: dict[str, int] = {}
-        #: By path, the position in the order of the last time that a file was renamed to this path.
+        #: By path, the last time that a file was renamed to this path, as its position in the order
+        #: of all changes.
         self._placed: dict[str, int] = {}
         #: The directories that the program made. For each one, the time from which the kernel
         #: reports changes in the directory, in nanoseconds since 1970.

@@ -36,8 +36,8 @@ class Found(NamedTuple):
 
     path: str
     mode: int
-    #: The time of the last change of the item's contents or its name, in nanoseconds, by the host's
-    #: clock. A program cannot set it.
+    #: The time of the last change of the item's contents or its name, by the host's clock, in
+    #: nanoseconds since 1970. A program cannot set it.
     changed_ns: int
     inode: int
     size: int = 0
@@ -59,7 +59,9 @@ class Plan(NamedTuple):
     kept: tuple[SavedItem, ...]
     #: The changed items that the next save stores.
     new: tuple[Found, ...]
-    #: The entries whose changes must wait for a later save.
+    #: The entries (files and directories at the top of the checkpoint directory) whose changes must
+    #: wait for a later save, because the program may still write the entry, or because the entry
+    #: changed after such an entry.
     waiting: tuple[str, ...]
     #: Whether the next save differs from the last one.
     is_due: bool
@@ -74,18 +76,19 @@ class Changes:
     directory repeatedly.
 
     Args:
-        since: the time at which the directory was still the same as in the last save; 0 if it is
-            not known.
+        since: the time at which the directory was still the same as in the last save, in
+            nanoseconds since 1970; 0 if it is not known.
     """
 
     def __init__(self, since: int) -> None:
-        #: The time at which the directory was read last.
+        #: The time at which the directory was read last, in nanoseconds since 1970.
         self.looked = since
-        #: For each changed entry, the last time at which the entry was still the same as in the
-        #: last save.
+        #: For each changed entry (a file or directory at the top of the checkpoint directory), the
+        #: last time at which the entry was still the same as in the last save, in nanoseconds since
+        #: 1970.
         self.since: dict[str, int] = {}
-        #: For each entry of the last save that is missing now, the time at which the entry was
-        #: first missing.
+        #: For each entry of the last save that is missing now, the time at which `look` first
+        #: missed it, in nanoseconds since 1970.
         self.gone: dict[str, int] = {}
         #: The files that the program replaces as a whole: it writes a new file and renames it to
         #: the path of the old one.
@@ -141,7 +144,7 @@ class _Growth(NamedTuple):
     size: int
     #: The time since which the file has only grown, in nanoseconds since 1970.
     since: int
-    #: The time at which the directory was read last.
+    #: The time at which the directory was read last, in nanoseconds since 1970.
     at: int
 
 

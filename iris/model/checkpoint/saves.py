@@ -24,13 +24,14 @@ class SavedItem(Frozen):
     mode: int = 0o700
     #: The size of a file in bytes; 0 for directories and links.
     size: int = 0
-    #: The time of a file's last modification, in nanoseconds; 0 for directories and links.
+    #: The time of a file's last modification, in nanoseconds since 1970; 0 for directories and
+    #: links.
     mtime_ns: int = 0
     #: The name of the object in the store with a file's content; empty for directories and links.
     stored_as: str = ""
     #: The hash of a file's content; empty for directories and links.
     sha256: str = ""
-    #: The encoded target of a link; empty for files and directories.
+    #: The target of a link, as hexadecimal digits; empty for files and directories.
     target: str = ""
 
     @property

@@ -34,7 +34,8 @@ class CheckpointSource(Frozen):
     #: The folder of the run's checkpoints in the object store. It is empty until the job is looked
     #: up.
     folder: str = ""
-    #: The indices of the tasks that had a checkpoint in that run at the time of the submission.
+    #: The indices of the tasks of the earlier job's run that had a checkpoint at the time of the
+    #: submission.
     tasks: tuple[int, ...] = ()
 
     def found(
@@ -73,7 +74,7 @@ class CheckpointSource(Frozen):
             raise InvalidValue(
                 FIELD,
                 self,
-                f"has checkpoints of tasks up to {max(tasks)}, and the job has {replicas}",
+                f"has a checkpoint of task {max(tasks)}, and the job's last task is {replicas - 1}",
                 remedy,
             )
         # A rerun of part of an array may include tasks without a checkpoint.

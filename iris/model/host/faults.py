@@ -16,8 +16,8 @@ from pydantic import field_validator
 from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 
-#: The faults of a set-up that exceeded its time limit, and of a task that kept the other tasks of
-#: its gang waiting for too long.
+#: The names of two faults: a set-up exceeded its time limit, and a task kept the other tasks of its
+#: gang waiting for too long.
 SETUP_TIMEOUT, GANG_TIMEOUT = "setup-timeout", "gang-timeout"
 #: Faults that prevent a program from starting although the cluster works: a package index, a git
 #: server, an image registry or a service of Google fails, or the set-up takes too long.

@@ -72,7 +72,8 @@ class Closure(Frozen):
 
     by: ClosedBy
     reason: str = ""
-    #: When the scheduler drains a cordoned host: it evicts what still runs there. None: never.
+    #: When the scheduler evicts the tasks that still run on the host; None if they may run to their
+    #: end.
     evict_at: AwareDatetime | None = None
 
     def after(self, earlier: "Closure | None") -> "Closure":

@@ -40,10 +40,10 @@ class StoreLimits(Frozen):
 
     logs: int = Field(default=16 * GIB, ge=0)
     outputs: int = Field(default=4 * TIB, ge=0)
-    #: The limit on a save of the checkpoint directory. While a new save replaces the last one, the
-    #: store contains both.
+    #: The limit on bytes of a save of the checkpoint directory. While a new save replaces the last
+    #: one, the store contains both.
     checkpoint: int = Field(default=4 * TIB, ge=0)
-    #: The limit on the disk space of the host that the attempt uses.
+    #: The limit on bytes that the attempt uses on the host's disks.
     disk: int = Field(default=4 * TIB, ge=0)
 
 

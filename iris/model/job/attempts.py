@@ -54,10 +54,11 @@ class TaskOutcome(Frozen):
     #: True if another attempt would end in the same way, so that Iris does not retry.
     final: bool = False
     #: True if an agent refused the attempt, because the agent is stopping, or because the attempt
-    #: names another incarnation of the host.
+    #: names another incarnation of the host. Such an attempt is not a strike against the host.
     refused: bool = False
-    #: True if the host ended or refused the attempt because the attempt names an incarnation that
-    #: is ending or has ended. Also true if the host's machine no longer exists.
+    #: True if the attempt ended, or was refused, because the incarnation of the host that it names
+    #: is ending or has ended, or because the host's machine no longer exists. The scheduler then
+    #: places no more gangs on this incarnation.
     host_leaves: bool = False
 
 
@@ -71,7 +72,9 @@ class MemberEnd(Frozen):
 
 
 class AttemptRecord(Frozen):
-    """One attempt of a gang: its hosts, its times, how it ended, and which account paid for it."""
+    """One attempt of a gang: its hosts, its times, how it ended, and the retry account that it
+    counts against.
+    """
 
     number: int
     #: The hosts of the gang. Task i ran on `hosts[i]`.

@@ -24,10 +24,11 @@ class Parent(Frozen):
     task: int
     #: The number of the task's attempt that submitted the child.
     attempt: int
-    #: A digest of the child's work: its function and arguments, or its command.
+    #: A digest of the child's work: its function and arguments, or its command. With it, Iris
+    #: recognises a child that a later attempt of the parent submits again.
     work: str
-    #: Whether the child registers with the parent's workflow. It is False if the history of the
-    #: parent is already long.
+    #: Whether the child registers with the parent's workflow by a signal. It is False if the
+    #: history of the parent is already long, because each signal makes it longer.
     registers: bool = True
     #: True if the user chose the child's name.
     named: bool = True

@@ -49,8 +49,8 @@ class EnvironmentSpec(Frozen):
     build_env: dict[str, str] = Field(default_factory=dict)
     #: Shell commands that run one after the other in the program's directory, with its environment.
     setup: tuple[str, ...] = ()
-    #: The time limit for all steps together. In a gang, it is also the longest time that the first
-    #: ready host waits for the last one.
+    #: The time limit for all steps of the set-up together. In a gang, it is also the longest time
+    #: that the first ready host waits for the last one.
     setup_timeout: timedelta = SETUP_TIMEOUT
 
     @field_validator("extras", "pip", "setup", mode="before")

@@ -159,7 +159,8 @@ class Gang(Frozen):
     #: When the gang began to wait for hosts, because the last dependency had ended. It is None if
     #: the job has no dependencies, or still waits for them.
     ready_at: datetime | None = None
-    #: When the gang was allowed to request hosts, if an array's limit on running tasks delayed it.
+    #: When the gang was allowed to request hosts, if an array's limit on running tasks delayed it;
+    #: None if no limit did.
     admitted_at: datetime | None = None
     #: The statuses of the tasks; empty until the workflow begins.
     tasks: tuple[TaskStatus, ...] = ()

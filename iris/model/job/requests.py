@@ -254,7 +254,8 @@ def job_of_key(key: str) -> str:
     return task.rpartition(":")[0] or task
 
 
-#: Matches a key whose run id begins with the time in milliseconds at which the run was created.
+#: Matches a key whose run id begins with the time at which the run was created: milliseconds since
+#: 1970 as twelve hexadecimal digits. `shorten_key` can shorten such a key.
 _TIMED_KEY = re.compile("(.*)/([0-9a-f]{8})-([0-9a-f]{4})", re.DOTALL)
 _EPOCH_MS = int(EPOCH.timestamp() * 1000)
 

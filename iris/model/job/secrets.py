@@ -96,10 +96,11 @@ class SecretSource(NamedTuple):
     """A reference to the place from which a secret's value is read."""
 
     kind: SecretKind
-    #: The name of the secret at the place. Its form depends on the kind: a variable; a path
-    #: (absolute on a host); a named secret; the path of an object with sealed values below the
-    #: cluster's folder; or a secret of Google, as `projects/P/secrets/S/versions/V`, or as `S` in
-    #: the project of the host.
+    #: Identifies the secret at its place. The form depends on the kind: the name of an environment
+    #: variable; the path of a file (absolute if the file is on a host); the name of one of the
+    #: user's named secrets; the path of an object with sealed values, below the cluster's folder in
+    #: the store; or a secret of Google, as `projects/P/secrets/S/versions/V`, or as `S` in the
+    #: project of the host.
     name: str
 
     def __str__(self) -> str:

@@ -89,7 +89,8 @@ class JobSpec(Frozen):
     #: The indices and the parameters of the tasks. If it is None, the tasks are numbered from 0.
     array: Array | None = None
     replicas: int = 1
-    #: How the tasks share hosts. If it is None, each task is placed and runs independently.
+    #: How the tasks are placed together, as a gang. If it is None, each task is placed and runs
+    #: independently.
     coscheduling: Coscheduling | None = None
     #: The attributes that a host must have, or should have if the constraint is only preferred.
     constraints: tuple[Constraint, ...] = ()
@@ -126,8 +127,8 @@ class JobSpec(Frozen):
     #: means no limit.
     timeout: timedelta | None = None
     grace: timedelta = DEFAULT_GRACE
-    #: When the job ends because the GPUs of all its tasks, or of one independent task, are idle.
-    #: None means never.
+    #: The rule by which the job ends if the GPUs of all its tasks, or of one independent task, are
+    #: idle. If it is None, idle GPUs do not end the job.
     stop_idle: StopIdle | None = None
     max_retries_failure: int = 0
     max_retries_preemption: int = 100
@@ -207,7 +208,8 @@ class JobSpec(Frozen):
         after = tuple(dict.fromkeys(after))
         if len(after) > MAX_DEPENDENCIES:
             remedy = (
-                f"wait for at most {MAX_DEPENDENCIES}, or for a job between that waits for them"
+                f"wait for at most {MAX_DEPENDENCIES}; to wait for more, submit a job that waits"
+                " for some of them, and wait for that job"
             )
             raise InvalidValue("after", f"{len(after)} jobs", "are too many", remedy)
         return after
@@ -411,7 +413,7 @@ class JobSpec(Frozen):
                 (
                     "put the data into a file that the program reads"
                     if field in ("env", "secrets", "command")
-                    else "ask for less in it"
+                    else "give a shorter value"
                 ),
             )
         passed_on = self.replicas if self.array is None else min(self.replicas, PART_TASKS)

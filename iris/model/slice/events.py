@@ -42,8 +42,8 @@ class DescribeMachines:
     behind. Results: `MachinesDescribed` or `NotDescribed`.
     """
 
-    #: True if the question is asked because a deadline of the slice has passed. Then the platform's
-    #: answer decides whether the slice fails.
+    #: True if Iris asks because a deadline of the slice has passed. Then the platform's answer
+    #: decides whether the slice fails.
     overdue: bool = False
 
 
@@ -106,7 +106,7 @@ class RequestAbandoned:
 
 @dataclass(frozen=True)
 class HostReported:
-    """An agent is ready."""
+    """The agent of a host has reported that it is ready for work."""
 
     host: Host
     #: Proves that the agent's machine was created for the slice. A machine that joined by itself
@@ -168,7 +168,7 @@ class ConsoleRead:
 
 @dataclass(frozen=True)
 class HostsOffered:
-    """The scheduler has accepted the hosts."""
+    """The scheduler has accepted the hosts of an `OfferHosts`, except the hosts in `ended`."""
 
     #: The hosts that the scheduler has not accepted, because it has ended their incarnations, as
     #: (host id, incarnation).

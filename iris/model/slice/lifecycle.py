@@ -77,7 +77,9 @@ EVICTION_GRACE = timedelta(minutes=2)
 
 
 class Transition(NamedTuple):
-    """A slice after an event, and the effects of the event in their order."""
+    """A slice after an event, and the actions (`Effect`) that its workflow then performs, in this
+    order.
+    """
 
     slice: SliceRecord
     effects: tuple[Effect, ...] = ()

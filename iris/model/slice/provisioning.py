@@ -71,7 +71,8 @@ class SliceObservation(Frozen):
     #: True if the machines still exist and are switched off: no program runs on them any more.
     stopped: bool = False
     created_at: datetime | None = None
-    #: The number of machines of the complete slice, if the platform knows it.
+    #: The number of machines of the complete slice, if the platform keeps it; otherwise the number
+    #: of machines that the platform shows, at least 1.
     hosts: int = 1
     #: The token of the request that created the slice; empty if the platform did not keep it.
     token: str = ""

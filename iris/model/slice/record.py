@@ -49,7 +49,7 @@ class SliceRecord:
     drain: Drain | None = None
     #: When a draining or overdue slice is checked next.
     check_at: datetime
-    #: The pause after the next check of a draining or overdue slice.
+    #: The pause between the next check of a draining or overdue slice and the check after it.
     check_every: timedelta = timedelta()
     #: Whether the tasks that still ran at the deadline of the drain were evicted.
     evicted: bool = False

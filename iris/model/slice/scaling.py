@@ -172,8 +172,8 @@ class UsedUp(Frozen):
     until: datetime
     #: The platform's own text, which names the quota.
     reason: str
-    #: When the slice was requested that the platform refused. Machines that were deleted later may
-    #: have freed quota.
+    #: When the slice was requested that the platform refused. If machines of the same family were
+    #: deleted after this time, the quota may have free capacity again.
     asked_at: datetime
 
 

@@ -75,17 +75,20 @@ class GangLifecycle:
     #: The start of the part of the current hold that `Gang.held_for` does not include yet; None if
     #: the gang is not on hold.
     held_since: datetime | None = None
-    #: True if the user's latest overrides are not sent to the scheduler yet.
+    #: True if the user's latest overrides (priority band, hold) still have to be sent to the
+    #: scheduler.
     amended: bool = False
     #: True if an earlier run of the gang's workflow has already sent the request to the scheduler.
+    #: Then this run sends the request again with the same key, which changes nothing.
     repeated: bool = False
     #: The open request at the scheduler; None if there is none.
     request: Request | None = None
     #: The hosts of the attempt; None if the attempt has no hosts, or has released them.
     placement: Placement | None = None
-    #: When the gang took its hosts.
+    #: When the gang last took hosts; None before the first time.
     placed_at: datetime | None = None
-    #: The hosts that the scheduler offers to a gang that waits, before the gang takes them.
+    #: The hosts that the scheduler offers to the waiting gang, until the gang takes them; None if
+    #: there is no offer.
     offer: Placement | None = None
     #: Why the scheduler evicts the gang; empty if it does not. If the programs end for another
     #: reason, it becomes empty again.
@@ -99,7 +102,8 @@ class GangLifecycle:
     idle: Mapping[int, IdleReport] = field(default_factory=dict)
     #: The outcomes of all tasks, once all have ended.
     outcomes: tuple[TaskOutcome, ...] = ()
-    #: True if the scheduler does not accept the key of the request.
+    #: True if the scheduler does not accept the key of the request. Then the gang sends a new
+    #: request with another key.
     forgotten: bool = False
     #: Why the gang waits; None if it does not wait, or the scheduler has not answered yet.
     refusal: Refusal | None = None

@@ -90,8 +90,8 @@ MAX_AVOIDED = 4
 #: against the first of these accounts that the failure of one of the tasks counts against.
 _WEIGHT = (Account.PREEMPTIONS, Account.UNDELIVERED, Account.SETUPS, Account.FAILURES)
 
-#: How an unsuccessful attempt ended, as its record of use says, by the account that the attempt
-#: counts against.
+#: For each account: the end that the record of use gives for an unsuccessful attempt that counts
+#: against the account.
 _USE_ENDS = {
     Account.FAILURES: UseEnd.FAILED,
     Account.PREEMPTIONS: UseEnd.PREEMPTED,

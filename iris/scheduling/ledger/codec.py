@@ -42,7 +42,8 @@ class LedgerState(BaseModel):
     strikes: dict[str, int] = Field(default_factory=dict)
     #: When each host got its last strike (an attempt that the host spoilt).
     struck_at: dict[str, datetime] = Field(default_factory=dict)
-    #: When each request, by key, was last changed.
+    #: When a user last changed each request, by its key. An older change that arrives later is
+    #: ignored.
     amended: dict[str, datetime] = Field(default_factory=dict)
     #: Why the cluster is paused; None when it is not.
     paused: str | None = None

@@ -103,7 +103,8 @@ class Ledger:
         #: Whether resources became free since this round began. If so, another round follows at
         #: once, because shapes in `passed_over` may fit now.
         self._freed = False
-        #: The shapes that did not fit when a pass last examined them; None until a round has ended.
+        #: The shapes that did not fit when a pass last examined them; None until the first round of
+        #: passes has ended (`passed_over` explains rounds).
         self.unfit: set[Shape] | None = None
         #: The time of the last pass. The recent use of users is computed for this time, unless a
         #: caller gives another time.
@@ -220,7 +221,7 @@ class Ledger:
             ran: whether the attempt ran on the other hosts.
             placed_at: when it was placed, for a placement that the ledger does not have any more.
             ended: what the gang's workflow tells of the attempt; None if it tells nothing.
-            at: when the hosts were free; None: at the next pass.
+            at: when the hosts were free; None for the time of the next pass.
         """
         self.waiting.remove(key)
         self.held.remove(key)
@@ -243,7 +244,7 @@ class Ledger:
         host is free. A report of a host that the gang does not hold changes nothing.
 
         Args:
-            at: when the host was free; None: at the next pass.
+            at: when the host was free; None for the time of the next pass.
         """
         placement = self.live.get(key)
         if placement is None:

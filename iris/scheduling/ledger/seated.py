@@ -23,7 +23,8 @@ class SliceIdle:
 
     def __init__(self, at: Mapping[str, datetime] | None = None) -> None:
         self.at = dict(at or {})
-        #: The slices that are new, or on which a task has ended, since the last call of `now_is`.
+        #: The slices that have joined, or on which a task has ended, since the last call of
+        #: `now_is`. The next call of `now_is` sets the time of these slices.
         self._left: set[str] = set()
         #: The number of seats of placements on each slice that has any.
         self._seats: dict[str, int] = {}
@@ -90,8 +91,8 @@ class Seated:
         self.uses = SliceIdle(used_at)
         #: The use of each quota by the placements.
         self.quotas = QuotaUse(QuotaTable(quotas or QuotaRules()))
-        #: The free resources of the hosts in an index; None if they must be computed from the
-        #: placements.
+        #: The cached free resources of the hosts, for one `HostIndex`; None if they must be
+        #: computed from the placements.
         self.occupied: Occupancy | None = None
         #: The keys of the placements on each host, by which the placements of a lost host are found
         #: fast.

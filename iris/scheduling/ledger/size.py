@@ -38,8 +38,8 @@ _ROW, _SEAT = 16, 10
 #: The number of events in a history that contains only the ledger: the start of the run, and the
 #: scheduling and the start of its first workflow task.
 _EVENTS_OF_A_START = 3
-#: Removed entries count with their size before compression, which is usually less than this many
-#: times the size after it.
+#: The bytes of removed entries are counted before compression. The compressed ledger usually
+#: becomes smaller by at least these bytes divided by this number.
 _COMPRESSION = 4
 
 

@@ -16,14 +16,16 @@ from iris.scheduling.placement.reclaim import reclaims
 from iris.scheduling.quotas.use import QuotaUse
 
 #: The least time between two calls of `reclaims`, which chooses gangs to evict so that other gangs
-#: get what their quotas entitle them to. A call examines all placements and lines, and under load
-#: there are many passes in a second.
+#: get what their quotas entitle them to. A call examines all placements and all lines of the queue,
+#: and under load there are many passes in a second.
 RECLAIM_EVERY = timedelta(seconds=1)
-#: The most work of a pass and its search for higher bands, in looks (`Effort`), after which the
-#: search for what quotas have borrowed also runs in the same pass. Otherwise it takes the place of
-#: the other search in the next pass. All three together would take a second.
+#: The limit on the work of placing and of the search for victims for higher bands, in looks
+#: (`Effort`). If a pass has done less, `reclaims` also runs in this pass. Otherwise `reclaims` runs
+#: in the next pass instead of the search for higher bands, because all three together would take a
+#: second.
 MOST_LOOKS = 2_000_000
-#: What a pass returns that has left out a search.
+#: The result of a search that a pass has left out: no victims, and the search continues in the next
+#: pass.
 _CONTINUES = Evictions([], None, set(), complete=False)
 
 
@@ -44,8 +46,10 @@ class VictimSearch:
         self._fruitless_lines: set[Line] = set()
         #: The time of the last call of `reclaims`; None before the first call.
         self._reclaimed_at: datetime | None = None
-        #: What decided the search for higher bands after which that search was put off to the next
-        #: pass, and the result; None if that search is not put off.
+        #: Set by a pass that leaves `reclaims` to the next pass: the state from which the pass
+        #: searched victims for higher bands, and the result of that search without its victims. The
+        #: next pass runs only `reclaims`. If the state is then unchanged, the result still holds.
+        #: None if `reclaims` is not left to the next pass.
         self._put_off: tuple[tuple[object, ...], Evictions] | None = None
 
     def run(

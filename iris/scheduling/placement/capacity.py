@@ -23,7 +23,8 @@ from iris.scheduling.placement.occupancy import Occupancy, seats_of
 
 _Rank = tuple[int, int, float, int]
 _Amounts = tuple[int, int, int, int]
-#: The smallest amounts that do not fit, by the part of the shape that does not contain amounts.
+#: Lists of amounts that do not fit, by the fields of a shape other than its amounts. Only the
+#: smallest amounts are listed, because larger ones do not fit either.
 _Smallest = dict[tuple[object, ...], list[_Amounts]]
 #: The most amounts in one list of `_Smallest`. Users could choose thousands of amounts of which
 #: none is larger than another, and each would be compared with all others. Amounts that are not in
@@ -36,7 +37,7 @@ class Capacity:
 
     Args:
         free: the amounts that are free on each host. The object keeps and changes them.
-        effort: counts the work; None: the count is not needed.
+        effort: counts the work; None if the count is not needed.
     """
 
     def __init__(
@@ -65,7 +66,8 @@ class Capacity:
         #: Until resources are released, larger amounts do not fit either.
         self._unfit: _Smallest = {}
         #: For shapes that differ only in their amounts: the smallest amounts for which too few
-        #: hosts were left to reserve. They stay until the end of the pass, as reservations do.
+        #: hosts were left to reserve. For larger amounts, no hosts are reserved either, until the
+        #: end of the pass.
         self._unreservable: _Smallest = {}
 
     @classmethod

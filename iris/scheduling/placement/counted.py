@@ -39,8 +39,8 @@ class Counted:
 
 
 class CountedPass(Counted):
-    """The `HostChooser` of a scheduling pass. It counts the placements and the candidates of each
-    shape, too.
+    """The `HostChooser` of a scheduling pass. In addition to the work, it counts the candidate
+    hosts of all shapes, and stops at a limit on them, too.
 
     Args:
         lines: the number of lines in the queue.

@@ -9,8 +9,9 @@ from iris.model.job.spec import Band
 #: The place of a request among requests that are otherwise equal: when the job was submitted, in
 #: microseconds since `EPOCH`, and the request's key, which decides between equal times.
 Order = tuple[int, str]
-#: The precedence of a user in a band, the lowest first: use, recent use, and the order of the
-#: user's oldest request. If teams count, the use and the recent use of the team come before.
+#: The precedence of a user in a band: use, recent use, and the order of the user's oldest request.
+#: The user with the lowest value is served first. If teams count, the use and the recent use of the
+#: user's team come before these three.
 Precedence = tuple[int, int, Order] | tuple[int, int, int, int, Order]
 
 

@@ -52,8 +52,8 @@ FIRST_PORTS = 1_000
 #: that it could serve. That takes less than half a second.
 MAX_CHECKS = 500_000
 #: The most work of a pass with a limit, without the preparation of the pass. A look is the work to
-#: examine one host (`Effort`). The limit takes half a second. It also limits requests of many
-#: shapes that have no candidates.
+#: examine one host (`Effort`). This much work takes half a second. The limit also ends a pass over
+#: many shapes without candidate hosts, which `MAX_CHECKS` does not count.
 MAX_LOOKS = 1_500_000
 
 
@@ -96,7 +96,7 @@ def place(
             at their limit.
         reserved: the hosts that the last of these passes reserved.
         lately: the recent use of each user; None if there is none.
-        effort: counts the work; None: the count is not needed.
+        effort: counts the work; None if the count is not needed.
         occupied: what `live` leaves free, if the caller has it already.
         quotas: what `live` holds of the quotas; None if there are none.
     """

@@ -35,9 +35,9 @@ from iris.scheduling.quotas.use import QuotaUse
 #: candidate hosts does not count. The cost of each search grows with the number of possible
 #: victims. The next pass continues with the other gangs.
 MOST_SEARCHES = 6
-#: The most work of one pass for evictions, without its preparation. A look is the work to examine
-#: one host (`Effort`). The limit takes half a second. The next pass continues with the other
-#: requests.
+#: The most work of one search for gangs to evict, without its preparation. A look is the work to
+#: examine one host (`Effort`). This much work takes half a second. The next pass continues with the
+#: other requests.
 MAX_LOOKS = 1_500_000
 
 #: The bands whose gangs each band may evict.

@@ -214,7 +214,7 @@ class Queue:
         """Returns the first request of each shape: the oldest one in the highest band that has any.
 
         Args:
-            of: the shapes to return; None: all.
+            of: the shapes to return; None for all.
         """
         found: dict[Shape, Request] = {}
         for users in self._lines.values():
@@ -272,7 +272,7 @@ class Queue:
             held: the weight of each user's placements.
             recent: the recent use of each user.
             teams: the use of teams; None if only users count.
-            having: whether a line has turns, by one of its requests; None: all have.
+            having: whether a line has turns, by one of its requests; None if all lines have turns.
         """
         users = self._lines[band]
         if having is not None:

@@ -65,7 +65,7 @@ class Turns:
         #: The time of the oldest request of each shape before any was served; None until a caller
         #: needs it.
         self._oldest: dict[Shape, datetime] | None = None
-        #: For each user a heap of the heads of the lines, the oldest first.
+        #: For each user: a heap of the heads of the user's lines, the oldest first.
         self._heads: dict[str, list[Head]] = {}
         #: A heap of the users, each with the precedence at the time it was added.
         self._heap: list[tuple[Precedence, str]] = []

@@ -25,8 +25,8 @@ class QuotaGate:
 
     Args:
         use: the quota use of all placements. The gate adds the gangs that get hosts in the pass.
-        reclaims: called with a gang that has to wait until borrowed amounts are given back. Returns
-            whether the gang could get hosts then. None: no gang waits for that.
+        reclaims: returns whether a gang that has to wait until borrowed amounts are given back
+            could get hosts then; None if no gang waits for that.
         may_borrow: whether the pass has a second round, in which gangs borrow.
     """
 

@@ -61,7 +61,7 @@ def test_each_task_starts_from_the_task_of_its_number_or_all_from_one() -> None:
             None,
             [0, 7],
             (
-                "'ada/train' has checkpoints of tasks up to 7, and the job has 2; give the job 8"
+                "'ada/train' has a checkpoint of task 7, and the job's last task is 1; give the job 8"
                 " tasks, or name the task"
             ),
         ),

@@ -166,6 +166,6 @@ def test_a_job_names_each_dependency_once_and_not_too_many() -> None:
     )
     with pytest.raises(
         ValueError,
-        match=r"after: '101 jobs' are too many; wait for at most 100, or for a job between",
+        match=r"after: '101 jobs' are too many; wait for at most 100; to wait for more, submit a job",
     ):
         JobSpec(user="ada", name="x", command=("true",), after=many)

@@ -143,14 +143,16 @@ def _knock(path: str) -> None:
         try:
             knocking.connect(path)
         except (FileNotFoundError, ConnectionRefusedError):
-            raise HostFault(f"nothing listens at {path}", FAULT) from None
+            raise HostFault(f"no program listens at the socket {path}", FAULT) from None
         except PermissionError:
             raise HostFault(
                 f"the agent's user may not use {path}; add the user to the group of that socket",
                 FAULT,
             ) from None
         except OSError as error:
-            raise HostFault(f"{path} does not answer: {error}", FAULT) from None
+            raise HostFault(
+                f"the container engine at {path} does not answer: {error}", FAULT
+            ) from None
 
 
 def run(container: str, stop: threading.Event) -> dict[str, Any]:

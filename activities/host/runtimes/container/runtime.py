@@ -46,7 +46,7 @@ _CERTIFICATES = "SSL_CERT_FILE"
 #: The variable that lists the task's GPUs by their UUIDs, or by their numbers on the host.
 _CUDA = "CUDA_VISIBLE_DEVICES"
 
-#: The smallest memory limit that the engine accepts.
+#: The smallest memory limit that the engine accepts, in bytes.
 _LEAST_MEMORY = 6 * 1024**2
 #: The size limit of /dev/shm. Its used part counts as memory of the task. The engine's default of
 #: 64 MiB is too small for data loaders and libtpu.

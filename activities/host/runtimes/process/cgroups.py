@@ -141,11 +141,11 @@ def _make_v1(name: str, resources: Resources, memory: Path, mounts: "_Mounts") -
 def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
     controllers = _words(parent / "cgroup.controllers")
     if "memory" not in controllers:
-        raise _NoCgroups(f"the memory controller is not given to {parent}")
+        raise _NoCgroups(f"the memory controller is not available in {parent}")
     # The agent needs this right in the common parent of both groups:
     # cgroup-v2.html#delegation-containment.
     if not os.access(parent / "cgroup.procs", os.W_OK):
-        raise _NoCgroups(f"processes may not be moved within {parent}")
+        raise _NoCgroups(f"the agent may not move processes between the cgroups below {parent}")
     missing = {"memory", "cpu", "pids"} & controllers - _words(parent / "cgroup.subtree_control")
     for controller in sorted(missing, reverse=True):
         try:
@@ -153,13 +153,16 @@ def _make_v2(name: str, resources: Resources, parent: Path) -> Path:
         except OSError as error:
             if controller == "memory":
                 raise _NoCgroups(
-                    f"{parent} does not pass the memory controller on, and cannot be made to:"
+                    f"the memory controller cannot be enabled for the cgroups below {parent}:"
                     f" {error.strerror}"
                 ) from None
     group = parent / name
     group.mkdir(exist_ok=True)
     if (kind := _words(group / "cgroup.type")) not in ({"domain"}, set()):
-        raise _NoCgroups(f"below {parent} only threads are possible ({' '.join(sorted(kind))})")
+        raise _NoCgroups(
+            f"cgroups below {parent} can hold only threads, not processes: their cgroup.type is"
+            f" {' '.join(sorted(kind))}"
+        )
     if resources.memory_bytes:
         _write(group / "memory.max", resources.memory_bytes)
         # When memory runs out, the kernel kills the whole group. If it killed only one process, the
@@ -187,14 +190,16 @@ class _Mounts:
     def __init__(self, proc: Path) -> None:
         own = dict(_own_groups((proc / "cgroup").read_text()))
         #: In cgroup v1: this process's own cgroup for memory, in which the attempts' cgroups are
-        #: created.
+        #: created. None if cgroup v1 does not limit memory here.
         self.memory: Path | None = None
-        #: In cgroup v1: this process's own cgroup for CPU.
+        #: In cgroup v1: this process's own cgroup for CPU; None if there is none.
         self.cpu: Path | None = None
-        #: In cgroup v1: this process's own cgroup for the number of processes.
+        #: In cgroup v1: this process's own cgroup that limits the number of processes; None if
+        #: there is none.
         self.pids: Path | None = None
         #: In cgroup v2: the cgroup in which the attempts' cgroups are created. It is the parent of
-        #: this process's own cgroup, or that cgroup itself if it is the root of the hierarchy.
+        #: this process's own cgroup, or that cgroup itself if it is the root of the hierarchy. None
+        #: if no cgroup v2 hierarchy is mounted.
         self.unified: Path | None = None
         for kind, controllers, root, point in _hierarchies((proc / "mountinfo").read_text()):
             if kind == "cgroup2":

@@ -303,10 +303,11 @@ class StopPolicy:
 
     def __init__(self, lease: float, grace: float) -> None:
         self.fenced = False
-        #: The time at which the shim kills the remaining processes of the program.
+        #: The time at which the shim kills the remaining processes of the program, on the clock of
+        #: `now`; infinite while no such time is set.
         self.kill_at = math.inf
-        #: The time at which the shim first killed processes, in seconds since 1970. A process that
-        #: hangs in the kernel ends later, but does not write any more.
+        #: The time at which the shim first killed processes, in seconds since 1970; infinite before
+        #: that. A process that hangs in the kernel ends later, but does not write any more.
         self.killed_at = math.inf
         #: The time at which the first process ended by itself and other processes of the program
         #: were left, in seconds since 1970; 0 if this did not happen.
@@ -314,7 +315,8 @@ class StopPolicy:
         self._lease = lease
         self._grace = grace
         self._stopped = False
-        #: The time at which processes that were left after the program ended get SIGTERM.
+        #: The time at which processes that were left after the first process ended get SIGTERM, on
+        #: the clock of `now`; infinite if they get none or have got it.
         self._notice_at = math.inf
 
     def look(self, program: Process | Container) -> float:

@@ -139,7 +139,7 @@ def test_a_system_without_the_memory_controller_says_so(second: Machine) -> None
 
     assert second.make() == ()
     assert second.why_not.startswith(
-        "memory limits are not enforced: the memory controller is not given to"
+        "memory limits are not enforced: the memory controller is not available in"
     )
     assert "run the agent as root" in second.why_not
 

@@ -704,7 +704,7 @@ async def test_a_host_that_only_pretends_to_have_accelerators_runs_the_task(
     [
         (
             "unix:///nowhere/docker.sock",
-            "no container engine: nothing listens at /nowhere/docker.sock; start docker there, or",
+            "no container engine: no program listens at the socket /nowhere/docker.sock; start docker there, or",
         ),
         ("tcp://10.0.0.1:2375", "which is not a socket on this host"),
     ],
