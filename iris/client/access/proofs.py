@@ -34,7 +34,7 @@ from iris.model.message_keys import Kind, Message, MessageKey, Proof, may_send
 
 #: Matches the time that Temporal appends to the id of a workflow that a schedule starts.
 _TIME_OF_A_RUN = re.compile(r"-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
-#: The length of a nonce in bytes.
+#: The length in bytes of a nonce, the random number that distinguishes a message from all others.
 _NONCE_BYTES = 8
 
 
