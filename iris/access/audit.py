@@ -40,10 +40,10 @@ class AuditEntry(Frozen):
     what: str = ""
     #: The kind of the action and its name, such as `signal hold`.
     detail: str = ""
-    #: The reason that the caller gave, if it is not encrypted.
+    #: The reason that the caller gave; empty if there is none, or if it is encrypted.
     why: str = ""
     allowed: bool = True
-    #: Why the call was refused.
+    #: Why the call was refused; empty if it was allowed.
     refusal: str = ""
     #: The number of refused calls before this entry that the server did not record, because there
     #: were too many in a second.

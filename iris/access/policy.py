@@ -83,10 +83,10 @@ class Issuer(Section):
     jwks_uri: str
     #: The `aud` claim of the tokens.
     audience: str
-    #: The claim that identifies a person.
+    #: The name of the claim whose value identifies a person.
     claim: str = "email"
-    #: The names and roles of the people who are accepted, by the value of the claim. Tokens with
-    #: other values are refused.
+    #: The names and roles of the people who are accepted, by the value of the claim `claim` in
+    #: their tokens. Tokens with other values are refused.
     users: dict[str, Mapped] = Field(default={})
 
 

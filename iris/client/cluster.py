@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class ClusterClient:
-    """Shows, pauses and configures one cluster, sums and exports its use, and deletes its unused
-    files.
+    """Shows, pauses and configures one cluster, reports and exports its resource use, and deletes
+    its unused files.
     """
 
     def __init__(self, connection: Connection) -> None:

@@ -16,7 +16,8 @@ class KnownSlices:
 
     def __init__(self, facts: Iterable[SliceFacts] = ()) -> None:
         self.known: dict[str, SliceFacts] = {each.id: each for each in facts}
-        #: The slices that were told to drain and have not reported since.
+        #: The slices that the autoscaler told to drain and that have reported nothing since. They
+        #: count as DRAINING (`expected`).
         self.draining: set[str] = set()
 
     @property

@@ -76,7 +76,7 @@ class Entered(NamedTuple):
     #: Why a request was not accepted; None for other messages.
     refusal: Refusal | None = None
     #: The (host, incarnation) of each host that the message reports as up although the incarnation
-    #: has ended.
+    #: has ended. The ledger does not add these hosts.
     ended: tuple[tuple[str, str], ...] = ()
 
 
@@ -90,7 +90,8 @@ class Served(NamedTuple):
     #: The result of the scheduling pass that follows the messages; None if no pass runs, because
     #: the ledger is being recovered.
     settled: Settled | None
-    #: Placements that no answer reports to their owners.
+    #: The placements that no answer of this batch contains. The scheduler signals them to their
+    #: owners.
     notices: tuple[Placement, ...]
 
 

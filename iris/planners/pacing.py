@@ -9,5 +9,5 @@ EVALUATE_EVERY = timedelta(seconds=1)
 WAKE_EVERY = timedelta(seconds=1)
 #: The additional pause before a signal that is not urgent, because the demand was as high at an
 #: earlier signal (`DemandWatch.urgent`). In a busy cluster, gangs come and go all the time, and
-#: each signal costs some twenty events.
+#: each signal costs some twenty history events.
 WAKE_AGAIN = timedelta(seconds=4)

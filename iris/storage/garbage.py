@@ -29,8 +29,8 @@ class Stored(NamedTuple):
 class Needed(NamedTuple):
     """The objects that live jobs and schedules need."""
 
-    #: The user and the first name in the ids of live jobs, such as `ada/sweep`. The ids of a job
-    #: and of all its descendants have the same user and first name.
+    #: The first two parts of the ids of live jobs, `USER/NAME`, such as `ada/sweep`. A job and all
+    #: its descendants have the same two parts.
     families: frozenset[str]
     #: The paths of the bundles that live jobs and schedules need.
     bundles: frozenset[str]

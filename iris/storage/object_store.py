@@ -36,8 +36,8 @@ STORE_ERRORS = (OSError, BaseError)
 
 #: The size of a block of a file transfer, in bytes.
 _BLOCK = 1024 * 1024
-#: The size in bytes of the parts in which a file is written that is larger than one part. It is the
-#: smallest size that S3 accepts. Each part needs a request.
+#: A larger file is written in parts of this size in bytes, each with one request. It is the
+#: smallest size of a part that S3 accepts.
 _PART = 5 * 1024 * 1024
 T = TypeVar("T")
 

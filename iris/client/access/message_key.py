@@ -106,14 +106,15 @@ def check_mark(key: MessageKey | None, cluster: str, store: str, mark: str) -> N
     """
     if key is None and mark:
         raise Rejected(
-            f"cluster {cluster} takes only messages that are authenticated with its key; run this"
-            f" as the user who started the cluster, or {_REMEDY}: {names.ENV_MESSAGE_KEY}=FILE"
+            f"cluster {cluster} accepts only messages that are authenticated with its message key;"
+            f" run this as the user who started the cluster, or {_REMEDY}:"
+            f" {names.ENV_MESSAGE_KEY}=FILE"
         )
     # The key of a job cannot check it.
     if key is not None and not key.job and mark != key.mark(cluster, store):
         raise Rejected(
-            f"what is at this address as cluster {cluster} does not have the key that this process"
-            f" has for it; {_REMEDY}: {names.ENV_MESSAGE_KEY}=FILE, or unset the variable for a"
+            f"cluster {cluster} at this address does not have the message key that this process has"
+            f" for it; {_REMEDY}: {names.ENV_MESSAGE_KEY}=FILE, or unset the variable for a"
             " cluster without a key"
         )
 

@@ -46,17 +46,18 @@ from iris.model.message_keys import Kind, Message, MessageKey, Proof
 
 logger = logging.getLogger(__name__)
 
-#: How much the clocks of a sender and of Temporal may differ, and how long a sender tries. Within
-#: this time before a workflow's start, a message to its earlier run can be sent again.
+#: A message is refused if it was made more than this time before the start of its receiver. The
+#: time allows for clocks that differ and for a sender that tries again. A copy of a message to the
+#: workflow's earlier run is therefore accepted if that message is younger.
 SKEW = timedelta(minutes=1)
 
 
 class ProofChecks(Interceptor):
-    """A worker's interceptor that refuses messages without a fitting proof, and adds proofs to what
-    workflows send.
+    """A worker's interceptor that refuses messages without a valid proof, and adds proofs to the
+    messages that workflows send.
 
-    It comes before other interceptors: they see no message that is refused, and the arguments of
-    what workflows send before they are payloads.
+    It must be the first interceptor of the worker. The other interceptors then do not see refused
+    messages, and get the arguments of sent messages as values, not as payloads.
     """
 
     def __init__(self, key: MessageKey) -> None:
@@ -106,7 +107,9 @@ def _taken(received: Sent) -> Arguments:
 
 
 class _Inbound(WorkflowInboundInterceptor):
-    """Refuses messages without a fitting proof, and messages that this run has had before."""
+    """Refuses messages to a workflow without a valid proof, and copies of signals and updates that
+    the same run has received before.
+    """
 
     key: ClassVar[MessageKey]
 
@@ -173,7 +176,9 @@ def _described(kind: Kind, name: str) -> str:
 
 
 class _Outbound(WorkflowOutboundInterceptor):
-    """Adds proofs to what a workflow sends."""
+    """Adds proofs to the signals that a workflow sends and to the activities and workflows that it
+    starts.
+    """
 
     def __init__(self, next: WorkflowOutboundInterceptor, key: MessageKey) -> None:
         super().__init__(next)
@@ -214,7 +219,9 @@ class _Outbound(WorkflowOutboundInterceptor):
 
 
 class _Seen:
-    """The activities without a workflow that began here lately."""
+    """The activities without a workflow that this worker started in the last minutes. A second
+    start with the same message is refused.
+    """
 
     def __init__(self) -> None:
         self._runs: dict[str, tuple[datetime, str | None]] = {}

@@ -32,9 +32,9 @@ from temporalio.converter import PayloadConverter
 from iris.model.errors import Rejected
 from iris.model.message_keys import Kind, Message, MessageKey, Proof, may_send
 
-#: What Temporal appends to the id of a workflow that a schedule starts.
+#: Matches the time that Temporal appends to the id of a workflow that a schedule starts.
 _TIME_OF_A_RUN = re.compile(r"-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
-#: The length of a nonce in bytes.
+#: The length in bytes of a nonce, the random number that distinguishes a message from all others.
 _NONCE_BYTES = 8
 
 
@@ -45,7 +45,7 @@ class Arguments(list[Any]):
 
 
 class Sent(Protocol):
-    """What the SDK's inputs for messages have in common."""
+    """The fields that the SDK's interceptor inputs for all kinds of messages share."""
 
     args: Sequence[Any]
     headers: Mapping[str, Payload]

@@ -83,7 +83,8 @@ class CommandTokens:
     (OpenID Connect).
     """
 
-    #: Empty, because only the cluster's policy knows whose token the command prints.
+    #: The name of the user; empty, because only the cluster's policy knows whose token the command
+    #: prints.
     name = ""
 
     def __init__(self, command: str) -> None:

@@ -28,8 +28,8 @@ class Caller(NamedTuple):
     identities: bool
     #: Why the service refuses this process; empty if it accepts it.
     refusal: str = ""
-    #: Whether the cluster takes only messages that are authenticated with its message key, which
-    #: this process has then.
+    #: Whether this process authenticates its messages with a key, because the cluster accepts only
+    #: messages that are authenticated with its message key.
     has_key: bool = False
 
 

@@ -28,10 +28,11 @@ class JobContext:
         num_slices: the number of the gang's slices; 1 without a gang.
         tasks_per_slice: the number of the gang's tasks on each slice; `num_tasks` without a gang.
         address: the address at which other hosts reach this one; empty if it is unknown.
-        coordinator: the address on the host of task 0 where the gang meets, `HOST:PORT`; empty for
-            a single task.
+        coordinator: the address on the host of task 0 to which all tasks of the gang connect to
+            find each other, `HOST:PORT`; empty for a single task.
         ports: the task's ports by their environment variables; `port` finds one by its name.
-        outputs: the directory for the results of the program. Iris keeps its files.
+        outputs: the directory for the results of the program. Iris stores its files in the object
+            store.
         checkpoint_dir: the directory for checkpoints. Iris saves its files, and restores them for
             the task's next attempt.
         checkpoint_url: a folder of the object store that all tasks and attempts of the job share;

@@ -24,7 +24,7 @@ from iris.model.job.spec import JobSpec
 #: the digest, because they differ between attempts.
 _DIRECTORIES = (names.ENV_WORKDIR, names.ENV_OUTPUT_DIR, names.ENV_CALL_DIR, "TMPDIR", "HOME")
 #: The fields of a job, besides its function or command, that can change the result of the job. The
-#: digest contains them.
+#: digest of a child job contains them.
 _SETTINGS = {"env", "secrets", "image", "workdir", "replicas", "environment"}
 #: The fields of an array that can change the job's result. The digest contains them. The rows are
 #: added to the digest separately, because they are not in the store yet.

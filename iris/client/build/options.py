@@ -220,7 +220,9 @@ def _check_forms(options: JobOptions) -> None:
         raise InvalidValue("resources", resources, "is not Resources", remedy)
     for field in ("ports", "constraints", "after", "after_any", "after_fail", "notify"):
         if isinstance(given := options.get(field), str):
-            raise InvalidValue(field, given, "is one text", f"write {field}=[{given!r}]")
+            raise InvalidValue(
+                field, given, "is one text, not a list", f"write {field}=[{given!r}]"
+            )
     for field in ("after", "after_any", "after_fail"):
         if not isinstance(given := options.get(field, ()), Sequence):
             raise InvalidValue(field, given, "is not a list of jobs", f"write {field}=[job]")

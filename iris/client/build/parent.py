@@ -40,7 +40,8 @@ class EnclosingJob(NamedTuple):
     attempt: int
     #: The directory in which the job's programs start.
     workdir: Path | None
-    #: True if child jobs register with the workflow of this job.
+    #: True if child jobs register with the workflow of this job; False if the history of this job
+    #: already has `MOST_EVENTS` events.
     registers: bool
     #: Counters of the child jobs that this attempt submits, one for each name. If a name is used
     #: again, its counter becomes the suffix of the name.

@@ -67,7 +67,7 @@ class ClusterRef(NamedTuple):
         if self.record is None and self.text is None and not self.is_address:
             raise NotFound(
                 f"cluster {self.name!r} is not known here: there is no local cluster {self.name!r},"
-                " and this machine has started no cluster of this name elsewhere; name its"
+                " and this machine has started no cluster of this name on other machines; name its"
                 " configuration with --config FILE"
             )
         return self

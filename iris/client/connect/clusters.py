@@ -126,7 +126,8 @@ class ClusterRecord(Frozen):
     #: True if the cluster belongs to a program and ends with the program. A command uses the
     #: cluster only if the user names it, or if it is the only cluster.
     owned: bool = False
-    #: Whether the control plane is on this machine and its hosts are machines over SSH.
+    #: True if the control plane runs on this machine and Iris reaches the cluster's machines over
+    #: SSH.
     over_ssh: bool = False
     #: True if a command on this machine started the cluster on other machines.
     remote: bool = False
@@ -264,7 +265,7 @@ def check_is_free(
     if asked.remote:
         this = f"the new cluster is in {asked.location()}"
     else:
-        where = "has its hosts over SSH" if over_ssh else "is on this machine"
+        where = "reaches its hosts over SSH" if over_ssh else "is on this machine"
         this = f"the new cluster {where}"
     there, remedy = _other_cluster(known)
     raise InvalidValue(

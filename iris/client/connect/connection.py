@@ -134,7 +134,8 @@ class SharedConverter(PydanticPayloadConverter, _TemporalTransferTypePayloadConv
     """A payload converter whose instances share one state.
 
     The SDK creates a converter for every workflow activation, and each would build its type
-    adapters again. The lists that a converter returns keep their payloads, which proofs cover.
+    adapters again. The returned lists of arguments also contain the payloads, because the proof of
+    a message is checked against them.
     """
 
     _shared = PydanticPayloadConverter()

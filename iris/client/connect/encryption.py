@@ -44,7 +44,7 @@ NEW_KEY = 'echo "$(date +%F) $(openssl rand -base64 32)" > FILE; chmod 600 FILE'
 class PayloadKeys:
     """The encryption keys of a cluster, by name. The first key encrypts, and all keys decrypt."""
 
-    #: The path of the file that contains the keys, for messages.
+    #: The path of the file that contains the keys, as error messages show it.
     source: str
     keys: Mapping[str, bytes] = field(repr=False)
 

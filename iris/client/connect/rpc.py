@@ -105,8 +105,9 @@ class Connection:
         #: The time of the first refusal that `lasting_refusal` saw, in seconds of the monotonic
         #: clock. None if the service did not refuse the last call.
         self._refused_since: float | None = None
-        #: The start of the first time window of each list of jobs, by the query of the list.
-        #: `iris.client.jobs.lists` uses it when the same list is read again.
+        #: For each query of a list of jobs, the start of the first time window that was read. The
+        #: next list with the same query begins with this window (`iris.client.jobs.lists`), unless
+        #: the window now contains too few or too many jobs.
         self.windows: dict[str, datetime] = {}
         self.scheduler = names.scheduler_workflow(record.name)
         self.autoscaler = names.autoscaler_workflow(record.name)
@@ -249,8 +250,8 @@ class Connection:
             except (WorkflowQueryFailedError, WorkflowQueryRejectedError):
                 raise Rejected(
                     f"the control plane of cluster {self.record.name} cannot decrypt with the key"
-                    f" {keys.current!r} of {keys.source}; start it with this file, or unset"
-                    f" {names.ENV_PAYLOAD_KEYS} for a cluster without keys"
+                    f" {keys.current!r} of {keys.source}; start the control plane with this"
+                    f" file, or unset {names.ENV_PAYLOAD_KEYS} for a cluster without keys"
                 ) from None
         self._keys_checked = True
 
@@ -289,7 +290,7 @@ class Connection:
                     ) from None
                 # The control plane has not polled lately, or fails.
                 if error.status is RPCStatusCode.FAILED_PRECONDITION:
-                    raise self._silent("takes no queries", error.message) from None
+                    raise self._silent("cannot answer queries", error.message) from None
                 # As many queries wait for it as the service keeps.
                 if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
                     problem = "too many queries wait for its answer"

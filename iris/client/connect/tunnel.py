@@ -50,7 +50,8 @@ RESTARTS = Restarts(delay=timedelta(seconds=1), max_delay=timedelta(seconds=15))
 #: The tunnel's process ends when it has not connected for this long; the next command starts a new
 #: one.
 GIVE_UP = timedelta(minutes=15)
-#: How often the tunnel checks that the cluster's record still names this tunnel.
+#: How often the tunnel's process reads the cluster's record. The process ends if the cluster was
+#: stopped or has another machine.
 CHECK_INTERVAL = timedelta(seconds=1)
 #: The time limit for the start of a tunnel, until its process has recorded its id in the cluster's
 #: record.

@@ -34,9 +34,10 @@ SHIP_INTERVAL = timedelta(seconds=10)
 #: How long a server keeps an audit file on its own machine. The time begins after the hour whose
 #: entries the file contains.
 KEPT_FOR = timedelta(days=7)
-#: The maximum size of an object that Iris writes to the store, in bytes.
+#: The maximum size in bytes of an object with audit entries that Iris writes to the store.
 MOST_CHUNK = 4 * 1024 * 1024
-#: The maximum size of a stored object that is read, in bytes. Iris writes only smaller objects.
+#: The maximum size in bytes of an object with audit entries that is read. Iris writes only smaller
+#: ones.
 MOST_READ = 2 * MOST_CHUNK
 #: The number of objects that are read at the same time.
 _AT_ONCE = 16

@@ -13,8 +13,9 @@ from iris.model import names
 from iris.usage.records import AttemptUse, Use
 from iris.usage.slices import slice_use
 
-#: How many times the scheduler is asked for the records of use of all running placements. An answer
-#: has several pages. It may lack records if a placement begins or ends between two pages.
+#: How often the records of use of all running placements are read from the scheduler at most. They
+#: are read again if a placement began or ended between two pages, because records may then be
+#: missing.
 TRIES = 5
 #: The maximum number of jobs whose tags are read with one query.
 TOGETHER = 200

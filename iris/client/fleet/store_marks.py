@@ -53,7 +53,8 @@ async def check_alone(connection: Connection, store: Store) -> None:
             " namespace"
         )
         raise Rejected(
-            f"{text}: {', '.join(foreign)}; {_REMEDY}, or delete this mark if that cluster is gone"
+            f"{text}, as its mark shows: {', '.join(foreign)}; {_REMEDY}, or delete the mark from"
+            " the store if that cluster no longer exists"
         )
     if own not in marks:
         text = (
@@ -62,7 +63,7 @@ async def check_alone(connection: Connection, store: Store) -> None:
         )
         raise Rejected(
             f"{text}; check the store's address, or start the cluster's control plane with this"
-            " version"
+            " version of Iris, which writes the mark"
         )
 
 

@@ -28,7 +28,8 @@ LEAST_BUNDLE_AGE = timedelta(days=3)
 _AT_ONCE = 16
 #: The maximum number of objects that are deleted with one request.
 _BATCH = 1_000
-#: The maximum number of folders that are checked again and deleted together.
+#: The maximum number of folders in a group. Shortly before a group is deleted, Iris checks that its
+#: folders are still unused.
 _FOLDERS = 256
 
 

@@ -22,9 +22,9 @@ from iris.retrying import retry
 #: control plane does not answer.
 TIMEOUT = timedelta(minutes=2)
 RETRY_INTERVAL = timedelta(seconds=0.5)
-#: At this number of events in a job's history, the tasks of a job with more than `MOST` tasks
-#: register no more endpoints. The server accepts 10,000 signals for a job; after that, signals of
-#: users and tasks would be lost.
+#: If a job has more tasks than it may have endpoints (`MOST`), its tasks register no more endpoints
+#: once the history of the job has this number of events. The server accepts 10,000 signals for a
+#: job; after that, signals of users and tasks would be lost.
 MOST_EVENTS = 8_000
 #: The maximum number of jobs whose endpoints are queried at the same time.
 _AT_ONCE = 16
@@ -67,8 +67,8 @@ class EndpointsClient:
         await self._send(endpoint)
         if not await self._is_there(endpoint):
             raise Rejected(
-                f"endpoint {name!r} is not registered: job {endpoint.job} has {MOST:,} endpoints,"
-                f" or this attempt of its task {endpoint.task} has ended"
+                f"endpoint {name!r} is not registered: either job {endpoint.job} has {MOST:,}"
+                f" endpoints, the maximum, or this attempt of task {endpoint.task} has ended"
             )
         return endpoint
 

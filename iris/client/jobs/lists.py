@@ -30,12 +30,13 @@ GROWTH = 8
 #: The maximum number of times that a time window with too many workflows is shortened. It is enough
 #: to reduce decades to one millisecond, the shortest window.
 MOST_SHORTENED = 80
-#: The smallest and the largest part of a window that is left when it is shortened.
+#: A step that shortens a time window keeps at least the first and at most the second fraction of
+#: the window's length.
 _LEAST, _MOST = 0.1, 0.9
-#: The maximum number of queries whose first windows are remembered.
+#: The maximum number of queries for which the first time window is remembered for the next list.
 MOST_KNOWN = 100
-#: The maximum number of workflows in a time window is this factor times the number that the caller
-#: wants at least. A window with more workflows is shortened.
+#: A time window is shortened if it contains more workflows than this factor times the number that
+#: the caller needs.
 MOST_TIMES = 2
 #: The time before which no time window begins: Iris did not exist yet, so there are no earlier
 #: workflows.

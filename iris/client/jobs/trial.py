@@ -12,7 +12,7 @@ from iris.scheduling.placement.refusals import Refusal
 
 class _Feasibility(Frozen):
     """The scheduler's answer to the question whether a job can ever run. `refusal` is None if it
-    can. The scheduler's class `Answer` has this field, too, but imports the scheduler's state.
+    can. It stands for the scheduler's class `Answer`, whose module imports the scheduler's state.
     """
 
     refusal: Refusal | None = None

@@ -26,7 +26,8 @@ AT_ONCE = 32
 #: chunks. If there are more logs, each quick read checks the logs that recently had new lines, and
 #: some of the other logs in turns.
 QUICK_LOOKS = 64
-#: A log counts as quiet after this number of reads without new lines.
+#: After this number of reads without new lines, a log counts as quiet: if there are more than
+#: `QUICK_LOOKS` logs, quick reads check quiet logs only in turns.
 QUIET = 20
 #: One in this number of quick reads (`new_lines(quick=True)`) also searches for new logs.
 FIND_EVERY = 4
@@ -70,13 +71,13 @@ class _Log:
         self._since_ms = since_ms
         #: The number of chunks that were read.
         self.sequence = sequence
-        #: Whether the last `tail` left out chunks at the start of the log.
+        #: Whether the last call of `tail` skipped chunks at the start of the log.
         self.has_earlier = False
         #: The pending requests for the next chunks, in order.
         self._ahead: deque[asyncio.Task[bytes | None]] = deque()
-        #: The number of the last read that requested new chunks of this log.
+        #: The number of the last read that requested new chunks of this log; 0 if none did.
         self.asked = 0
-        #: The number of the last read that found new lines in this log.
+        #: The number of the last read that found new lines in this log; 0 if none did.
         self.heard = 0
 
     async def next(self, store: Store, ahead: int) -> list[TaskLine] | None:

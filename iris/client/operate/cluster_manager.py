@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 
 class ClusterManager:
-    """Manages one cluster's lifetime, wherever its configuration puts the cluster. Nothing happens
-    before `start`.
+    """Starts and stops one cluster, on this machine or on the platform that its configuration
+    names. The constructor changes nothing.
 
     with ClusterManager(make_local_config(load_config(path))).connect() as address:
         ...

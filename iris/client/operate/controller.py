@@ -70,7 +70,7 @@ class StopPlan(Frozen):
 
 
 class ControllerProtocol(Protocol):
-    """A cluster's control plane on any platform. The constructor does nothing; each method acts."""
+    """Operates a cluster's control plane on any platform. The constructor changes nothing."""
 
     def start(self, *, new: bool = False) -> str:
         """Starts the control plane, waits until it serves, and returns its address. Uses a control

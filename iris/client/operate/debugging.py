@@ -204,7 +204,8 @@ class Diagnostics:
         if silent:
             more = f" and {len(silent) - NAMED} more" if len(silent) > NAMED else ""
             raise NotFound(
-                f"{len(silent)} of {len(rows)} do not report: {', '.join(silent[:NAMED])}{more}"
+                f"{len(silent)} of {len(rows)} hosts do not report:"
+                f" {', '.join(silent[:NAMED])}{more}"
             )
         return f"{len(rows)} report" + (
             f", {closed} closed"

@@ -86,7 +86,7 @@ async def rotate_keys(record: ClusterRecord) -> Rotation:
         ):
             problem = f"has not the key with which the secrets of cluster {record.name} are sealed"
             raise InvalidValue(
-                names.ENV_SECRET_KEYS, file, problem, "name the file of its control plane"
+                names.ENV_SECRET_KEYS, file, problem, "name the control plane's file"
             )
         used = {
             value.key

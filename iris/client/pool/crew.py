@@ -52,7 +52,7 @@ class Crew:
     """The workers of one pool.
 
     Args:
-        spec: the pool's first job. Later jobs have a number after its name.
+        spec: the pool's first job. The names of later jobs are its name and a number.
         key: a text that no other pool has. It makes each submission of a job unique.
         broken: called with the error when the workers cannot run.
     """
@@ -199,7 +199,7 @@ async def prepare(
     check_workers(num_workers)
     if {"replicas", "gang_by", "array", "params"} & options.keys():
         remedy = "leave replicas, gang_by, array and params out"
-        raise InvalidValue("replicas", num_workers, "is the number of workers", remedy)
+        raise InvalidValue("replicas", num_workers, "is set by the pool", remedy)
     idle = (
         idle_timeout
         if isinstance(idle_timeout, timedelta)

@@ -71,7 +71,7 @@ _FIRST = Priority(priority_key=1)
 
 
 class Answered(NamedTuple):
-    """The result of a batch."""
+    """The outcome of a batch that was sent to a worker."""
 
     #: The number of calls that have an answer.
     calls: int

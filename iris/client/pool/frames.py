@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 #: The format of the 8-byte length before each byte string.
 LENGTH = "!Q"
-#: The maximum size in bytes of the arguments or of the result of a call. Both sides hold several
-#: copies in memory.
+#: The maximum size in bytes of the arguments or of the result of a call. The pool's program and
+#: the worker each hold several copies in memory.
 LARGEST = 1024 * 1024 * 1024
 _SIZE = struct.calcsize(LENGTH)
 
@@ -30,10 +30,10 @@ def split(joined: bytes) -> list[bytes]:
     while at < len(joined):
         end = at + _SIZE
         if end > len(joined):
-            raise ValueError("the joined parts are incomplete")
+            raise ValueError("the data ends within the length of a part")
         (length,) = struct.unpack(LENGTH, joined[at:end])
         at = end + length
         if at > len(joined):
-            raise ValueError("the joined parts are incomplete")
+            raise ValueError("the data ends within a part")
         parts.append(joined[end:at])
     return parts

@@ -131,11 +131,11 @@ class SchedulesClient:
             raise InvalidValue(
                 "after",
                 spec.after[0].name,
-                "is one run of a job, and a schedule starts many",
+                "names one run of a job, but a schedule starts many runs",
                 remedy,
             )
         if spec.from_checkpoint is not None:
-            problem = "is looked up when a job is submitted, which the jobs of a schedule are not"
+            problem = "can be looked up when a user submits a job, not when a schedule starts it"
             raise InvalidValue(FIELD, spec.from_checkpoint, problem, "leave it out")
         await self._connection.check_keys()
         async with sealing(

@@ -80,8 +80,8 @@ class When:
             raise InvalidValue(
                 "cron",
                 given,
-                "must be given without every, or every without cron",
-                'write cron "0 2 * * *", or every "6h"',
+                "excludes every: exactly one of them is needed",
+                'give cron, such as "0 2 * * *", or every, such as "6h"',
             )
         if self.interval is not None and self.interval < SHORTEST:
             raise InvalidValue(
@@ -101,14 +101,17 @@ class When:
         for expression in self.expressions:
             if is_interval(expression):
                 raise InvalidValue(
-                    "cron", expression, "is an interval", f"write every {SHORTEST_TEXT} or more"
+                    "cron",
+                    expression,
+                    "is an interval",
+                    f"give it as every, not as cron: {SHORTEST_TEXT} or more",
                 )
             if names_several_seconds(expression):
                 raise InvalidValue(
                     "cron",
                     expression,
                     "names several seconds of a minute",
-                    f"write one second, or every {SHORTEST_TEXT} or more",
+                    f"write one second, or give every, not cron: {SHORTEST_TEXT} or more",
                 )
             if (parsed := parse_cron(expression)) is not None and not parsed.is_possible:
                 problem = "never comes: no year has such a day"

@@ -45,7 +45,7 @@ _PIN = re.compile(r"(?:c?python[-@]?)?(\d+)\.(\d+)(?:\.\d+)?")
 
 
 class ProjectFiles(NamedTuple):
-    """The location of the files that a project needs."""
+    """The directory that is sent for a project, and the location of the project in it."""
 
     #: The directory to send.
     root: Path

@@ -24,7 +24,7 @@ from iris.storage.object_store import Store
 #: The maximum time to check whether the store already contains an object. The store's library would
 #: retry for minutes.
 CHECK_PATIENCE = timedelta(seconds=30)
-#: The maximum age of a bundle in the store that is not uploaded again.
+#: A bundle that the store already contains is uploaded again if the stored one is older than this.
 FRESH = timedelta(days=1)
 #: The gzip compression level. Level 1 is four times faster than the best level, and its archives
 #: are a tenth larger.

@@ -157,8 +157,8 @@ def test_a_job_without_a_name_gets_one_that_says_what_it_runs() -> None:
             {"resources": Resources(memory=512)},
             "memory: '512' is a number of bytes; add the unit, such as \"512g\"",
         ),
-        ({"ports": "http"}, "ports: 'http' is one text; write ports=\\['http'\\]"),
-        ({"after": "a"}, "after: 'a' is one text; write after=\\['a'\\]"),
+        ({"ports": "http"}, "ports: 'http' is one text, not a list; write ports=\\['http'\\]"),
+        ({"after": "a"}, "after: 'a' is one text, not a list; write after=\\['a'\\]"),
         ({"after_any": 3}, "after_any: '3' is not a list of jobs; write after_any=\\[job\\]"),
         ({"after": ["a:3"]}, "after: 'a:3' is a task; a job waits for whole jobs"),
         ({"env": ["A=1"]}, "env: .* is not a mapping of names to values; write env="),
@@ -179,7 +179,10 @@ def test_a_job_without_a_name_gets_one_that_says_what_it_runs() -> None:
             {"resources": Resources(tpu="v5litepod-16", slices=-1)},
             "slices: '-1' is no number of slices; write 1 or more",
         ),
-        ({"environment": {"pip": "numpy"}}, "pip: 'numpy' is one text; write pip=\\['numpy'\\]"),
+        (
+            {"environment": {"pip": "numpy"}},
+            "pip: 'numpy' is one text, not a list; write pip=\\['numpy'\\]",
+        ),
         (
             {"from_checkpoint": "train:last"},
             "from_checkpoint: 'train:last' does not name a job; write NAME or USER/NAME",

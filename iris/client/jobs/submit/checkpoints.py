@@ -67,7 +67,9 @@ async def _run_of(connection: Connection, source: CheckpointSource) -> str:
 
 
 class _TellsReads(Interceptor):
-    """Adds to the starts of a client whose files the new workflow reads."""
+    """A client's interceptor that adds a header to each request that starts a workflow. The header
+    contains the id of the workflow whose files the new workflow reads.
+    """
 
     def __init__(self, workflow_id: str) -> None:
         self._workflow_id = workflow_id

@@ -71,8 +71,8 @@ async def add_control_plane_log(collection: Collection, cluster: ClusterRef, tai
         lines = (text or "").splitlines()
     else:
         raise NotFound(
-            "this machine does not know where the control plane is; name its configuration with"
-            " --config FILE"
+            "this machine does not know where the control plane is; name the configuration of"
+            " the cluster with --config FILE"
         )
     collection.add_log("logs/controller.log", lines)
 

@@ -112,7 +112,10 @@ def config_of(cluster: ClusterRef) -> ClusterConfig:
     if (config := cluster.config) is not None:
         return config
     if cluster.record is None:
-        raise NotFound("this machine does not have the configuration; name it with --config FILE")
+        raise NotFound(
+            "this machine does not have the configuration of the cluster; name it with --config"
+            " FILE"
+        )
     return known_config(cluster.record)
 
 

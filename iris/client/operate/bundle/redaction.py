@@ -20,8 +20,8 @@ from iris.scheduling.placement.refusals import RefusalCode
 #: numbers.
 HIDDEN = "[hidden-"
 _MASK = re.compile(r"\[hidden-\d+\]")
-#: The length of the shortest word of a command that is hidden. Shorter words, such as `python3`,
-#: occur everywhere.
+#: Words of commands are hidden if they have at least this length. Shorter words, such as
+#: `python3`, occur everywhere.
 LEAST_WORD = 8
 #: The prefixes of values in a configuration that refer to a secret. Such a value is not a secret
 #: itself.

@@ -227,8 +227,8 @@ class GcpController:
             seen = await asyncio.to_thread(machine.find)
             if seen is None:
                 raise IrisError(
-                    "the new machine no longer exists; check the audit log, and start the cluster"
-                    " again"
+                    "the new machine no longer exists; find the reason in the audit log of the"
+                    " Google Cloud project, and start the cluster again"
                 )
         else:
             self._progress(f"found machine {seen.name} in {seen.zone} ({seen.status})")

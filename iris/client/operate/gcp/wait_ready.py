@@ -68,7 +68,9 @@ async def until_it_answers(
             return record.address
         there = await asyncio.to_thread(machine.find)
         if there is None:
-            raise IrisError(f"the machine of cluster {config.name} is gone; start it again")
+            raise IrisError(
+                f"the machine of cluster {config.name} no longer exists; start the cluster again"
+            )
         seen = there
         failed = len(lines) > before and FAILED in lines[-1]
         if failed or time.monotonic() > give_up:
