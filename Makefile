@@ -18,7 +18,7 @@ demo: env ## run a job of two tasks on an ephemeral local cluster, and show its 
 test: .venv/.compiled ## run the tests, without the long ones and those that need a container engine or Temporal's official server
 	DOCKER_HOST=unix:///no/engine $(PYTEST) -m "not long and not docker and not production" -n 7 --dist loadfile --no-loadscope-reorder
 
-test-long: env ## run the long tests (whole clusters, the guides), and all examples of the properties; .ci/run runs them too
+test-long: env ## run the long tests (whole clusters, the guides), and more examples of the properties; .ci/run runs them too
 	DOCKER_HOST=unix:///no/engine $(PYTEST) -m "(long or hypothesis) and not docker and not production" --hypothesis-profile thorough --timeout 900 \
 	    -n 4 --dist loadfile --no-loadscope-reorder
 

@@ -23,11 +23,11 @@ sys.dont_write_bytecode = False
 # Imports and the collection of tests create no garbage. The search for it would take a fifth of
 # their time, in each of the processes.
 gc.disable()
-# The percentage of the examples of each property (`tests.strategies.examples`): `make test-long`
-# tries all. No deadline: the machine that runs the tests may be slow. The same examples at each
-# run, so a change fails by its own fault; `explore` looks for others.
+# The percentage of the examples of each property (`tests.strategies.examples`): `make test` tries a
+# tenth, `make test-long` half. No deadline: the machine that runs the tests may be slow. Both try
+# the same examples at each run, so a change fails by its own fault; `explore` looks for others.
 settings.register_profile("quick", max_examples=10, deadline=None, derandomize=True)
-settings.register_profile("thorough", max_examples=100, deadline=None, derandomize=True)
+settings.register_profile("thorough", max_examples=50, deadline=None, derandomize=True)
 settings.register_profile("explore", max_examples=100, deadline=None)
 settings.load_profile("quick")
 

@@ -98,10 +98,14 @@ class Machine:
         """
         if self._process is None:
             return
-        for each in self.sshd():
+        # It must not accept another connection now: the process of that one would keep the port open.
+        self._process.send_signal(signal.SIGSTOP)
+        ending = self.sshd()
+        for each in ending:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
         self._process.wait()
+        psutil.wait_procs(ending, timeout=60)
         self._process = None
 
     def sshd(self) -> list[psutil.Process]:

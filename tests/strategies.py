@@ -26,8 +26,8 @@ from tests.builders import NOON, a_gang, a_host, a_request, a_slice, at, demands
 
 
 def examples(number: int) -> int:
-    """The number of examples of a property: `number` in the `thorough` profile, a tenth by
-    default (`tests/conftest.py`).
+    """Returns the number of examples of a property: `number` in the `explore` profile, less in the
+    others (`tests/conftest.py`).
     """
     return max(5, number * settings.default.max_examples // 100)
 

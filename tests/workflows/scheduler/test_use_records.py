@@ -181,8 +181,8 @@ async def test_machines_that_join_twice_have_a_record_for_each_time(cluster: Clu
         await cluster.lose(host.host)
         await cluster.until(lambda: cluster.uses.slices)
         await cluster.result(cluster.slice(host.host))
-    lives = cluster.uses.slices.values()
     await cluster.until(lambda: len(cluster.uses.slices) == 2)
+    lives = cluster.uses.slices.values()
     assert {use.id.partition("/")[0] for use in lives} == {host.host.slice_id}
     assert [(use.group, use.hosts, use.cpu_millis) for use in lives] == [("", 1, 4_000)] * 2
     assert all(use.ready_at and use.ready_at <= use.gone_at for use in lives)

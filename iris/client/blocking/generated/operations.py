@@ -219,8 +219,8 @@ class Autoscaler(Blocking):
 
 
 class Cluster(Blocking):
-    """Shows, pauses and configures one cluster, sums and exports its use, and deletes its unused
-    files."""
+    """Shows, pauses and configures one cluster, reports and exports its resource use, and deletes
+    its unused files."""
 
     @property
     def name(self) -> str:
