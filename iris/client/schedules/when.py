@@ -104,14 +104,14 @@ class When:
                     "cron",
                     expression,
                     "is an interval",
-                    f"give it as every, not as cron: {SHORTEST_TEXT} or more",
+                    f"give every instead, {SHORTEST_TEXT} or more",
                 )
             if names_several_seconds(expression):
                 raise InvalidValue(
                     "cron",
                     expression,
                     "names several seconds of a minute",
-                    f"write one second, or give every, not cron: {SHORTEST_TEXT} or more",
+                    f"write one second, or give every instead, {SHORTEST_TEXT} or more",
                 )
             if (parsed := parse_cron(expression)) is not None and not parsed.is_possible:
                 problem = "never comes: no year has such a day"

@@ -77,7 +77,7 @@ def test_a_report_that_is_too_large_loses_its_largest_picture_and_says_so(
     assert "left out" in found.report.facts[-1]
 
     monkeypatch.setattr(stored, "MOST_BYTES", 1_000)
-    with pytest.raises(ValueError, match="may have 1,000"):
+    with pytest.raises(ValueError, match="limit is 1,000"):
         to_bytes(made, "ada", NOW)
 
 
