@@ -344,8 +344,8 @@ class _Pace:
         #: The end of the last exchange with the scheduler, by the event loop's clock, and the
         #: duration of that exchange, both in seconds.
         self._ended, self._took = 0.0, 0.0
-        #: False if the last request got no hosts. Further requests are then sent without hurry, and
-        #: releases at once, because a gang may wait for the released hosts.
+        #: False if the last request got no hosts. Further requests then wait for others to share
+        #: a batch. Releases are sent at once, because a gang may wait for the released hosts.
         self._has_room = True
         #: False in a full cluster in which hosts become free one by one: a pause before the next
         #: batch would leave these hosts idle.

@@ -35,7 +35,7 @@ _WORKFLOWS = (*_USERS, _SLICE, _SCHEDULER, _AUTOSCALER)
 _SESSIONS = ("exec_task", "profile_task", "forward_ports")
 #: The activities of a pool's workers.
 _POOL_CALLS = ("run_calls", "retire")
-#: At the end of a name in a rule, stands for the id of the host that calls.
+#: The placeholder at the end of a name in a rule for the id of the host that sends the request.
 _OWN_HOST = "{host}"
 #: The signals with which a user changes a job.
 _CHANGES = ("hold", "release", "set_priority", "cancel_task")

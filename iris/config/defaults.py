@@ -27,7 +27,7 @@ IN_FILE = "set in file"
 BUILT_IN = "built-in default"
 #: The source of a value from the table of TPU types.
 TPU_TABLE = "accelerator table"
-#: The source of a value from the table of machine types.
+#: The name of the source of values that come from the table of machine types.
 MACHINE_TABLE = "machine type table"
 
 #: The types of group whose machines Google Cloud creates.

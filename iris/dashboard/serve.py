@@ -34,8 +34,8 @@ REQUEST_TIMEOUT = 10.0
 #: the connection is closed. Until then, at most one rendering of a page and the data in the buffers
 #: of the socket wait for the browser.
 READ_TIMEOUT = 30.0
-#: The limit on bytes of a request's head. Browsers send the cookies of all programs on the machine
-#: in it.
+#: The limit on the bytes of a request's headers. A browser sends to each port of this machine the
+#: cookies of the programs at all other ports, too.
 MOST_HEAD = 65_536
 
 

@@ -124,8 +124,8 @@ class Patience(Repetition):
     #: The number of observations from one census (a list of all slices that have a workflow) to the
     #: next; 0 for no census.
     census_every: int
-    #: The number of observations from one comparison of READY slices with the scheduler's ledger to
-    #: the next.
+    #: A slice's workflow compares a READY slice with the scheduler's ledger once in this number of
+    #: observations.
     ledger_every: int
     #: The hash (`digest_of`) of the ids of all slices that should have a workflow.
     owned: str

@@ -59,7 +59,7 @@ class ExecRequest(SessionRequest):
 
 
 class ExecEnd(Frozen):
-    """The end of a command that ran beside a task."""
+    """The result of a command that `iris exec` ran on the host of a task."""
 
     #: The command's own exit code, 128 plus the number of the signal that killed it, or
     #: `TIMED_OUT`.

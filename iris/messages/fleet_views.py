@@ -122,6 +122,6 @@ class Holdings(Frozen):
     users: tuple[UserHoldings, ...] = ()
     #: The number of all users who hold resources.
     total_users: int = 0
-    #: The slices of scale groups on which no attempt runs, by id, each with the time since which it
-    #: is idle. A long list is cut.
+    #: The slices that scale groups created and that run no attempt: by id, the time at which the
+    #: last attempt ended, or at which the slice became ready. A long list is cut.
     idle: dict[str, datetime] = Field(default_factory=dict)

@@ -64,8 +64,8 @@ class TaskCancellation(Frozen):
 
 
 class TaskProgress(Frozen):
-    """A change of a running attempt. The attempt's host sends this signal only for attempts that
-    run for more than a second.
+    """A change in the state or progress of a running attempt. The attempt's host sends this signal
+    only for attempts that run for more than a second.
     """
 
     key: str
@@ -119,7 +119,7 @@ class RunTask(Frozen):
     #: the resources are not reserved on them.
     incarnation: str
     command: tuple[str, ...]
-    #: The array, reduced to this task; None if the job is no array.
+    #: The array with the values of this task only; None if the job is not an array.
     array: Array | None = None
     env: dict[str, str]
     workdir: str | None

@@ -28,8 +28,8 @@ class Restarts(Frozen):
 
     delay: timedelta = timedelta(seconds=1)
     max_delay: timedelta = timedelta(seconds=30)
-    #: The minimum time that a child process must run. If the process ends earlier, its death counts
-    #: as early.
+    #: If a child process ends sooner than this after its start, the delay before the next start
+    #: doubles.
     soon: timedelta = timedelta(seconds=10)
 
     def after(self, lived: timedelta, before: timedelta) -> timedelta:

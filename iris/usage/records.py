@@ -44,7 +44,8 @@ class Asked(Frozen):
     constraints: tuple[str, ...] = ()
     #: The attribute that the hosts of one group share; None for a task that is placed by itself.
     group_by: str | None = None
-    #: The number of groups of hosts.
+    #: The number of groups of hosts that the attempt ran on, such as slices. All hosts of a group
+    #: have the same value of `group_by`.
     groups: int = 1
     #: The amount of each named limit of the cluster that the gang occupies while it has hosts.
     limits: dict[str, int] = Field(default_factory=dict)

@@ -51,7 +51,7 @@ class WasteKind(StrEnum):
 
 #: The kinds of waste that are counted for slices. The other kinds are counted for attempts.
 OF_SLICES = (WasteKind.IDLE, WasteKind.BOOT, WasteKind.NEVER_READY)
-#: For each kind of waste, the noun for its count, and its meaning.
+#: For each kind of waste: what is counted, as a noun, and what the kind means.
 _MEANINGS = {
     WasteKind.IDLE: ("slice", "ready, and held by no job"),
     WasteKind.BOOT: ("slice", "from the request until ready"),

@@ -74,7 +74,8 @@ _INSTANCE_STATES = {
 #: preempted, because Iris deletes hosts and never stops them. A machine that Iris is deleting has
 #: these states, too; it then does not matter that it counts as preempted.
 _STOPPING_STATES = {"PENDING_STOP", "STOPPING", "STOPPED", "TERMINATED"}
-#: The states of a machine that is switched off. A suspended machine may resume its programs.
+#: The states of a machine that is switched off. A suspended machine is not, because its programs
+#: may resume.
 _STOPPED_STATES = {"STOPPED", "TERMINATED"}
 
 

@@ -55,7 +55,8 @@ class HostState(Frozen):
     runtime: str = ""
     #: The port on the machine for the tunnel to the control plane; 0 if there was no tunnel yet.
     port: int = 0
-    #: The digest of the files of keys on the machine; empty if there are none.
+    #: The digest of the files on the machine with the keys of payloads, secrets and messages; empty
+    #: without such files.
     keys: str = ""
     #: True if an agent was started for this lease.
     started: bool = False

@@ -60,7 +60,7 @@ FaultOf = Callable[[str], Fault | None]
 
 
 class Survey(NamedTuple):
-    """The slices and the silent machines that a visit of all machines found."""
+    """The slices on all machines, and the machines that could not be reached over SSH."""
 
     #: The slices on the machines that answered.
     slices: tuple[SliceObservation, ...]

@@ -124,8 +124,9 @@ class ControlPlaneOptions(Frozen):
     ui: str = ""
     #: The configuration file; None if all machines of the cluster are brought by users.
     config: Path | None = None
-    #: The directory in which a local cluster requests its machines. It also contains the packages
-    #: for hosts over SSH.
+    #: The directory of a local cluster that has a folder for each simulated slice, from which the
+    #: supervisor starts the slice's agents. With hosts over SSH, it also has the archive of Iris
+    #: that is copied to them.
     machines: Path | None = None
     #: `host:port` at which hosts reach the Temporal service; empty if it is the same as `address`.
     advertise: str = ""

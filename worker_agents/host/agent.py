@@ -84,7 +84,7 @@ logger = logging.getLogger(__name__)
 
 #: The interval between two checks that the cluster still accepts this incarnation of the host.
 CHECK_INTERVAL = timedelta(seconds=20)
-#: The delay before the first check of the incarnation. By then, the slice should have read the
+#: The delay before the first of these checks. The slice's workflow needs some time to read the
 #: host's report.
 FIRST_CHECK_DELAY = timedelta(seconds=5)
 #: The interval between two tries while the Temporal service is away.

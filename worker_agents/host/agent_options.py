@@ -36,7 +36,7 @@ class TaskSettings(Frozen):
     #: The Google Cloud project of secrets whose name contains no project; empty for the project of
     #: the machine's credentials.
     secrets_project: str = ""
-    #: The address of Google Secret Manager; empty for Google's own.
+    #: The address of the Secret Manager service; empty for the default endpoint of Google Cloud.
     secrets_endpoint: str = ""
 
 

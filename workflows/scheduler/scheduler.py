@@ -117,8 +117,8 @@ class SchedulerWorkflow:
         #: recovery.
         self._recovery = LedgerRecovery(self._ledger) if start.recover else None
         self._demand_watch = DemandWatch()
-        #: The time for decisions, which is the same in a replay (decision 14): the time of the last
-        #: exchange, or the time for which a timer was set.
+        #: The time of scheduling decisions (decision 14). A replay has the same time: that of
+        #: the last batch of messages, or the one for which a timer was set, whichever came last.
         self._time = info.workflow_start_time
         self._describe()
 

@@ -68,7 +68,7 @@ _HELD = 64
 
 
 class End(NamedTuple):
-    """The end of a program, and whether its files are complete."""
+    """When a program ended, and whether the files that it left are complete."""
 
     #: True if all files are complete, because the program ended by itself with an exit code after
     #: which its files count as complete.

@@ -49,8 +49,8 @@ class Column(Generic[Row]):
     #: True if a cell may be broken into several lines in a narrow terminal. A list cuts the cell's
     #: end instead.
     wraps: bool = False
-    #: True if the middle of a cell may be cut out in a narrow terminal. It is meant for ids:
-    #: different ids stay different.
+    #: True if the middle of a cell may be cut out in a narrow terminal. It is meant for ids,
+    #: whose ends differ.
     shortens: bool = False
     #: True if the table omits the column when no row has a value, or when the terminal is too
     #: narrow.

@@ -22,7 +22,7 @@ from iris.storage.files import make_private, make_private_tree, private_file, wr
 
 #: The name of the configuration file in a cluster's directory.
 CONFIG = "config.yaml"
-#: The name of the file with the key that authenticates the cluster's messages, in its directory.
+#: The name of the file in a cluster's directory that has the key of the cluster's messages.
 MESSAGE_KEY = "message.key"
 #: The part of a message that tells users without a cluster how to start one.
 START_HINT = "start one with: iris cluster start --local -d"

@@ -20,10 +20,10 @@ from iris.model.states import JobState
 
 #: The approximate number of jobs that are read with one request if the client has to filter them.
 READ_TOGETHER = 500
-#: The maximum number of workflows in an answer of the service.
+#: The maximum number of workflows in one page of Temporal's answer.
 LARGEST_PAGE = 1_000
 #: The length of the first time window in which `newest_first` reads workflows. It is short, because
-#: the service counts few workflows much faster than many.
+#: Temporal first counts the workflows of the window, which takes longer the more there are.
 FIRST_WINDOW = timedelta(minutes=1)
 #: The factor by which the time window is lengthened if it contains too few workflows.
 GROWTH = 8

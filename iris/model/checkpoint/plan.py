@@ -24,8 +24,8 @@ from iris.model.checkpoint.saves import MOST_ENTRIES, Save, SavedItem
 from iris.model.host.store_limits import MOST_STEPS
 from iris.model.units import format_bytes
 
-#: A file that only grows for this long, in nanoseconds, counts as a log. Other files are saved
-#: without waiting for the log.
+#: A file whose size has only grown for this time, in nanoseconds, counts as a log. The other files
+#: are saved without waiting until a log stops growing.
 GROWS_FOR_NS = 60 * 10**9
 
 T = TypeVar("T", "SavedItem", "Found")

@@ -42,7 +42,7 @@ class Fault(Frozen):
     """A kind of host failure that makes a program fail.
 
     Raises:
-        pydantic.ValidationError: wraps the `InvalidValue` of an invalid name or pattern.
+        pydantic.ValidationError: the name or the pattern is not valid; it wraps an `InvalidValue`.
     """
 
     name: str

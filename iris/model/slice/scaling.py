@@ -124,7 +124,7 @@ class Outlook(Frozen):
     example: Request
     #: "slice X of scale group G is on its way", or the reason why no slice is requested.
     message: str
-    #: When the slice in `message` was requested; None if no slice is requested.
+    #: When the slice that `message` names was requested; None if no slice is requested.
     since: datetime | None = None
     #: False if no scale group could ever serve the gangs.
     possible: bool = True

@@ -56,7 +56,8 @@ class LedgerState(BaseModel):
     used_at: dict[str, datetime] = Field(default_factory=dict)
     #: The recent use of each user.
     recent_use: RecentUseState = Field(default_factory=RecentUseState)
-    #: The records of use that are not stored yet.
+    #: The records of what ended attempts and slices have used. They leave the ledger when the
+    #: control plane has written them to the cluster's store.
     ended_uses: EndedUsesState = Field(default_factory=EndedUsesState)
     #: The scale groups.
     groups: list[ScaleGroup] = Field(default_factory=list)

@@ -10,9 +10,9 @@ from iris.scheduling.placement.refusals import QuotaStop, Refusal, RefusalCode
 from iris.scheduling.quotas.table import CLUSTER
 from iris.scheduling.quotas.use import QuotaUse, Shortage, Verdict
 
-#: The most users that a refusal names for one quota.
+#: The maximum number of users that the reason of a waiting job names for one quota.
 MOST_USERS = 3
-#: The most quotas that a refusal explains.
+#: The maximum number of quotas that the reason of a waiting job explains.
 MOST_QUOTAS = 3
 
 

@@ -307,7 +307,7 @@ class StopPolicy:
         #: `now`; infinite while no such time is set.
         self.kill_at = math.inf
         #: The time at which the shim first killed processes, in seconds since 1970; infinite before
-        #: that. A process that hangs in the kernel ends later, but does not write any more.
+        #: that. After it, no process writes output: one that hangs in the kernel only ends later.
         self.killed_at = math.inf
         #: The time at which the first process ended by itself and other processes of the program
         #: were left, in seconds since 1970; 0 if this did not happen.

@@ -51,8 +51,8 @@ def parse_port(text: str) -> ForwardedPort:
         raise InvalidValue(
             "port",
             text,
-            f"has no port of this machine: {local!r}",
-            f"LOCAL is a number up to {MAX_PORT}",
+            f"has an invalid local port: {local!r}",
+            f"write LOCAL:PORT, where LOCAL is a number up to {MAX_PORT}",
         )
     return ForwardedPort(int(local or 0) if colon else None, port)
 
