@@ -184,9 +184,20 @@ def test_metrics_open_the_sockets_of_the_page_and_publish_none(tmp_path: Path) -
 def test_the_machine_of_a_control_plane_publishes_one_port(google: FakeGoogle) -> None:
     """Temporal's dev server opened six ports on all addresses of it."""
     with a_gcp_cluster(google, "ports") as cluster:
-        # The processes that play the machine are not of the cluster.
-        sockets = sockets_of(processes_of(cluster.machine, google))
-        found = {each for each in sockets if each.process in ("Temporal server", "controller")}
+
+        def opened() -> set[
+            Listening
+        ]:  # the processes that play the machine are not of the cluster
+            sockets = sockets_of(processes_of(cluster.machine, google))
+            return {each for each in sockets if each.process in ("Temporal server", "controller")}
+
+        # A cluster is ready before its dashboard.
+        eventually(
+            lambda: any(
+                says(each, "the dashboard at") for each in opened() if each.process == "controller"
+            )
+        )
+        found = opened()
         published = {each for each in found if not each.ip.startswith("127.")}
         guard = f"127.0.0.1:{cluster.port + 1}"
         (service,) = {

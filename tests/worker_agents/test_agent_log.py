@@ -38,12 +38,11 @@ def store(tmp_path: Path) -> Store:
 
 
 async def said(store: Store) -> list[str]:
-    """What the store has of the agent, without the times. Tests of traces leave an exporter in their
-    process, which may log for a minute more that its collector is down.
-    """
+    """What the store has of the agent, without the times."""
     reader = AgentReader(store, CLUSTER, HOST)
-    lines = [entry.line.text async for piece in reader.new_lines() for entry in piece]
-    return [line.split(": ", 1)[-1] for line in lines if " opentelemetry." not in line]
+    return [
+        entry.line.text.split(": ", 1)[-1] async for piece in reader.new_lines() for entry in piece
+    ]
 
 
 async def eventually(look: Callable[[], Awaitable[bool]]) -> None:

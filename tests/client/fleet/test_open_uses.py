@@ -25,7 +25,6 @@ async def test_running_attempts_have_the_tags_of_their_jobs(
             await cluster.submit("plain"),
             await cluster.submit("vision", tags={"team": "vision", "sweep": ""}),
         ]
-        waits = await cluster.submit("waits", tags={"team": "speech"})
         found: dict[str, dict[str, str]] = {}
 
         async def all_listed() -> bool:
@@ -33,6 +32,10 @@ async def test_running_attempts_have_the_tags_of_their_jobs(
             found.update({use.job: use.tags for use in uses if isinstance(use, AttemptUse)})
             return len(found) == len(jobs) and sum(map(bool, found.values())) == 2
 
+        await cluster.until(all_listed)
+        waits = await cluster.submit("waits", tags={"team": "speech"})
+        await cluster.waits(waits)
+        found.clear()
         await cluster.until(all_listed)
         program.let_go()
 
