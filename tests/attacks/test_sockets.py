@@ -185,9 +185,8 @@ def test_the_machine_of_a_control_plane_publishes_one_port(google: FakeGoogle) -
     """Temporal's dev server opened six ports on all addresses of it."""
     with a_gcp_cluster(google, "ports") as cluster:
 
-        def opened() -> set[
-            Listening
-        ]:  # the processes that play the machine are not of the cluster
+        def opened() -> set[Listening]:
+            # The processes that play the machine are not of the cluster.
             sockets = sockets_of(processes_of(cluster.machine, google))
             return {each for each in sockets if each.process in ("Temporal server", "controller")}
 

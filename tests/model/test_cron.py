@@ -64,17 +64,17 @@ def test_an_expression_that_comes_some_day_is_taken(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("@every 1s", "is an interval"),
-        (" @every 6h", "is an interval"),
-        ("* * * * * * *", "names several seconds of a minute"),
-        ("*/5 0 2 * * * *", "names several seconds of a minute"),
-        ("0,30 0 2 * * * 2030", "names several seconds of a minute"),
+        ("@every 1s", "is an interval; give every instead, 10s or more"),
+        (" @every 6h", "is an interval; give every instead, 10s or more"),
+        ("* * * * * * *", "names several seconds of a minute; write one second, or "),
+        ("*/5 0 2 * * * *", "names several seconds of a minute; write one second, or "),
+        ("0,30 0 2 * * * 2030", "names several seconds of a minute; write one second, or "),
     ],
 )
 def test_an_expression_does_not_evade_the_shortest_interval(text: str, problem: str) -> None:
     """A schedule that starts a job each second would fill the cluster; `every` has a minimum."""
     for cron in (text, ("0 2 * * *", text)):
-        with pytest.raises(InvalidValue, match=rf"^cron: .* {problem}; (write|give) "):
+        with pytest.raises(InvalidValue, match=rf"^cron: .* {problem}"):
             When(cron)
 
 

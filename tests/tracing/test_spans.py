@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -26,6 +26,13 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
         for name, value in collector.variables.items():
             monkeypatch.setenv(name, value)
         yield collector
+
+
+def run(script: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=env
+    )
 
 
 def a_span(name: str, *, sampled: bool = True, error: str = "", end: float = 60) -> Span:
@@ -91,13 +98,7 @@ print(time.monotonic() - began, flush=True)
 os._exit(0)
 """
     nowhere = f"http://127.0.0.1:{free_port()}"
-    ran = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": nowhere},
-    )
+    ran = run(script, {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": nowhere})
     assert float(ran.stdout) < 5 * FLUSH_TIMEOUT.total_seconds()
     assert ran.stderr.count("\n") == 1, ran.stderr  # it has tried twice
 
@@ -121,9 +122,7 @@ spans.start("iris-test")
 spans.emit(a_span("last"))
 """
     env = {**os.environ, "OTEL_BSP_SCHEDULE_DELAY": "60000"}
-    ran = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=env
-    )
+    ran = run(script, env)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert [span.name for span in collector.spans()] == ["last"]
 
@@ -140,9 +139,7 @@ spans.start("x")
 sys.exit(repr([name for name in sys.modules if name.startswith("opentelemetry")] or None))
 """
     env = {"PATH": "/usr/bin:/bin"}
-    ran = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=env
-    )
+    ran = run(script, env)
     assert ran.stderr == "None\n"
 
 

@@ -98,7 +98,8 @@ async def test_a_cluster_of_the_same_name_in_another_namespace_is_another_cluste
     await store.put(store_paths.cluster_namespace("local", "0198c0de"), b"namespace research\n")
 
     with pytest.raises(
-        Rejected, match=r"another Temporal namespace.*: clusters/local/namespaces/0198c0de"
+        Rejected,
+        match="another Temporal namespace, as its mark shows: clusters/local/namespaces/0198c0de",
     ):
         await find_unused(connected(client, store), MONTH)
 
