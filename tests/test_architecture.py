@@ -11,6 +11,7 @@ import graphlib
 import re
 import sys
 from collections import Counter
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -468,6 +469,16 @@ def test_no_folder_has_too_many_modules() -> None:
     """A reader looks for a subject, and a list of more than twenty names hides it."""
     found = Counter(str(Path(path).parent) for path in SOURCES if Path(path).name != "__init__.py")
     assert [each for each in found.items() if each[1] > FULLEST_FOLDER] == []
+
+
+def test_pytest_leaves_no_test_file_out(pytestconfig: pytest.Config) -> None:
+    """Tests in a folder with a name that pytest skips would never run, and nobody would notice."""
+    skipped = pytestconfig.getini("norecursedirs")
+    files = Path(__file__).parent.rglob("test_*.py")
+    folders = {
+        part for file in files for part in file.relative_to(Path(__file__).parent).parent.parts
+    }
+    assert [each for each in folders if any(fnmatch(each, pattern) for pattern in skipped)] == []
 
 
 def test_no_file_is_too_long() -> None:

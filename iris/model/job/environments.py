@@ -58,7 +58,10 @@ class EnvironmentSpec(Frozen):
     def _are_several(cls, given: object, info: ValidationInfo) -> object:
         if isinstance(given, str):
             raise InvalidValue(
-                str(info.field_name), given, "is one text", f"write {info.field_name}=[{given!r}]"
+                str(info.field_name),
+                given,
+                "is one text, not a list",
+                f"write {info.field_name}=[{given!r}]",
             )
         return given
 
