@@ -10,6 +10,9 @@ PYTEST ?= $(BIN)/pytest
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
 
+# The test files that name one of these: pytest imports only them, in each of its processes.
+files_with = $$(grep -rlE '$(1)' tests --include='test_*.py' | LC_ALL=C sort)
+
 .PHONY: demo demo-recording dashboard-pictures docs blocking files tour test test-long test-docker test-production chaos env lint types check bench build lock clean
 
 demo: env ## run a job of two tasks on an ephemeral local cluster, and show its logs
@@ -20,16 +23,16 @@ test: .venv/.compiled ## run the tests, without the long ones and those that nee
 
 test-long: env ## run the long tests (whole clusters, the guides), and more examples of the properties; .ci/run runs them too
 	DOCKER_HOST=unix:///no/engine $(PYTEST) -m "(long or hypothesis) and not docker and not production" --hypothesis-profile thorough --timeout 900 \
-	    -n 4 --dist loadfile --no-loadscope-reorder
+	    -n 4 --dist loadfile --no-loadscope-reorder $(call files_with,mark\.long|hypothesis)
 
 test-docker: env ## run the tests that need a container engine (scripts/start-docker starts one)
 	scripts/temporal-cluster build # for an image of the server
-	$(PYTEST) -m docker --timeout 900 -n 2 --dist loadfile
+	$(PYTEST) -m docker --timeout 900 -n 2 --dist loadfile $(call files_with,mark\.docker)
 
 test-production: env ## run the tests on Temporal's official server on PostgreSQL (scripts/temporal-cluster builds it)
 	scripts/temporal-cluster build
 	scripts/temporal-cluster test
-	$(PYTEST) -m production --timeout 900
+	$(PYTEST) -m production --timeout 900 $(call files_with,mark\.production)
 
 chaos: env ## run clusters under faults for some ten minutes, one for each seed, and check what their programs wrote
 	$(BIN)/python -m tests.chaos

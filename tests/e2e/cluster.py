@@ -458,8 +458,10 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 def until(name: str) -> str:
-    """Shell text that waits until the file is there."""
-    return f"while [ ! -e {name} ]; do sleep 0.05; done"
+    """Shell text that waits until the file is there. Each look costs a process, so there are few: a
+    score of programs may wait at once.
+    """
+    return f"while [ ! -e {name} ]; do sleep 0.2; done"
 
 
 def alive(pid: int) -> bool:

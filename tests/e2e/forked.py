@@ -166,15 +166,20 @@ def _serve(listener: socket.socket) -> None:
                 _report(commands)
             if listener in ready:
                 client, _ = listener.accept()
-                pid = _fork(client)
-                commands[pid] = client
-                _answer(client, pid)
+                if (pid := _fork(client)) is None:
+                    client.close()
+                else:
+                    commands[pid] = client
+                    _answer(client, pid)
 
 
-def _fork(client: socket.socket) -> int:
+def _fork(client: socket.socket) -> int | None:
+    """Returns the pid of the command; None: its client ended before it had sent its request."""
     message, files, _, _ = socket.recv_fds(client, 65536, 2)
     while not message.endswith(b"\n"):
-        message += client.recv(65536)
+        if not (rest := client.recv(65536)):
+            return None
+        message += rest
     pid = os.fork()
     if pid == 0:
         try:
