@@ -11,6 +11,9 @@ os.environ["GRPC_VERBOSITY"] = "NONE"
 # Containers often set this variable. Without compiled modules, each of the hundreds of processes
 # here takes seconds to start.
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
+# Each cluster of a test has a Temporal server, which is written in Go. It computes a tenth less if it
+# collects garbage less often, and short-lived servers make little of it.
+os.environ.setdefault("GOGC", "400")
 
 import pytest
 from _pytest.runner import runtestprotocol

@@ -201,12 +201,16 @@ def ask(
             return printed
 
 
-def type_in(cluster: Cluster, guide: Path) -> None:
-    """Every command of a guide, each of which has to print what the guide shows."""
+def type_in(cluster: Cluster, guide: Path, patience: float = PATIENCE) -> None:
+    """Every command of a guide, each of which has to print what the guide shows.
+
+    Args:
+        patience: for each command, in seconds.
+    """
     document = guide.read_text()
     stands_for: dict[str, str] = {}
     for step in steps(document):
-        printed = ask(cluster, step, stands_for)
+        printed = ask(cluster, step, stands_for, patience)
         if not stands_for and slices_in(document):
             stands_for = names(document, cluster)
         shown = "\n".join(step.output)

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.cluster import USER, Cluster, a_home
+from tests.e2e.cluster import PATIENCE, USER, Cluster, a_home
 from tests.e2e.jobs.test_scheduling_guide import ask, prints, steps, type_in
 
 pytestmark = pytest.mark.long
@@ -63,7 +63,8 @@ def test_the_page_about_simulations_has_the_pictures_that_it_makes() -> None:
     guide = DOCS / "how-to" / "what-if.md"
     with newcomer() as cluster:
         write_files(cluster, guide)
-        type_in(cluster, guide)
+        # Simulations only compute, for minutes if the machine is slow and has other work.
+        type_in(cluster, guide, patience=5 * PATIENCE)
         for name, made in {
             "waits": "report/waits.svg",
             "queue-and-use": "report/queue-and-use.svg",

@@ -48,7 +48,11 @@ class Pair:
         return control
 
     def load(self) -> str:
-        """Starts a job whose tasks each take a moment, and waits until one runs."""
+        """Starts a job whose tasks each take a moment, and waits until one runs. At most one
+        earlier job still runs: on a slow machine, the queue would grow from load to load.
+        """
+        if len(self._jobs) > 1:
+            self.cluster.iris("wait", self._jobs[-2])
         name = f"load-{len(self._jobs)}"
         runs = self.cluster.file(name)
         program = f"echo $IRIS_TASK_INDEX >> {runs}; sleep 0.5"
