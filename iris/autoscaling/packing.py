@@ -250,11 +250,11 @@ def _mixed_slices(
 class _Part(NamedTuple):
     """The slices for one part of a gang."""
 
-    #: The existing slices, idle or coming, that the part gets.
+    #: The slices that are idle or on their way already, and that this part of the gang gets.
     slices: list[PlannedSlice]
-    #: The number of new slices to request for the part, by group and zone.
+    #: The number of new slices to request for this part of the gang, by group and zone.
     new: dict[tuple[str, str], int]
-    #: Whether the existing and the new slices together have enough hosts for the part.
+    #: Whether all these slices together have enough hosts for this part of the gang.
     enough: bool
 
 

@@ -25,7 +25,7 @@ class JobInput(Gang):
     children: tuple[ChildRef, ...] = ()
     #: The ids of the jobs that wait for the end of this job.
     dependents: tuple[str, ...] = ()
-    #: The known ends of the jobs that this job waits for.
+    #: How the jobs that this job waits for have ended, for those whose end is known.
     dependency_ends: tuple[JobEnd, ...] = ()
 
 

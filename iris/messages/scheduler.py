@@ -217,8 +217,8 @@ class Batch(Frozen):
     #: Identifies the control plane that sends the batch; empty if the sender is not a control
     #: plane.
     sender: str = ""
-    #: Whether the sender signals placements to their owners. If False, `Answers.placed` is empty,
-    #: and the scheduler signals all placements itself.
+    #: Whether the sender signals placements to the workflows that asked for them. If False,
+    #: `Answers.placed` is empty, and the scheduler signals all placements itself.
     signals: bool = False
     #: The keys of placements that the sender has signalled since its last batch.
     signalled: tuple[str, ...] = ()
@@ -396,7 +396,7 @@ class Totals(Frozen):
     #: The number of records of use that were dropped because the store does not answer. When the
     #: store answers again, a `DroppedUses` record reports them.
     dropped_uses: int = 0
-    #: The number of slices among the records that are not stored yet.
+    #: How many of the records of use that are not stored yet are records of slices.
     unstored_slices: int = 0
 
 

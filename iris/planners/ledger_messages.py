@@ -69,7 +69,7 @@ class Entered(NamedTuple):
     #: except after a `Retire` that closes hosts and evicts gangs, and after a `SliceDown` that has
     #: to be sent again.
     problem: str = ""
-    #: The gangs that have to leave their hosts because of the message.
+    #: The gangs that have to leave their hosts as a result of the message.
     evicted: Iterable[Eviction] = ()
     #: Ids of the hosts that the message reports as up, down or retired.
     hosts: Iterable[str] = ()

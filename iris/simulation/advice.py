@@ -38,7 +38,9 @@ class Step(NamedTuple):
 
 
 class Effect(Frozen):
-    """The effect of a changed setting (`Step`) on the waits of all gangs and on the cost."""
+    """The effect of a changed setting (`Step`) on the waits of all gangs and on the cost: each is
+    given from a simulation before the step and from one after it.
+    """
 
     group: str
     step: str
@@ -49,7 +51,8 @@ class Effect(Frozen):
     #: The mean wait after the step minus the mean wait before it, in seconds: negative if waits
     #: become shorter.
     wait: Change
-    #: The cost of all slices before the step. Without prices, it is the host-hours of all slices.
+    #: The cost of all slices before the step, in the currency of the prices. Without prices, it is
+    #: the host-hours of all slices.
     cost_before: Spread
     #: The cost, or the host-hours, of all slices after the step.
     cost_after: Spread

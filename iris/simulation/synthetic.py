@@ -54,7 +54,7 @@ class Kind(Frozen):
     equally likely.
     """
 
-    #: The weight of the kind: the number of its jobs is proportional to it.
+    #: The weight of this kind of job among the kinds: the number of its jobs is proportional to it.
     share: float = 1.0
     #: The durations of the program, in seconds.
     duration: tuple[Span, ...] = (Span(3600.0, 3600.0),)

@@ -141,7 +141,7 @@ class SliceTrace(Frozen):
 
 
 class Trace(NamedTuple):
-    """A workload: its gangs in the order of arrival, and the slices that existed meanwhile."""
+    """A workload: its gangs in the order of arrival, and the slices that existed in its time."""
 
     heading: Heading
     gangs: tuple[GangTrace, ...]

@@ -14,8 +14,8 @@ EACH_USER = "*"
 #: The units of budgets that limit chip-hours or GPU-hours. The unit of a budget that limits the
 #: cost is its currency.
 CHIP_HOURS, GPU_HOURS = "chip-hours", "GPU-hours"
-#: The prefix of `Hold.by` for a hold because of a budget; the name of the budget follows. No user's
-#: name contains a space.
+#: The prefix of `Hold.by` if a budget holds the job; the name of the budget follows. No user can
+#: have such a name, because no user's name contains a space.
 _BY = "budget "
 
 

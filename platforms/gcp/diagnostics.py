@@ -9,8 +9,8 @@ from google.cloud import tpu_v2
 
 from iris.platforms.base import MAX_OUTPUT_BYTES
 
-#: The text at the beginning of the startup script's lines. The console puts the time and the
-#: program's name before it.
+#: The text with which each line begins that the startup script prints. The serial console puts the
+#: time and the program's name before it.
 MARK = "[iris-init]"
 #: The beginning of the line that a startup script writes when it fails.
 FAILED = f"{MARK} FAILED"

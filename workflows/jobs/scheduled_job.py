@@ -58,7 +58,7 @@ def _check_own(scheduled: ScheduledJob) -> None:
     own_id = workflow.info().workflow_id
     begin, _, time = own_id.partition(f"{schedule}-")
     if begin or not time or "/" in time:
-        raise foreign(f"it belongs to schedule {schedule}, and this workflow is {own_id}")
+        raise foreign(f"schedule {schedule} starts no workflow with the id {own_id}")
     if scheduled.spec.from_checkpoint is not None:
         raise foreign("a job of a schedule cannot start from a checkpoint")
 

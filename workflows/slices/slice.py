@@ -420,7 +420,10 @@ def _check_own(start: SliceInput) -> None:
     check_id(names.slice_workflow(start.cluster, start.id))
     joined = SliceInput(cluster=start.cluster, id=start.id, size=start.size)
     if was_started_by_client() and start != joined:
-        raise foreign("only the autoscaler may start a slice that requests machines or has a state")
+        raise foreign(
+            "only the autoscaler may start a slice whose machines Iris requests, or a slice with an"
+            " earlier state"
+        )
 
 
 async def _machines_output(request: SliceRequest) -> str:

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 #: The type of the error if an agent does not take an attempt, but another agent of the same host
 #: may take it.
 HOST_REFUSED = "HostRefused"
-#: The type of the error if an agent does not take an attempt, because the host's incarnation ends.
+#: The type of the error with which an agent refuses an attempt while its host's incarnation ends.
 HOST_LEAVES = "HostLeaves"
 #: The interval between two measurements of the resources that attempts use.
 MEASURE_INTERVAL = timedelta(seconds=2)

@@ -186,7 +186,7 @@ def _start_elsewhere(given: dict[str, Any], *, dry_run: bool) -> ClusterRecord |
     ]
     if beside:
         raise click.UsageError(
-            f"{', '.join(beside)}: only for local clusters; change the file of --config instead"
+            f"{', '.join(beside)}: only for local clusters; edit the file of --config instead"
         )
     show_warnings(risks(config))
     steps = Steps(f"starting cluster {config.name}")

@@ -76,7 +76,7 @@ def fetch(
     """
     if checkpoint and attempt:
         raise click.UsageError(
-            "--checkpoint and --attempt exclude each other: all attempts have one checkpoint"
+            "--checkpoint and --attempt exclude each other: all attempts share one checkpoint"
         )
     named, number = job_and_run(job)
     _, task = job_and_task(named)

@@ -119,10 +119,11 @@ def key_of(client: Client) -> MessageKey | None:
 
 
 class Proofs(Interceptor):
-    """A client's interceptor that adds proofs to messages.
+    """The interceptor of a client that adds to each message the proof that its sender has the
+    cluster's key.
 
     Args:
-        converter: converts the arguments of messages, as the client does.
+        converter: the client's converter, because a proof covers the arguments as they are sent.
     """
 
     def __init__(self, converter: PayloadConverter, key: MessageKey) -> None:

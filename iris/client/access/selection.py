@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from iris.client import access
-from iris.client.access.token import Token, TokenSource
+from iris.client.access.token_interface import Token, TokenSource
 from iris.client.connect.paths import has_identity
 from iris.model import names
 from iris.model.errors import InvalidValue, IrisError, Rejected

@@ -26,7 +26,7 @@ from iris.access.tokens import (
     sign_token,
 )
 from iris.client.access.identity_file import own_identity_at
-from iris.client.access.token import Token
+from iris.client.access.token_interface import Token
 from iris.client.connect.credentials import ADDRESS
 from iris.model import names
 from iris.model.errors import InvalidValue, Rejected, Unreachable, first_line

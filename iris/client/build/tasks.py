@@ -82,8 +82,8 @@ def _check_array(options: TaskOptions) -> None:
             "array",
             array,
             f"tpu {tpu.device.variant}",
-            f"a task of an array has one host, and such a slice has {tpu.hosts}; submit a job for"
-            " each value, as with --batch",
+            f"each task of an array has one host, and a slice of this type has {tpu.hosts}; submit"
+            " one job for each value, for example with --batch",
         )
 
 

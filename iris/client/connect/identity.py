@@ -114,7 +114,8 @@ async def cluster_uid(store: "Store", cluster: str) -> str:
             found = await store.get(path)
     if found is None:
         raise Unreachable(
-            f"the store {store.url} does not keep a written object; see controller.bundle_prefix"
+            f"an object was written to the store {store.url} and cannot be found there; check"
+            " controller.bundle_prefix"
         )
     return found.decode()
 

@@ -41,7 +41,7 @@ async def find_files(
         checkpoint: lists the files of the last checkpoints instead.
 
     Raises:
-        InvalidValue: an attempt is named, but all attempts have one checkpoint.
+        InvalidValue: an attempt is named, but all attempts share one checkpoint.
         IrisError: the store does not answer.
     """
     if checkpoint and attempt is not None:
@@ -49,7 +49,7 @@ async def find_files(
             "attempt",
             attempt,
             "does not go with checkpoint",
-            "leave it out: all attempts have one checkpoint",
+            "leave it out: all attempts share one checkpoint",
         )
     with reading_from(store, f"the {'checkpoint' if checkpoint else 'outputs'} of {job}"):
         if checkpoint:

@@ -56,7 +56,7 @@ class StopPlan(Frozen):
     silent: str = ""
     #: The number of jobs that have not ended.
     jobs: int = 0
-    #: The ids of the slices that the stop deletes.
+    #: The ids of the slices that are deleted when the cluster stops.
     slices: tuple[str, ...] = ()
     #: The zones that could not be listed, with the error for each. Their slices and machines are
     #: unknown.

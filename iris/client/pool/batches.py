@@ -29,8 +29,8 @@ class Call:
 
     Attributes:
         function, arguments: the pickled function and its pickled arguments.
-        most: the maximum number of calls in the call's batch; None for as many as fit the time of a
-            batch.
+        most: the maximum number of calls in the call's batch; None for as many as should take the
+            time that is planned for a batch.
         crashes: how often a process died while it ran the call.
         started: whether the call was sent to a worker. A started call cannot be cancelled.
     """

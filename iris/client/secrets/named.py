@@ -67,7 +67,9 @@ class SecretsClient:
             )
             found = await self._found(path)
         if found is None:
-            raise NotFound(f"the store {self._store.url} does not keep a written object")
+            raise NotFound(
+                f"the secret was written to the store {self._store.url} and cannot be found there"
+            )
         return found
 
     async def list(self) -> list[NamedSecret]:

@@ -141,7 +141,7 @@ class EnvironmentSpec(Frozen):
                 "setup-timeout",
                 f"{time.total_seconds():g}s",
                 "is not a time limit",
-                "give one such as 2h",
+                "give a duration such as 2h",
             )
         return time
 

@@ -53,8 +53,8 @@ _REMEDY = (
 )
 _TOKEN = re.compile("[0-9a-f]{16,64}")
 
-#: Words that show that a variable contains a secret, if a part of the variable's name ends with the
-#: word. Underscores separate the parts.
+#: A variable is taken for a secret if a part of its name ends with one of these words. Underscores
+#: separate the parts of a name.
 _SECRETS = (
     "PASSWORD",
     "PASSWD",

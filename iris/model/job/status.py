@@ -31,8 +31,8 @@ class TaskStatus(Frozen):
     setups: int = 0
     #: The scheduler's key for the current attempt, while the attempt waits or runs.
     key: str | None = None
-    #: The scheduler's code for why the task waits. A job with several independent tasks knows the
-    #: code of only one of them; `code` is empty for its other tasks.
+    #: The scheduler's code for why the task waits. The scheduler tells a job with several
+    #: independent tasks the code of only one of them; `code` is empty for its other tasks.
     code: str = ""
     #: The scheduler's advice to a user whose task waits; empty whenever `code` is empty.
     remedy: str = ""

@@ -42,8 +42,8 @@ class DescribeMachines:
     behind. Results: `MachinesDescribed` or `NotDescribed`.
     """
 
-    #: True if Iris asks because a deadline of the slice has passed. Then the platform's answer
-    #: decides whether the slice fails.
+    #: True if Iris has asked the platform about the slice because a deadline of the slice has
+    #: passed. Then the platform's answer decides whether the slice fails.
     overdue: bool = False
 
 

@@ -57,7 +57,7 @@ from iris.model.slice.scaling import Drain
 from iris.model.slice.status import LIVE, SliceState
 from iris.model.units import format_duration
 
-#: The longest repair of machines by the platform. After this time, Iris deletes the machines,
+#: How long Iris waits for the platform to repair machines. After this time, Iris deletes them,
 #: because a new slice is ready sooner. Most repairs take some minutes; maintenance of a large slice
 #: takes hours.
 REPAIR_GRACE = timedelta(minutes=15)

@@ -203,8 +203,8 @@ class GroupMemory(Frozen):
     #: `Memory.used_up`.
     quota_until: datetime | None = None
     quota_reason: str = ""
-    #: The number of consecutive failures. The failure of a slice that was requested before
-    #: `failed_at` does not count again.
+    #: The number of consecutive failures to get a slice. If a slice that was requested before
+    #: `failed_at` fails, it belongs to a failure that has been counted.
     failures: int = 0
     #: When the last failure was reported.
     failed_at: datetime | None = None

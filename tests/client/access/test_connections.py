@@ -29,7 +29,7 @@ from iris.client.access.selection import (
     token_source,
     tokens_of,
 )
-from iris.client.access.token import Token
+from iris.client.access.token_interface import Token
 from iris.client.access.token_sources import new_job_identity
 from iris.client.connect import rpc
 from iris.client.connect.clusters import ClusterRecord

@@ -73,7 +73,7 @@ def test_a_file_may_have_a_percent_sign_at_its_end(table: Path) -> None:
             ("--array", "0-9", "--tpu", "v5litepod-4", "--slices", "2"),
             "--array and --slices exclude each other",
         ),
-        (("--array", "0-9", "--tpu", "v5litepod-16"), "such a slice has 4"),
+        (("--array", "0-9", "--tpu", "v5litepod-16"), "a slice of this type has 4"),
         (("--array", f"0-{MAX_TASKS}"), f"at most {MAX_TASKS:,}"),
     ],
 )
@@ -128,7 +128,10 @@ def test_a_python_program_gives_indices_or_rows(options: Any, array: Array) -> N
         ({"params": [{"a": 1}] * (MAX_TASKS + 1)}, f"at most {MAX_TASKS:,}"),
         ({"array": "0-9", "replicas": 3}, "does not go with replicas"),
         ({"array": "0-9", "gang_by": "rack"}, "does not go with gang_by"),
-        ({"array": "0-9", "resources": Resources(tpu="v5litepod-16")}, "such a slice has 4"),
+        (
+            {"array": "0-9", "resources": Resources(tpu="v5litepod-16")},
+            "a slice of this type has 4",
+        ),
     ],
 )
 def test_a_wrong_array_of_a_program_is_refused_with_its_remedy(options: Any, problem: str) -> None:
