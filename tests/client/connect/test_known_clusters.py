@@ -236,9 +236,7 @@ def test_a_program_reaches_its_cluster_by_the_address_where_it_is_not_known(
 
 
 def test_a_process_is_known_by_its_pid_and_its_creation_and_a_zombie_is_none() -> None:
-    """Agents and records of earlier versions identify processes as psutil does, whose import costs
-    a tenth of a command.
-    """
+    """Agents identify processes as psutil does, whose import costs a tenth of a command."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         ref = ProcessRef.of(process.pid)
         assert ref is not None

@@ -92,8 +92,8 @@ def test_nothing_that_a_cluster_keeps_is_open_to_others(umask: int) -> None:
         assert open_to_others(cluster) == []
 
 
-def test_what_an_earlier_version_has_left_open_is_closed_when_the_cluster_starts() -> None:
-    """Nobody looks at the modes of what is there already."""
+def test_what_others_may_read_is_closed_when_the_cluster_starts() -> None:
+    """Nobody looks at the modes of what is there already, such as a copy of the directory."""
     with a_state(0o022) as cluster:
         cluster.start()
         cluster.iris(

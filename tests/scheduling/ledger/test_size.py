@@ -157,7 +157,7 @@ def test_the_estimate_is_never_below_the_size_that_travels(
 async def test_a_large_ledger_is_compressed_more_and_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Smaller payloads keep the faster compression, which earlier versions can read."""
+    """Smaller payloads keep the faster compression."""
     codec, ledger = connection.CompressionCodec(), Ledger()
     dice = random.Random(1)
     for _ in range(3_000):
