@@ -141,7 +141,7 @@ UNOWNED_SLICES = Gauge(
 HELD_HOSTS = Gauge(
     _CONTROL,
     "iris_hosts_silent",
-    "Silent hosts that do not count as lost, because no other host answers.",
+    "Silent hosts that do not count as lost, because most others do not answer either.",
 )
 AUTOSCALER_PAUSED = Gauge(
     _CONTROL, "iris_autoscaler_paused", "1 while an operator has paused the autoscaler, else 0."

@@ -40,7 +40,7 @@ from iris.storage.object_store import Store
 #: once, without counting.
 COUNT_INTERVAL = timedelta(seconds=10)
 #: The pause between two attempts to cancel a job while the service does not answer.
-SUBMIT_INTERVAL = timedelta(seconds=1)
+CANCEL_INTERVAL = timedelta(seconds=1)
 #: How often Iris restarts a worker that failed through its own fault, in each of the pool's jobs.
 _WORKER_RETRIES = 3
 #: How often Iris restarts a worker whose host was lost. The number is high, because a pool lives
@@ -113,7 +113,7 @@ class Crew:
     async def cancel(self, reason: str) -> None:
         """Cancels the jobs."""
 
-        @retry(Unreachable, every=SUBMIT_INTERVAL)
+        @retry(Unreachable, every=CANCEL_INTERVAL)
         async def cancel(job: str) -> None:
             with contextlib.suppress(NotFound):
                 await self._jobs.cancel(job, reason)
