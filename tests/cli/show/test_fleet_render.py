@@ -137,7 +137,7 @@ def test_a_paused_closing_or_blind_autoscaler_says_so_first() -> None:
         "PAUSED    the autoscaler: by ada",
         "CLOSING   all slices are being deleted: stop",
         (
-            "12 hosts are silent and the others do not answer either; none is given up: the cause may"
+            "12 hosts are silent and most others do not answer either; none is given up: the cause may"
             " be the service or the network"
         ),
         "zone west-b could not be listed: timeout",
