@@ -12,13 +12,13 @@ from iris.model.units import MAX_DURATION, format_duration, parse_duration
 
 #: GPUs with less use than this are idle, in percent.
 DEFAULT_BELOW = 5.0
-#: The shortest time of idleness that can end a job. Agents measure GPUs every few seconds, and a
-#: program may load data for longer than that.
+#: The shortest time of idleness that can end a job. It is longer than the few seconds between two
+#: measurements of the GPUs, because a program may load data for more than a few seconds.
 LEAST_AFTER = timedelta(minutes=1)
 #: The end of a rule that only warns: `30m:warn`.
 _WARN = "warn"
 #: If nothing is measured for this long, in seconds, idleness begins anew with the next measurement,
-#: because the GPUs may have computed meanwhile.
+#: because the GPUs may have computed in the time without measurements.
 MAX_GAP = 60.0
 
 
@@ -72,21 +72,25 @@ def parse_stop_idle(text: str | float | timedelta) -> StopIdle:
         percent = float(below.strip().removesuffix("%"))
     except ValueError:
         remedy = 'write a time and a percentage, such as "30m:10%"'
-        raise InvalidValue("stop_idle", text, "has no percentage", remedy) from None
+        raise InvalidValue("stop_idle", text, "has no percentage after the time", remedy) from None
     return StopIdle(after=after, below=_a_part(percent), only_warns=only_warns)
 
 
 def _long_enough(after: timedelta) -> timedelta:
-    if not LEAST_AFTER <= after <= MAX_DURATION:
+    given = f"{after.total_seconds():g}s"
+    if after < LEAST_AFTER:
         remedy = f"give at least {format_duration(LEAST_AFTER)}"
-        raise InvalidValue("stop_idle", f"{after.total_seconds():g}s", "is too short", remedy)
+        raise InvalidValue("stop_idle", given, "is too short", remedy)
+    if after > MAX_DURATION:
+        raise InvalidValue("stop_idle", given, "is longer than a hundred years", "leave it out")
     return after
 
 
 def _a_part(below: float) -> float:
     if not 0 < below <= 100:
         remedy = "give a percentage above 0, up to 100"
-        raise InvalidValue("stop_idle", f"{below:g}%", "is not a use of GPUs", remedy)
+        problem = "is not a percentage of the use of GPUs"
+        raise InvalidValue("stop_idle", f"{below:g}%", problem, remedy)
     return below
 
 
@@ -108,7 +112,9 @@ def check_stop_idle(device: Device | None) -> None:
 
 
 class IdleReport(Frozen):
-    """A host's report that the GPUs of its task have been idle long enough to end the job."""
+    """A host's report that the GPUs of its task have been idle for as long as the job's rule
+    (`StopIdle`) requires to end the job or to warn.
+    """
 
     since: datetime
     #: The highest use of any of the GPUs since `since`, in percent.

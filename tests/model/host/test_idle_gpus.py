@@ -82,12 +82,25 @@ def test_a_rule_is_written_as_a_time_with_a_percentage(text: str, rule: StopIdle
 
 
 @pytest.mark.parametrize(
-    "text", ["", "soon", "30m:", "30m:much", "59s", "30m:0%", "30m:101%", "30m:warn:5%"]
+    ("given", "problem"),
+    [
+        ("", "is not a duration"),
+        ("soon", "is not a duration"),
+        ("30m:", "has no percentage after the time"),
+        ("30m:much", "has no percentage after the time"),
+        ("30m:10%:20%", "has no percentage after the time"),
+        ("30m:warn:5%", "has no percentage after the time"),
+        ("59s", "is too short"),
+        (timedelta(seconds=59), "is too short"),
+        (timedelta(days=40_000), "is longer than a hundred years"),
+        ("30m:0%", "is not a percentage of the use of GPUs"),
+        ("30m:101%", "is not a percentage of the use of GPUs"),
+    ],
 )
-def test_another_rule_is_refused(text: str) -> None:
+def test_another_rule_is_refused(given: str | timedelta, problem: str) -> None:
     """A mistyped one would end a job early, or never."""
-    with pytest.raises(InvalidValue):
-        parse_stop_idle(text)
+    with pytest.raises(InvalidValue, match=problem):
+        parse_stop_idle(given)
 
 
 @pytest.mark.parametrize(
