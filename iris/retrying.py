@@ -12,8 +12,8 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
-#: The exceptions to retry; or a function of the exception that returns whether to retry, or the
-#: delay before the next try.
+#: The types of exceptions after which a call is repeated; or a function that gets the exception and
+#: returns whether to repeat the call, or the delay before the next try (a number is in seconds).
 Retryable = (
     type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool | float | timedelta]
 )

@@ -10,7 +10,8 @@ from temporalio.exceptions import ApplicationError
 
 from iris.model import names
 
-#: The type of the failure of a workflow whose input belongs to another id.
+#: The type of the failure of a workflow that refuses its input, for example because the input
+#: belongs to a workflow with another id.
 FOREIGN_INPUT = "FOREIGN_INPUT"
 
 

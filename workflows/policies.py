@@ -18,9 +18,9 @@ UNTIL_DONE = RetryPolicy(
     initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10)
 )
 
-#: The retry policy for observations that are repeated until there is news. Each repetition is an
-#: attempt of the activity, so the pause after a failed attempt must not grow with the number of
-#: attempts.
+#: The retry policy for observations and checks that are repeated until they find something new.
+#: Each repetition is an attempt of the activity, so the pause after a failed attempt must not grow
+#: with the number of attempts.
 UNTIL_NEWS = RetryPolicy(initial_interval=timedelta(seconds=2), backoff_coefficient=1)
 
 #: The retry policy for queries that are repeated later if they are not answered. Meanwhile the
@@ -52,10 +52,9 @@ def job_task(spec: JobSpec) -> timedelta:
 #: a control plane has died during a task.
 PLANNER_TASK = timedelta(seconds=30)
 
-#: The time limit of the first try of an exchange with the scheduler, inside the workflow task. It
-#: is longer than `outbox.KEEP`, for which the outbox may delay an answer. A longer try would occupy
-#: a workflow-task slot, and the heartbeat of the workflow task, after four fifths of `JOB_TASK`,
-#: would repeat it.
+#: The time limit of the first try of an exchange with the scheduler, inside the workflow task. The
+#: control plane's outbox may delay an answer by a little less (`outbox.KEEP`). A longer try would
+#: occupy a workflow-task slot, and would be repeated after four fifths of `JOB_TASK`.
 EXCHANGE_QUICK = timedelta(seconds=3)
 #: The time limit of each further try of an exchange with the scheduler, as a normal activity.
 EXCHANGE_PATIENT = timedelta(seconds=30)
@@ -75,8 +74,8 @@ NO_TIMEOUT = timedelta(days=3650)
 
 #: The time limit of one call to the platform or to the server's list of workers.
 OBSERVE = timedelta(seconds=20)
-#: The longest time of one activity that waits for news of the fleet. Each activity adds eleven
-#: events to the history.
+#: The longest time of one activity that repeats an observation of the fleet, or a check of jobs,
+#: until it finds something new. Each activity adds eleven events to its workflow's history.
 LONGEST_WATCH = timedelta(hours=1)
 #: The time limit of one call to a platform, which may answer slowly. A repeated call finds the
 #: machines of the first one, because both use the same name.
@@ -129,7 +128,8 @@ MAX_DEPENDENCY_CHECK = timedelta(hours=1)
 #: The time limit for asking whether the jobs that a job waits for have ended. Each of them takes
 #: two calls.
 FIND_ENDS = timedelta(minutes=1)
-#: The longest time until a new or ended workflow is in the service's lists.
+#: The longest time until the Temporal service's lists of workflows show that a workflow has started
+#: or ended.
 LIST_LAG = timedelta(seconds=5)
 #: The interval at which the scheduler checks that the owners of placements and requests still
 #: exist. It checks only while there are any placements or requests.

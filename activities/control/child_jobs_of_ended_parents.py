@@ -26,8 +26,8 @@ class Ancestors:
     def __init__(self, client: Client, cluster: str) -> None:
         self._client = client
         self._cluster = cluster
-        #: The nearest ancestor that has ended without success, by (job, run id), from earlier calls
-        #: of `unsuccessful`. The text is empty if there is no such ancestor.
+        #: For each (job, run id) that an earlier call of `unsuccessful` looked up: the nearest of
+        #: this job and its ancestors that has ended without success; empty if there is none.
         self._known: dict[tuple[str, str], str] = {}
 
     async def unsuccessful(self, parent: Parent) -> str:

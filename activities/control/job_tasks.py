@@ -21,8 +21,8 @@ from iris.model.job.arrays import part_workflow
 logger = logging.getLogger(__name__)
 
 #: The pause between two requests to the service about the same workflow, while that workflow has
-#: not ended or the service does not answer. It takes seconds until the workflows of a thousand
-#: tasks have ended, and can take minutes until their programs have.
+#: not ended or the service does not answer. A thousand workflows of tasks can end within seconds; a
+#: workflow whose program still runs can take minutes.
 AGAIN = timedelta(seconds=2)
 
 

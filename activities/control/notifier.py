@@ -37,11 +37,12 @@ from iris.model.rules import Rules
 logger = logging.getLogger(__name__)
 
 PAGE = 2_000
-#: The time limit of one signal, which usually takes milliseconds. An owner that does not answer is
-#: signalled again later.
+#: The time limit of one signal to the workflow that owns a placement or a request. A signal usually
+#: takes milliseconds. A workflow that does not accept it in time is signalled again later.
 PATIENCE = timedelta(seconds=5)
-#: The time limit for one batch of signals, in case the service answers slowly. Owners that were not
-#: signalled by then are signalled again later.
+#: The time limit for one batch of signals to the workflows that own placements or requests.
+#: Workflows that were not signalled by then, for instance because the service is slow, are
+#: signalled again later.
 BATCH_PATIENCE = timedelta(seconds=15)
 #: One check returns the keys of at most this many requests and placements whose owners have ended.
 #: The next check returns the others.
@@ -52,13 +53,14 @@ MOST_GONE = 5_000
 #: longer by the difference.
 LEFT_TO_HOSTS = timedelta(seconds=60)
 
-#: The number of first attempts of an activity that fail as a whole if the service answers with a
-#: status in `AWAY`, so that Temporal tries the activity again. Later attempts treat this status as
-#: an error of the one workflow.
+#: In the first attempts of an activity, up to this number, an error that may be an outage of the
+#: service fails the activity, so that Temporal tries it again. In later attempts, the same error
+#: counts as a fault of the one workflow that was called.
 PATIENT_ATTEMPTS = 3
 
 
-#: The workflow id of an owner, the key of its request or placement, and the payload of the signal.
+#: The workflow id of the owner of a request or a placement, the key of that request or placement,
+#: and the payload of the signal to the owner.
 Item = tuple[str, str, Any]
 
 

@@ -50,8 +50,8 @@ from iris.platforms.base import PlatformError, SliceOps
 logger = logging.getLogger(__name__)
 
 PAGE = 1_000
-#: How many seconds the platform may take to list its machines. After that, the observation has the
-#: silent hosts, but not the state of the machines.
+#: How many seconds the platform may take to list its machines. If it takes longer, the observation
+#: of the fleet contains the silent hosts, but not the state of the machines.
 LIST_PATIENCE = 10
 #: How many seconds the comparison of the slices with the scheduler's ledger may take.
 LEDGER_PATIENCE = 5
@@ -75,16 +75,20 @@ class FleetObserver:
     def __init__(self, client: Client, platform: SliceOps | None = None) -> None:
         self._client = client
         self._platform = platform
-        #: The last reported observation of each slice's machines, by slice id.
+        #: The last known observation of each slice's machines, by slice id. The next fleet report
+        #: contains only the observations that differ from these.
         self._reported: dict[str, SliceObservation] = {}
-        #: The number of the last fleet report that an observation returned.
+        #: The number of the last `FleetReport` that `observe_fleet` returned.
         self._number = 0
-        #: The last report of each agent's process, by the process's key.
+        #: The last report (Temporal's worker heartbeat) of each process of an agent or of the
+        #: control plane, by the process's `worker_instance_key`.
         self._seen: dict[str, _Report] = {}
-        #: When the reports were last read, on the monotonic clock of this process; None if never.
+        #: When the agents' reports were last read, on the monotonic clock of this process; None if
+        #: never.
         self._observed_at: float | None = None
-        #: True if a recent report of the control plane's own worker has arrived. The service then
-        #: delivers the reports of agents, too, so that an agent without a report counts as silent.
+        #: True if a recent report (worker heartbeat) of the control plane's own worker has arrived.
+        #: The service then delivers the reports of agents, too, so that an agent without a report
+        #: counts as silent.
         self._reports_arrive = False
         #: False if the Temporal service could not deliver the last pings to hosts. The observer
         #: then reads when each silent host last polled instead.
@@ -95,8 +99,9 @@ class FleetObserver:
         #: The number of silent hosts that do not count as lost, because the witnesses (other hosts
         #: that were pinged) did not answer either.
         self._held = 0
-        #: The last time at which some hosts were silent and the witnesses did not answer either;
-        #: None if witnesses answer.
+        #: The last time at which some hosts were silent and the witnesses (other hosts that were
+        #: pinged) did not answer either. For `RECONNECT` from then on, no host counts as lost. None
+        #: if there was no such case, or it is over.
         self._held_at: float | None = None
         #: When an agent that should report was first missing in the server's list of workers, by
         #: (host, incarnation). A new agent is missing there for ten seconds, and so is every agent

@@ -57,7 +57,8 @@ logger = logging.getLogger(__name__)
 
 #: The most messages in one batch. `BATCH_BYTES` may allow fewer.
 MAX_BATCH = 500
-#: How long the outbox counts as busy after a message has arrived during an exchange, in seconds.
+#: How long the outbox counts as busy after a message has arrived while a batch was on its way to
+#: the scheduler, in seconds.
 BUSY = 0.5
 #: The longest pause between two batches of a busy outbox, in seconds.
 MAX_PAUSE = 0.1
@@ -65,17 +66,20 @@ MAX_PAUSE = 0.1
 #: seconds: requests while no host is free, and releases while no gang waits.
 UNHURRIED = 0.2
 #: The longest time from a request to its answer, in seconds, if the outbox delays the answer
-#: because hosts are likely to become free. The gang's workflow answers no queries meanwhile.
+#: because hosts are likely to become free. While it waits for the answer, the gang's workflow
+#: answers no queries.
 KEEP = 2.5
 #: The most answers that the outbox delays at the same time. Each delayed answer occupies a slot for
 #: workflow tasks, and a worker has a hundred slots.
 MOST_KEPT = 32
 #: The period over which placements are counted to estimate how long a gang will wait, in seconds.
 RATE_OVER = 2.0
-#: The least number of placements within `RATE_OVER` for which the wait of a gang is estimated.
+#: The least number of placements within `RATE_OVER` for which the wait of a gang is estimated. With
+#: fewer, the wait counts as unknown.
 LEAST_PLACED = 4
-#: The time after which a batch without messages confirms signals that no other batch has confirmed,
-#: in seconds.
+#: How long the outbox waits for a batch of messages that can also tell the scheduler which
+#: placements were signalled to their owners, in seconds. After this time, a batch without messages
+#: tells this.
 CONFIRM_AFTER = 2.0
 #: The pause between two tries while the scheduler or the server is away, in seconds.
 RETRY_EVERY = 0.5

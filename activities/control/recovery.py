@@ -44,14 +44,17 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 32
 #: The most workflows that one activity queries. `PAGE_BYTES` may allow fewer.
 PAGE = 1_000
-#: The most bytes of one result. The answers of a thousand ordinary gangs need half of this limit.
+#: The most bytes of the workflows' answers that one activity returns. The answers of a thousand
+#: ordinary gangs have half of this size.
 PAGE_BYTES = MESSAGE_BYTES
 #: The states of a slice in which the scheduler knows the slice's hosts.
 SERVING = (SliceState.READY, SliceState.DRAINING)
 
 
 class RecoveryQueries:
-    """Activities that query every slice and every gang; they change nothing."""
+    """Activities that query every slice and every gang, so that a scheduler with an empty ledger
+    can restore it. They change nothing.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client

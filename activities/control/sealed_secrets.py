@@ -21,13 +21,14 @@ from iris.storage.object_store import Store
 
 logger = logging.getLogger(__name__)
 
-#: The sweep does not delete objects that are younger than this, because the submission of their job
-#: may not have ended yet.
+#: The sweep for sealed values that no job needs does not delete values that are younger than this,
+#: because the submission of their job may not have ended yet.
 YOUNG = timedelta(minutes=10)
 
 
 class SealedSecrets:
-    """Deletes the sealed values in a cluster's store that no job needs any more.
+    """Deletes the sealed (encrypted) values of secrets in a cluster's store that no job needs any
+    more.
 
     Args:
         store: the address of the store; empty if the cluster has none.
@@ -36,8 +37,9 @@ class SealedSecrets:
     def __init__(self, client: Client, store: str) -> None:
         self._client = client
         self._store = store
-        #: The objects for which the last sweep found no job. The next sweep must confirm this,
-        #: because a job that continues as new is in no list for a moment.
+        #: The stored objects with sealed values for which the last sweep found no job. The next
+        #: sweep must confirm this, because the service's list of running workflows may lack a job
+        #: for a moment while the job's workflow continues as new.
         self._found_before: set[str] = set()
 
     @activity.defn

@@ -20,32 +20,33 @@ from iris.model.slice.scaling import Availability, GroupMemory, Memory, StockedO
 from iris.model.slice.status import SliceFacts
 from iris.model.units import format_duration
 
-#: The period over which rates are counted.
+#: The period over which the limits on new and deleted slices per minute count.
 MINUTE = timedelta(minutes=1)
-#: Only slices that ended within this period count for `Churn`.
+#: Only slices that were lost within this period count for `Churn`, the share of short-lived slices.
+#: Slices that are deleted on purpose never count.
 CHURN_WINDOW = timedelta(minutes=30)
-#: The least number of ended slices for which the share of short-lived ones is computed.
+#: If fewer lost slices than this count, the share of short-lived ones is taken as 0.
 CHURN_SAMPLES = 3
-#: A slice that ends sooner than this after it became ready is short-lived.
+#: A slice that is lost sooner than this after it became ready is short-lived.
 SHORT_LIFETIME = timedelta(minutes=5)
-#: A slice that ends later than this after it became ready is long-lived. A slice whose lifetime is
-#: between `SHORT_LIFETIME` and this does not count for `Churn`.
+#: A slice that is lost later than this after it became ready is long-lived. A slice whose lifetime
+#: is between `SHORT_LIFETIME` and this does not count for `Churn`.
 LONG_LIFETIME = timedelta(minutes=10)
-#: Pairs of a share and a factor. If at least this share of the recently ended slices was
+#: Pairs of a share and a factor. If at least this share of the recently lost slices was
 #: short-lived, the limit on new slices per minute is multiplied by the factor. The highest share
 #: comes first.
 CHURN_LEVELS = ((0.8, 0.0), (0.5, 0.1), (0.2, 0.5))
-#: If at least this share of the recently ended slices was short-lived, idle slices are not deleted,
+#: If at least this share of the recently lost slices was short-lived, idle slices are not deleted,
 #: because the group might not get them back.
 CHURN_KEEPS = 0.5
 
-#: The stock-outs, by zone and kind of machine (`kind_of`).
+#: The stock-outs, by zone and kind of slice, such as `tpu_vm:v5litepod-16:preemptible`.
 StockOuts = Mapping[tuple[str, str], StockedOut]
 
 
 class Churn(NamedTuple):
-    """The number of a group's slices that ended recently (`of`), and how many of them were
-    short-lived (`short`).
+    """The number of a group's recently lost slices that were short-lived or long-lived (`of`), and
+    the number of the short-lived ones (`short`).
     """
 
     short: int

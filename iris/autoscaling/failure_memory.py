@@ -17,7 +17,7 @@ from iris.model.slice.status import SliceFacts, SliceState
 
 #: The most actions of the autoscaler that are remembered.
 MOST_ACTIONS = 100
-#: The most ended slices that are remembered for each group.
+#: The most lost slices whose lifetimes are remembered for each group.
 MOST_LIFETIMES = 100
 #: If a zone's last stock-out ended longer ago than this, the next stock-out delays requests in the
 #: zone only by the first delay (`stockout_delay`) again.
@@ -26,7 +26,8 @@ FORGOTTEN = timedelta(hours=1)
 #: A group is stopped after this many slices in a row whose agents never reported: the image or the
 #: start-up script of the slices is wrong.
 BREAKS_AFTER = 5
-#: A stopped group requests at most one slice in this period, to test whether its slices work again.
+#: A stopped group requests no slices for at least this long. Then it tests whether its slices work
+#: again. If their agents never report either, it is stopped again.
 BROKEN_PAUSE = timedelta(hours=1)
 
 #: The faults that mean that an existing slice was lost.
@@ -47,7 +48,7 @@ _WELL = {
     "stopped": False,
 }
 #: The fields of a stopped group's memory that are reset when the configuration is loaded again, so
-#: that the group tries one more slice.
+#: that the group may request slices at once.
 _TRY = {"backoff_until": None, "stopped": False}
 
 
@@ -90,7 +91,7 @@ def reconfigured(
     """Returns the memory after a change of the configuration.
 
     Failures and sizes of a changed group are forgotten, because the group may work now. A stopped
-    group, or a group whose slices lacked devices, is tried once even if it did not change: the
+    group, or a group whose slices lacked devices, is tried again even if it did not change: the
     image of its machines is not part of the configuration and may be new.
     """
     same, new = {group.name: group for group in before}, {group.name: group for group in after}

@@ -25,8 +25,8 @@ from iris.model.slice.scale_groups import ScaleGroup
 from iris.model.slice.scaling import Create, Drain, GroupMemory, Memory
 from iris.scheduling.placement.catalog import CandidateGroup, Share
 
-#: If most slices of a group are short-lived, at most this many new slices per minute restore its
-#: `min_slices`.
+#: If too many slices of a group were short-lived, it requests at most this many new slices per
+#: minute, and only up to its `min_slices`.
 CHURNED_PER_MINUTE = 1
 
 

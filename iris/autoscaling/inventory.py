@@ -58,7 +58,8 @@ class SliceInventory:
         self.busy: list[SliceFacts] = []
         #: The idle slices, the longest idle first.
         self.idle: list[SliceFacts] = []
-        #: The slices to delete at once: broken slices, and slices beyond the maximum.
+        #: The slices to delete at once: those with a quarantined host, and those beyond the
+        #: maximum.
         self.drains: list[Drain] = []
         for each in slices:
             if each.state is _S.READY and each.id in wanted.broken:

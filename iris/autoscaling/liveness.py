@@ -30,10 +30,10 @@ from datetime import timedelta
 
 from iris.model.frozen import Frozen
 
-#: How often an agent reports.
+#: How often an agent reports: it sends a worker heartbeat to the Temporal service.
 REPORT_INTERVAL = timedelta(seconds=10)
-#: A host without a report for this time is silent, and the fleet is observed again soon. The time
-#: is `REPORT_INTERVAL` with a margin, so that one missing report is noticed.
+#: A host without a report for this time is silent, and the autoscaler observes the fleet again
+#: soon. The time is `REPORT_INTERVAL` with a margin, so that one missing report is noticed.
 SILENCE = timedelta(seconds=14)
 #: If an agent stops and starts again within this time, no task is lost. The time is the default
 #: lease of the programs minus the time to renew it.
@@ -44,9 +44,9 @@ PING_TIMEOUT = timedelta(seconds=5)
 #: reported up to `REPORT_INTERVAL` before, and a ping takes up to `PING_TIMEOUT`. So a host is
 #: given up, at the earliest, `AWAY` after its agent went away.
 PING_AFTER = AWAY + REPORT_INTERVAL - PING_TIMEOUT
-#: A host whose last poll is older than this is silent. A live agent polls at least once a minute: a
-#: poll without a task ends after a minute, and the next poll begins. Polls are used only if reports
-#: do not arrive, because a dead host is found half a minute later by polls than by reports.
+#: A host whose last poll of its task queue is older than this is silent. A live agent polls at
+#: least once a minute: a poll without a task ends after a minute, and the next begins. Polls count
+#: only if reports or pings do not arrive, because they show a dead host half a minute later.
 POLL_LIMIT = timedelta(seconds=75)
 #: If at most this many slices are silent at once, no witnesses are needed. Witnesses are other
 #: hosts that must answer a ping before silent hosts count as lost.
@@ -57,19 +57,19 @@ SHARE = 0.5
 #: The number of hosts that are pinged as witnesses. They are hosts that are not silent. Most of
 #: them have to answer before silent hosts count as lost.
 WITNESSES = 5
-#: For this time after an outage of the service, no silent host counts as lost: the SDK of an agent
-#: polls again after at most 12 s.
+#: For this time after witnesses did not answer, silent hosts that need witnesses do not count as
+#: lost. The Temporal service was probably away, and an agent polls it again after at most 12 s.
 RECONNECT = timedelta(seconds=30)
 #: The message that is shown if silent hosts do not count as lost because witnesses do not answer.
 HELD = (
     "{} hosts are silent and most others do not answer either; none is given up: the cause may be"
     " the service or the network"
 )
-#: The time between two observations while all hosts report.
+#: The time between two observations of the fleet by the autoscaler while all hosts report.
 OBSERVE_INTERVAL = timedelta(seconds=15)
 #: The time to the next observation if a silent host did not answer a ping in the last one. It is
-#: longer than `REPORT_INTERVAL`: after an outage of the service all hosts are silent at first, and
-#: live agents need the time to report.
+#: longer than `REPORT_INTERVAL`: after an outage of the Temporal service all hosts are silent at
+#: first, and live agents need the time to report.
 SECOND_OBSERVATION_DELAY = timedelta(seconds=12)
 #: The shortest time between two observations while hosts are silent.
 SHORTEST_OBSERVATION_DELAY = timedelta(seconds=1)
@@ -83,7 +83,8 @@ class Silent(Frozen):
     host_id: str
     slice_id: str
     incarnation: str
-    #: The seconds since the host's last report or answer; None if the server has no report.
+    #: The seconds since the host's last report, answer to a ping or poll. For a host without any,
+    #: the seconds since its report was first missing; None before that is known.
     age: float | None = None
     #: True if the host did not answer a ping.
     unanswered: bool = False

@@ -61,8 +61,8 @@ class Supply:
     """A group's capacity for waiting gangs."""
 
     group: ScaleGroup
-    #: The idle slices. The scheduler could place no gang on them alone, but a gang can use them
-    #: together with other slices.
+    #: The idle slices. No waiting gang fits on idle slices only, because the scheduler would have
+    #: placed it. But a gang can use them together with other slices.
     idle: Pool = field(default_factory=dict)
     #: The slices that were requested but are not ready, and that no gang has taken yet. The slice
     #: that is expected to be ready first comes first.
@@ -98,8 +98,9 @@ class DemandResult:
     served: list[tuple[tuple[PlannedSlice, ...], int]] = field(default_factory=list)
     #: The number of gangs for which no group has capacity.
     left: int = 0
-    #: For gangs that no group can serve alone: the groups that could serve them together. There is
-    #: one tuple for each value of the attribute that the hosts of a part have to share.
+    #: For gangs that no group can serve alone: the groups that could serve them together. All hosts
+    #: of a part of such a gang must have the same value of an attribute. There is one tuple of
+    #: groups for each possible value.
     mixed: list[tuple[Share, ...]] = field(default_factory=list)
 
     @property

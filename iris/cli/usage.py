@@ -27,7 +27,8 @@ ROWS = 30
 
 #: The options about the use of the whole cluster. They cannot be combined with the argument JOB.
 _OF_THE_CLUSTER = ("by", "since", "until", "user", "group", "limit", "trace", "as_csv")
-#: The options that decide how sums are shown. They cannot be combined with `--trace`.
+#: The options that select, group or format the sums of resource use. They cannot be combined with
+#: `--trace`, which writes no sums.
 _NOT_OF_TRACES = ("by", "user", "group", "limit", "as_json", "as_csv")
 
 

@@ -92,7 +92,8 @@ class _Repeats:
     """Counts the values of a document, including repetitions by aliases."""
 
     def __init__(self) -> None:
-        #: The number of values in each list or mapping.
+        #: For each value of the document: the number of values in it, itself and the copies by
+        #: aliases included.
         self._sizes: dict[yaml.Node, int] = {}
         self._within: set[yaml.Node] = set()
         self._repeated = 0

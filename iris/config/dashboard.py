@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue
 
-#: The port of the Temporal service from which `dashboard_of` derives the default port of the
-#: dashboard, which is higher by 2.
+#: The port that `dashboard_of` assumes for the Temporal service if it is given no other. The
+#: default port of the dashboard is the port of the service plus 2.
 SERVICE_PORT = 10000
 #: Matches a host name, without a port. Source: RFC 1123, section 2.1
 _HOST_NAME = re.compile(

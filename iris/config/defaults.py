@@ -65,7 +65,7 @@ CLOUD_LEASE = timedelta(minutes=5)
 #: programs, Docker and the agent. At most half of a small machine is reserved.
 MEMORY_SHARE, SYSTEM_MEMORY = 0.02, GIB
 #: The disk of a VM that its host does not offer to tasks, because the images of the system and of
-#: Iris use it: a share of the disk or an amount, whichever is larger. It does not apply to TPU
+#: Iris use it: a share of the disk or an amount, whichever is larger, but at most half. Not for TPU
 #: machines, because Google determines the size of their boot disk.
 DISK_SHARE, LEAST_DISK = 0.1, 15 * GIB
 

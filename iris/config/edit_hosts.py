@@ -19,7 +19,7 @@ from iris.model.errors import Rejected
 
 _COMMA = re.compile(r"[ \t]*,")
 _BLANKS = re.compile(r"[ \t]*")
-#: Matches the rest of a line that has no value. The rest may be a comment.
+#: Matches the rest of a line if it contains only blanks or a comment, and so no value.
 _NO_VALUE = re.compile(r"[ \t]*(#[^\r\n]*)?(?=[\r\n]|$)")
 _END_OF_LINE = re.compile(r"[^\r\n]*")
 _NEWLINE = re.compile(r"\r?\n|\r|$")

@@ -16,8 +16,8 @@ Where = tuple[str | int, ...]
 #: Matches the beginning of an error message about the YAML syntax. Such a message names its line
 #: itself.
 _IN_LINE = re.compile(r"line (\d+), column ")
-#: The problem and the remedy for each of Pydantic's error types. `{name}` is a number or a list
-#: from the error's context.
+#: The problem and the remedy for each of Pydantic's error types. A name in braces, such as `{ge}`
+#: or `{expected}`, stands for the value that Pydantic's error has under this name.
 _TEXTS = {
     "string_type": ("is not text", "put it in quotes"),
     "string_too_short": ("is empty", "set a value or remove it"),
@@ -39,8 +39,8 @@ class InvalidConfig(Rejected):
     """The configuration is invalid. `problems` has one line for each error.
 
     Args:
-        lines: the line of each key in the file, by the key's path. The text then shows the problems
-            in the order of their lines.
+        lines: the number of each key's line in the file, by the key's path. If it is given, the
+            message of the error shows the problems with their lines, in the order of the lines.
     """
 
     def __init__(

@@ -24,18 +24,20 @@ from iris.model.host.constraints import Attribute
 from iris.model.host.resources import Device
 from iris.model.slice.scale_groups import SliceType
 
-#: The group of hosts without accelerators, in a cluster without a configuration file.
+#: The scale group of the hosts outside TPU slices, in a local cluster without a configuration file.
 LOCAL_GROUP = "local-cpu"
 
-#: The pause between two evaluations of a local cluster's autoscaler. It is shorter than for
-#: machines, because local processes start and stop within a second.
+#: The pause between two evaluations of a local cluster's autoscaler. It is shorter than for other
+#: clusters, because local processes start and stop within a second.
 LOCAL_EVALUATION_INTERVAL = timedelta(seconds=0.5)
 #: The wait after a scale-up of a local group before the next one.
 LOCAL_SCALE_UP_DELAY = timedelta(seconds=1)
-#: A slice of a local group is deleted after all its hosts have been free for this long.
+#: A slice of a local group is deleted after all its hosts have been free for this long, unless the
+#: user has set another time.
 LOCAL_SCALE_DOWN_DELAY = timedelta(minutes=5)
 
-#: The keys that apply only to remote machines. A local group does not contain them.
+#: The keys of a scale group that are not copied to the local group that simulates it. They apply
+#: only to remote machines, or have other values on this machine.
 _NOT_LOCAL = {
     *("type", "machine_type", "runtime_version", "queued", "reservation"),
     *(
@@ -48,8 +50,8 @@ _NOT_LOCAL = {
         "scale_up_delay",
     ),
 }
-#: The keys whose default values are copied to the local group, because the defaults depend on the
-#: platform or the machine type of the original group.
+#: The keys of a scale group whose values, also default values, are copied to the local group that
+#: simulates it, because their defaults depend on the platform or the machine type.
 _PINNED = {"zones", "max_slices", "topology", "reserved_memory", "reserved_disk"}
 
 S = TypeVar("S", bound=Section)

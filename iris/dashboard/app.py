@@ -71,7 +71,7 @@ class Dashboard:
 
     Args:
         names: the host names that browsers may use, in addition to localhost and IP addresses.
-        allow_actions: whether the pages can change something.
+        allow_actions: whether users can change the cluster from the pages.
     """
 
     def __init__(

@@ -15,7 +15,8 @@ class Meter(NamedTuple):
     #: The free amount on hosts that accept no new work.
     closed: int
     total: int
-    #: The noun after an amount: "chips", "GPUs" or "cores".
+    #: The noun after an amount: "chips", "GPUs" or "cores". With "cores", all amounts of the meter
+    #: are in thousandths of a core.
     unit: str
 
     @property

@@ -23,7 +23,8 @@ MOST_ROWS = 24
 SERIES_CLASSES = ("first", "second")
 #: The width and the height of a drawing of bars, in its own units. The page scales the drawing.
 BARS_WIDTH, BARS_HEIGHT = 720, 160
-#: The space below the bars for the labels of days, and the space above the bars for the amounts.
+#: The space below the bars for the labels of days, and the space above the bars for the amounts, in
+#: the units of the drawing.
 BELOW, ABOVE = 18, 16
 #: The limit on labels of days, because more labels would overlap.
 MOST_LABELS = 10

@@ -33,10 +33,10 @@ GROWTH = 1.5
 #: cluster has not changed. Agents' reports and records of use can change a page without a change of
 #: that state.
 OLDEST = 30.0
-#: The time without an update after which the browser is sent a comment, in seconds. Proxies close
-#: idle connections, and only a write shows that a browser is gone.
+#: After this time without an update, in seconds, the browser is sent an empty comment. Proxies
+#: close idle connections, and only a write shows that a browser is gone.
 KEEP_ALIVE = 20.0
-#: The limit on pages that are open at the same time. Each page costs a connection and a few
+#: The limit on open pages that get updates at the same time. Each costs a connection and a few
 #: kilobytes.
 MOST_STREAMS = 200
 

@@ -26,8 +26,8 @@ MOST_SEARCHED = 20_000
 #: The limit on bytes of all logs together that one request reads. At least one chunk of each log is
 #: read.
 MOST_BYTES = 8 * 1024 * 1024
-#: The limit on characters of one line that count towards the limits above, because a page cuts
-#: longer lines.
+#: The maximum number of characters of one line that count towards `MOST_CHARACTERS` and
+#: `MOST_AT_ONCE`, because a page cuts longer lines.
 _COUNTED = 8_000
 
 
@@ -66,8 +66,8 @@ Position = Mapping[tuple[int, int], int]
 
 
 class Place(NamedTuple):
-    """A place in a log: before the last `skip` lines that were written at `until_ms`, in
-    milliseconds since 1970.
+    """A place in a log. Of the lines that were written at `until_ms`, in milliseconds since 1970,
+    the last `skip` lines are behind this place, as are all later lines.
     """
 
     until_ms: int
@@ -81,12 +81,12 @@ class LogPart(NamedTuple):
     """Consecutive lines of a log."""
 
     entries: Sequence[LogEntry]
-    #: The end of the part before this one; None if there is no earlier part.
+    #: The place in the log where the part before this one ends; None if there is no earlier part.
     earlier: Place | None
     #: The time of the earliest line that was read; None if there was no line. Lines before it were
     #: not searched.
     since: datetime | None
-    #: The position up to which the logs were read.
+    #: For each task and attempt, the number of chunks of its log that were read.
     position: Position
 
 

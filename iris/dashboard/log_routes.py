@@ -42,7 +42,7 @@ class LogRoutes:
     """Serves the streams of new log lines, and the downloads of logs.
 
     Args:
-        closed: set when the process ends.
+        closed: an event that is set when the process ends.
     """
 
     def __init__(self, reader: Reader, closed: asyncio.Event) -> None:

@@ -12,13 +12,14 @@ from iris.messages.scheduler import HostView, Snapshot, Totals
 from iris.model.slice.scaling import Availability
 from iris.scheduling.placement.refusals import INFEASIBLE
 
-#: The limit on objects of one kind that are named in problems.
+#: At most this many objects of one kind, such as quarantined hosts, are named in problems.
 NAMED = 3
 #: If an evaluation of the autoscaler is overdue by more than this, it is a problem.
 LATE = timedelta(minutes=2)
 #: If more than this share of the scheduler's memory (ledger) is used, it is a problem.
 NEARLY_FULL = 0.9
-#: The states of a scale group that gets no slices because of an error of the platform.
+#: The states in which a scale group gets no slices: a quota of the platform is used up, slices
+#: failed or were soon lost, no zone has capacity, or the group is paused.
 _BLOCKED = (Availability.QUOTA_EXCEEDED, Availability.BACKOFF)
 
 

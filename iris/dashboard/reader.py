@@ -43,8 +43,8 @@ USAGE_SHARED_FOR = 60.0
 #: How long the dashboard caches the list of simulations, in seconds. Each simulation in the list is
 #: an object in the store.
 SIMULATIONS_SHARED_FOR = 15.0
-#: The time limit for the data of one part of a page, in seconds. After this time, the page shows
-#: the other parts without it.
+#: The time limit for the data of one part of a page, in seconds. If the data has not arrived by
+#: then, the page shows only its other parts.
 PATIENCE = 3.0
 T = TypeVar("T")
 

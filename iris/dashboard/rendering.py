@@ -25,10 +25,12 @@ _UNFIT = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
 REPLACEMENT = "�"
-#: The limit on characters of a text on a page, because programs write most of the texts.
+#: The limit on characters of a text on a page. A longer text is cut. The limit is needed because
+#: most of the texts come from programs, which can write texts of any length.
 MOST_TEXT = 10_000
 #: The CSS class for the colour of each state: `good`, `moving` (in progress), `waiting`, `bad`, or
-#: `ended` on purpose. The command line uses the same groups. Pages also show the state's name.
+#: `ended` (cancelled or preempted). The command line uses the same groups. Pages also show the
+#: state's name.
 TONES = {
     **dict.fromkeys(("SUCCEEDED", "READY", "AVAILABLE", "OPEN", "FREE"), "good"),
     **dict.fromkeys(

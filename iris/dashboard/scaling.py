@@ -24,7 +24,7 @@ class Coming(NamedTuple):
 
     facts: SliceFacts
     #: Why the autoscaler requested the slice; empty if the autoscaler no longer has the record of
-    #: this action.
+    #: this request.
     purpose: str
 
 

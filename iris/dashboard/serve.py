@@ -34,13 +34,13 @@ REQUEST_TIMEOUT = 10.0
 #: the connection is closed. Until then, at most one rendering of a page and the data in the buffers
 #: of the socket wait for the browser.
 READ_TIMEOUT = 30.0
-#: The limit on the bytes of a request's headers. A browser sends to each port of this machine the
-#: cookies of the programs at all other ports, too.
+#: The limit on the bytes of a request's headers. They can be large, because a browser sends to this
+#: port also the cookies of the programs at the other ports of the same machine.
 MOST_HEAD = 65_536
 
 
 class LimitedConnection(H11Protocol):
-    """A connection of a browser, with limits on its time."""
+    """A connection of a browser, with time limits for sending requests and for reading answers."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -2,7 +2,7 @@
 
 from iris.scheduling.placement.refusals import RefusalCode
 
-#: For each code of a reason to wait, a description in a few words.
+#: For each code of a reason why a gang waits, a description in a few words.
 WORDS = {
     RefusalCode.NO_HOSTS: "the cluster has no host",
     RefusalCode.NO_DEVICE: "no host of this kind",

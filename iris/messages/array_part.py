@@ -8,8 +8,8 @@ from iris.model.job.status import TaskStatus
 
 
 class PartInput(Gang):
-    """The input of the workflow of one part of an array. Its specification contains only the
-    indices of the part.
+    """The input of the workflow of one part of an array. The job specification in it contains only
+    the indices of the part.
     """
 
     #: The id of the job's workflow.

@@ -37,8 +37,8 @@ class ScalingSettings(Frozen):
 
 
 class Unowned(Frozen):
-    """Machines of this cluster without a workflow, with the number of observations in a row that
-    found no workflow. After several, the autoscaler starts a workflow for them.
+    """Machines of this cluster that no slice's workflow manages, with the number of observations in
+    a row that found no such workflow. After several, the autoscaler starts a workflow for them.
     """
 
     observation: SliceObservation
@@ -95,9 +95,11 @@ class FleetReport(Frozen):
     #: The number of this report. The next observation names it as the last report that the
     #: autoscaler received.
     number: int = 0
-    #: The number of observations up to this one; 0 if the activity observed only once.
+    #: The number of this observation: the number in `Patience.before`, plus the observations of
+    #: this activity. It is 0 if the activity observed only once.
     observations: int = 0
-    #: Machines whose state on the platform changed since the last report received.
+    #: Machines whose state on the platform changed since the last report that the autoscaler
+    #: received.
     changed: tuple[SliceObservation, ...] = ()
     #: Slices whose machines are not in the platform's list.
     absent: tuple[str, ...] = ()
@@ -179,7 +181,9 @@ class ObserveFleet(Frozen):
 
 
 class SliceList(Frozen):
-    """The facts that the autoscaler's slices have reported."""
+    """The facts about the slices that the autoscaler created, as the workflows of the slices report
+    them.
+    """
 
     slices: tuple[SliceFacts, ...] = ()
 

@@ -6,7 +6,7 @@ from iris.model.states import JobState
 
 
 class JobEnd(Frozen):
-    """The end of a job."""
+    """How a job ended: the run of the job, and the state in which it ended."""
 
     #: The id of the first run of the job's workflow.
     run_id: str

@@ -15,7 +15,8 @@ from pydantic import Field
 from iris.model import store_paths
 from iris.model.frozen import Frozen
 
-#: The names of activities that every host serves on its own queue.
+#: The names of the activities that run a command beside a task and that profile a task. Every host
+#: serves them on its own task queue.
 EXEC_TASK, PROFILE_TASK = "exec_task", "profile_task"
 #: The type of the error that a host returns if the task does not run on this host.
 NOT_RUNNING = "NotRunning"
@@ -83,7 +84,8 @@ class ProfileRequest(SessionRequest):
     """A request to profile the Python processes of a task."""
 
     format: ProfileFormat = ProfileFormat.DUMP
-    #: How long samples are taken. A dump takes only one sample, so it ignores the duration.
+    #: How long samples are taken. The format `dump` takes only one sample, so it ignores the
+    #: duration.
     duration: timedelta = timedelta(seconds=10)
     #: The number of samples in a second.
     rate: int = Field(default=100, ge=1, le=10_000)

@@ -36,7 +36,7 @@ class QueuedGang(Frozen):
     #: The number of hosts that the gang needs.
     hosts: int = 1
     #: The index in `QueueView.reasons` of the reason why the gang waits. None if the reason was not
-    #: computed, because gangs of too many different shapes wait.
+    #: computed, because the waiting gangs have too many different demands on hosts.
     reason: int | None = None
 
 
@@ -75,7 +75,7 @@ class QueueView(Frozen):
 
 
 class Amounts(Frozen):
-    """Sums of resources."""
+    """Amounts of resources, added up over several hosts."""
 
     devices: int = 0
     cpu_millis: int = 0

@@ -35,7 +35,8 @@ class ChildStart(Frozen):
     cluster: str
     parent: Parent
     child: ChildRef
-    #: Whether the child job is to be registered with its parent.
+    #: Whether to signal the start of the child job to its parent's workflow, which then registers
+    #: the child. It is False if the history of the parent is already long.
     signals: bool
 
 
@@ -55,7 +56,9 @@ class EndedParent(Frozen):
 
 
 class Attempts(Frozen):
-    """The records of all attempts of a task or gang, in the order of their starts."""
+    """The records of the attempts of a task or gang, in the order of their starts. If there are
+    more than `iris.model.job.attempts.KEPT`, some are left out.
+    """
 
     attempts: tuple[AttemptRecord, ...]
 

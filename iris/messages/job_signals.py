@@ -11,7 +11,8 @@ from iris.model.job.spec import Overrides
 from iris.model.job.status import TaskStatus
 from iris.scheduling.placement.preemption import Eviction
 
-#: Any signal that `GangRun`, `IndependentTasks` or `ArrayParts` receives.
+#: Any signal that the workflow of a job, of an array's part or of a task passes on to the object
+#: that runs the tasks: a `GangRun`, `IndependentTasks` or `ArrayParts`.
 JobMessage = (
     Placement
     | Eviction

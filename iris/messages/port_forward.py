@@ -13,7 +13,8 @@ from iris.messages.exec import Frame, FrameKind, SessionRequest
 from iris.model.frozen import Frozen
 from iris.model.units import KIB, MIB
 
-#: The name of an activity that every host serves on its own queue.
+#: The name of the activity that connects a client to the ports of a task. Every host serves it on
+#: its own task queue.
 FORWARD_PORTS = "forward_ports"
 #: The maximum number of bytes of a connection that one side has sent and the other side has not
 #: consumed yet.
@@ -39,7 +40,7 @@ class ForwardReady(Frozen):
     #: The numbers of the requested ports.
     ports: tuple[int, ...]
     #: Identifies the host's machine and network namespace. If the client has the same value, it
-    #: must not listen on the ports of the task.
+    #: must not listen on the ports of the task, because the task itself uses them there.
     machine: str
 
 
@@ -52,8 +53,8 @@ class ForwardEnd(Frozen):
 
 
 class OfConnection(NamedTuple):
-    """The content of a frame: the number of a connection, and data that is sent through this
-    connection.
+    """The content of a frame (a piece of the data that client and host exchange): the number of a
+    connection, and data that is sent through this connection.
     """
 
     number: int

@@ -72,8 +72,8 @@ class Amend(Frozen):
     key: str
     band: Band
     held: bool
-    #: The time of the change by the gang's clock. The scheduler ignores a change that is older than
-    #: the last one.
+    #: The time of the change, by the clock of the gang's workflow. The scheduler ignores a change
+    #: that is older than the last change that it made to the request.
     changed_at: datetime
 
 
@@ -170,8 +170,9 @@ class SliceEnded(Frozen):
 
 
 class Outlooks(Frozen):
-    """For the waiting gangs of each shape, the slice that they can expect, as the autoscaler sends
-    it to the scheduler. The records replace those of the previous message.
+    """For each shape of waiting gangs (gangs with the same demands on hosts), the slice that they
+    can expect, as the autoscaler sends it to the scheduler. The records replace those of the
+    previous message.
     """
 
     kind: Literal["outlooks"] = "outlooks"
@@ -275,8 +276,8 @@ class SchedulerStart(Frozen):
     #: the ledger or that lost hosts because their machines are gone. The other evictions are in
     #: `evicted`.
     evictions: tuple[Eviction, ...] = ()
-    #: The code of the last reason that was sent to the waiting gangs of each shape. The keys are
-    #: the shapes as short text.
+    #: The code of the last reason that was sent to the waiting gangs of each shape, which are the
+    #: gangs with the same demands on hosts. The keys are hashes of the shapes.
     sent_reasons: dict[str, str] = Field(default_factory=dict)
     #: When the scheduler last checked that the owners of requests and placements still exist.
     checked_at: datetime | None = None
@@ -286,15 +287,15 @@ class SchedulerStart(Frozen):
 
 
 class EndedRecords(Frozen):
-    """Records of use to store."""
+    """Records of use, as the argument of the activity that writes them to the store."""
 
     cluster: str
     records: tuple[AttemptUse | SliceUse | DroppedUses, ...]
 
 
 class SnapshotPage(Frozen):
-    """A request for a part of a query's result: at most `limit` entries, beginning at the entry
-    with the index `offset`.
+    """A request for a part of the list that a query of the scheduler returns, such as the list of
+    hosts: at most `limit` entries, beginning at the entry with the index `offset`.
     """
 
     offset: int = 0
@@ -356,8 +357,8 @@ class WaitingGangs(Frozen):
     """The number of waiting gangs of one band that have the same reason."""
 
     band: Band
-    #: The code of the reason why the gangs wait. None if the reason was not computed, because gangs
-    #: of too many different shapes wait.
+    #: The code of the reason why the gangs wait. None if the reason was not computed, because the
+    #: waiting gangs have too many different demands on hosts.
     reason: RefusalCode | None
     gangs: int
 

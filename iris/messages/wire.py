@@ -7,7 +7,7 @@ from iris.model.frozen import Frozen
 
 
 class Keys(Frozen):
-    """Keys of requests and placements whose owners have ended."""
+    """The keys of requests and placements of the scheduler whose owners (workflows) have ended."""
 
     keys: tuple[str, ...] = ()
     #: When the keys were found, by the clock of the Temporal server; None if there are no keys.
@@ -21,7 +21,7 @@ class ClusterName(Frozen):
 
 
 class Repetition(Frozen):
-    """How often the service repeats an activity that has not found anything, and for how long."""
+    """How often, and for how long, the Temporal service repeats an activity that finds nothing."""
 
     #: The pause between two attempts of the activity.
     every: timedelta

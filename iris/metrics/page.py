@@ -100,7 +100,9 @@ def serving(
 
 
 class _Server(ThreadingHTTPServer):
-    """Answers each request in a thread of its own, so that a slow client does not delay others."""
+    """The HTTP server of the page. It answers each request in a thread of its own, so that a slow
+    client does not delay others.
+    """
 
     daemon_threads = True
 

@@ -15,7 +15,8 @@ from typing import NamedTuple, Self
 
 #: The length of keys in bytes.
 KEY_BYTES = 32
-#: The length of a proof's code in bytes. RFC 2104 recommends at least half of the hash's length.
+#: The length in bytes of the message authentication code in a `Proof`. RFC 2104 recommends at least
+#: half of the hash's length.
 CODE_BYTES = 16
 _JOB_USE = b"iris job key 1 "
 _STORE = "store"
@@ -35,7 +36,9 @@ class Kind(StrEnum):
 
 
 class Message(NamedTuple):
-    """The parts of a message that its proof covers: none of them can be changed."""
+    """The parts of a message that its `Proof` covers. If one of them is changed, the proof is not
+    valid any more.
+    """
 
     kind: Kind
     #: The type of the workflow or activity, or the name of the signal or update.

@@ -210,7 +210,8 @@ def session(cluster: str, task: str, activity: str, session: str) -> str:
     return f"{sessions(cluster)}{task}/{activity}/{session}"
 
 
-#: The command of the jobs whose tasks are the workers of a pool, as lists show it.
+#: The text that stands for the command of a job whose tasks are the workers of a pool. Lists of
+#: jobs show it.
 POOL_WORKER = "pool-worker"
 
 
@@ -242,9 +243,9 @@ def incarnation_of(identity: str) -> str:
     return identity.rpartition("@")[2]
 
 
-#: The beginning of the name of the signal with which a host tells the scheduler that a placement is
-#: free. The host's id follows. Temporal's servers check this id, because they cannot check the
-#: content of the signal.
+#: The beginning of the name of the signal with which a host tells the scheduler that a gang's tasks
+#: no longer occupy it. The host's id follows. Temporal's servers check this id, because they cannot
+#: check the content of the signal.
 _VACATE = "vacate/"
 
 
@@ -286,7 +287,7 @@ KIND_SLICE = "slice"
 KIND_SCHEDULER = "scheduler"
 KIND_AUTOSCALER = "autoscaler"
 KIND_SCHEDULE = "schedule"
-#: The workflow type for each kind of workflow that can run more than once in a cluster.
+#: The workflow type for each kind of workflow of which a cluster can have several at once.
 WORKFLOW_TYPES = {
     KIND_JOB: "JobWorkflow",
     KIND_TASK: "TaskWorkflow",
@@ -386,8 +387,9 @@ ENV_USER = "IRIS_USER"
 #: The variable that names the file with the name and the private key of this process's user
 #: (`iris.client.access.identity_file`).
 ENV_IDENTITY = "IRIS_IDENTITY"
-#: The secret with the identity of a job: a key that belongs to the job, and a delegation to this
-#: key that the job's user has signed (`iris.client.access.token_sources`).
+#: The variable, set as a secret of the job, with the identity of the job: a key that belongs to the
+#: job, and a delegation to this key that the job's user has signed
+#: (`iris.client.access.token_sources`).
 ENV_JOB_IDENTITY = "IRIS_JOB_IDENTITY"
 #: The variable with a command that prints a token of an OpenID Connect provider.
 ENV_TOKEN_COMMAND = "IRIS_TOKEN_COMMAND"  # noqa: S105

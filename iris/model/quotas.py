@@ -36,8 +36,8 @@ class QuotaRule(Frozen):
     tag: str = ""
     #: The priority bands whose gangs count; empty if all bands count.
     bands: tuple[Band, ...] = ()
-    #: The amount of each resource that the holder may hold in any case. A resource without an entry
-    #: is not limited.
+    #: The amount of each resource that the holder may hold without borrowing from other quotas of
+    #: the cohort. A resource without an entry is not limited.
     nominal: dict[str, int] = Field(default_factory=dict)
     #: The name of the group of quotas that lend each other their unused amounts; empty if the quota
     #: neither lends nor borrows.

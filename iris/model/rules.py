@@ -8,12 +8,15 @@ from pydantic import Field
 from iris.model.frozen import Frozen
 from iris.model.units import MAX_DURATION
 
-#: The shortest lease. It allows for two failed contacts of ten seconds each.
+#: The lower limit of the setting `Rules.lease`. In this time, two contacts with the Temporal server
+#: can fail after ten seconds each.
 SHORTEST_LEASE = timedelta(seconds=20)
-#: The shortest time between two heartbeats of an attempt. It is also the longest time until an
-#: attempt notices its cancellation.
+#: The shortest time between two heartbeats of an attempt. An attempt notices its cancellation at
+#: its next heartbeat. In a cluster with more than 1,000 tasks, the time between heartbeats is
+#: longer (`Contact.slowed`).
 HEARTBEAT_INTERVAL = timedelta(seconds=2)
-#: The limit on heartbeats per second of all attempts of a cluster. Temporal allows 2,400 calls per
+#: The limit on heartbeats per second of all attempts of a cluster together. It is exceeded only if
+#: attempts would otherwise send fewer than `HEARTBEATS_PER_LEASE`. Temporal allows 2,400 calls per
 #: second in a namespace by default.
 HEARTBEATS_PER_SECOND = 500
 #: The smallest number of heartbeats within a lease. One or two failed heartbeats must not end a
@@ -44,13 +47,13 @@ class Rules(Frozen):
 
 
 class Contact(NamedTuple):
-    """How often an attempt contacts the server, in seconds. The scheduler decides it when it places
-    the gang.
+    """How often an attempt contacts the Temporal server, and how long its program runs without
+    contact. The scheduler decides both when it places the gang.
     """
 
-    #: The host kills the program after this time without contact.
+    #: The host kills the program after this time, in seconds, without contact.
     lease: float = 50.0
-    #: The time between two heartbeats.
+    #: The time between two heartbeats, in seconds.
     interval: float = HEARTBEAT_INTERVAL.total_seconds()
 
     @property

@@ -25,8 +25,8 @@ from iris.model.frozen import Frozen
 
 #: The length of private and public keys in bytes.
 KEY_BYTES = 32
-#: The limit on bytes of an object with sealed values. Readers need a limit, because a job may be
-#: able to write to the store.
+#: The limit on bytes of an object with sealed values. A reader refuses a larger object, because a
+#: job that may write to the store could make one of any size.
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
 #: The nonce with which all values are encrypted. A constant nonce is safe, because each value has
 #: its own key.

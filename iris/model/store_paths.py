@@ -4,7 +4,7 @@ import re
 
 from iris.model.names import is_name, short_run, task_id
 
-#: The id of a run, as `short_run` cuts it.
+#: Matches the id of a run, shortened to its first 13 characters (`short_run`).
 _RUN = re.compile("[0-9a-f-]{1,13}")
 
 

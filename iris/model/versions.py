@@ -9,10 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-#: The limit on hosts that the remedy names if agents of another version must be restarted.
+#: The limit on hosts that the text from `remedy` names if agents of another version must be
+#: restarted.
 NAMED = 3
-#: The Temporal service's names of the features that Iris uses and that some versions of the service
-#: lack.
+#: The features that Iris uses and that some versions of the Temporal service lack, under the names
+#: that the service gives them.
 FEATURES = ("sync_update", "worker_heartbeats", "standalone_activities")
 #: A version of the service that has all of `FEATURES`.
 SERVER = "1.32"

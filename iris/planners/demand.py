@@ -12,10 +12,11 @@ from iris.model.job.requests import Shape
 from iris.model.slice.scaling import MOST_OUTLOOKS, Demand, Wanted
 from iris.scheduling.ledger.ledger import Ledger
 
-#: The most shapes in one answer to the autoscaler. Further shapes are in a later answer, when gangs
-#: of the first shapes have been placed.
+#: The most shapes of waiting gangs in one answer of the scheduler to the autoscaler. Further shapes
+#: are in a later answer, when gangs of the first shapes have been placed.
 MOST_SHAPES = 1_000
-#: The most bytes of the demands in one answer, which also lists the idle slices.
+#: The most bytes of the demands in one answer of the scheduler to the autoscaler. The answer also
+#: lists the idle slices, which take further bytes.
 DEMANDS_BYTES = 2 * BATCH_BYTES
 
 
@@ -123,7 +124,8 @@ class DemandWatch:
 
     def __init__(self) -> None:
         self._demand: dict[Shape, int] = {}
-        #: For each shape with demand: the highest demand at any signal since the demand began.
+        #: For each shape with demand: the highest demand at any signal to the autoscaler since the
+        #: demand began.
         self._highest: dict[Shape, int] = {}
         self._broken: set[str] = set()
         self._reserve: set[str] = set()

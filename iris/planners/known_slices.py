@@ -16,8 +16,8 @@ class KnownSlices:
 
     def __init__(self, facts: Iterable[SliceFacts] = ()) -> None:
         self.known: dict[str, SliceFacts] = {each.id: each for each in facts}
-        #: The slices that the autoscaler told to drain and that have reported nothing since. They
-        #: count as DRAINING (`expected`).
+        #: The slices that the autoscaler has told to drain and that have reported nothing since.
+        #: The property `expected` shows those of them that are READY as DRAINING.
         self.draining: set[str] = set()
 
     @property

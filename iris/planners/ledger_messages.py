@@ -47,7 +47,8 @@ MAX_PLACEMENTS = 1_000
 OUTLOOKS_BYTES = 128 * 1024
 #: The most characters of an answer's `problem`.
 MAX_PROBLEM = 500
-#: The refusal in each answer to a batch for which the full answers are too large.
+#: The refusal that replaces a gang's placement, or the reason why it waits, in an answer when the
+#: answers to the whole batch exceed `BATCH_BYTES`. A replaced placement is signalled to the gang.
 MANY = Refusal(
     code=RefusalCode.QUEUED,
     message=(
@@ -65,15 +66,16 @@ RECOVERING = Refusal(
 class Entered(NamedTuple):
     """The effect of one message on the ledger."""
 
-    #: Why the message was not carried out; empty if it was. If it was not, nothing has changed,
-    #: except after a `Retire` that closes hosts and evicts gangs, and after a `SliceDown` that has
-    #: to be sent again.
+    #: Why the message was not carried out; empty if it was carried out. A message that was not
+    #: carried out has changed nothing, except a `Retire` that closes hosts and evicts gangs, and a
+    #: `SliceDown` that has to be sent again.
     problem: str = ""
     #: The gangs that have to leave their hosts as a result of the message.
     evicted: Iterable[Eviction] = ()
     #: Ids of the hosts that the message reports as up, down or retired.
     hosts: Iterable[str] = ()
-    #: Why a request was not accepted; None for other messages.
+    #: Why the request in the message was not accepted; None if it was accepted, or if the message
+    #: is no request.
     refusal: Refusal | None = None
     #: The (host, incarnation) of each host that the message reports as up although the incarnation
     #: has ended. The ledger does not add these hosts.

@@ -21,9 +21,10 @@ MOST_STEPS = 40
 #: The limits on changes of settings (`Step`) that are simulated again with all seeds: on changes
 #: that shorten waits, and on changes that save money.
 MOST_SHORTER, MOST_SAVING = 5, 3
-#: The smallest difference that counts as a change, as a share of the value before the step.
+#: The smallest difference that counts as a change of the wait or the cost, as a share of its value
+#: before the change of the setting.
 NOTHING = 0.01
-#: The shortest `scale_down_delay` that a step sets.
+#: The shortest `scale_down_delay` that is tried out.
 SHORTEST_DELAY = timedelta(seconds=30)
 _WAIT: Path = ("all", "waits", "mean")
 
@@ -32,35 +33,35 @@ class Step(NamedTuple):
     """One change of one setting of one scale group, which a simulation tries out."""
 
     group: str
-    #: The setting with its values before and after the step: `max_slices: 2 to 3`.
+    #: The setting with its values before and after the change: `max_slices: 2 to 3`.
     text: str
     cluster: Cluster
 
 
 class Effect(Frozen):
     """The effect of a changed setting (`Step`) on the waits of all gangs and on the cost: each is
-    given from a simulation before the step and from one after it.
+    given from a simulation before the change and from one after it.
     """
 
     group: str
     step: str
-    #: The mean wait of all gangs before the step, in seconds.
+    #: The mean wait of all gangs before the change of the setting, in seconds.
     wait_before: Spread
-    #: The mean wait of all gangs after the step, in seconds.
+    #: The mean wait of all gangs after the change of the setting, in seconds.
     wait_after: Spread
-    #: The mean wait after the step minus the mean wait before it, in seconds: negative if waits
-    #: become shorter.
+    #: The mean wait after the change of the setting minus the mean wait before it, in seconds:
+    #: negative if waits become shorter.
     wait: Change
-    #: The cost of all slices before the step, in the currency of the prices. Without prices, it is
-    #: the host-hours of all slices.
+    #: The cost of all slices before the change of the setting, in the currency of the prices.
+    #: Without prices, it is the host-hours of all slices.
     cost_before: Spread
-    #: The cost, or the host-hours, of all slices after the step.
+    #: The cost, or without prices the host-hours, of all slices after the change of the setting.
     cost_after: Spread
-    #: The cost (or the host-hours) after the step minus the cost before it: negative if the step
-    #: saves money.
+    #: The cost, or without prices the host-hours, after the change of the setting minus that before
+    #: it: negative if the change saves money.
     cost: Change
     #: The number of hours by which the waits of all gangs together become shorter for each unit of
-    #: money; None if the step does not increase the cost.
+    #: `cost`; None if the change of the setting does not increase the cost.
     saved_hours_per_cost: float | None = None
 
 
@@ -71,10 +72,11 @@ class Advice(Frozen):
     currency: str = ""
     #: The number of changes of settings (`Step`) that were simulated.
     tried: int = 0
-    #: The steps that shorten waits: first the steps that do not increase the cost, then the steps
-    #: with the most hours of waiting saved for each unit of money.
+    #: The changes of settings that shorten waits: first those that do not increase the cost, then
+    #: those with the most hours of waiting saved for each unit of the cost.
     shorter_waits: tuple[Effect, ...] = ()
-    #: The steps that save money and do not make waits longer, the largest saving first.
+    #: The changes of settings that save money and do not make waits longer, the largest saving
+    #: first.
     less_money: tuple[Effect, ...] = ()
 
 

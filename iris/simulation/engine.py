@@ -24,11 +24,12 @@ from iris.simulation.trace import GangTrace, Trace
 from iris.simulation.world import World
 from iris.usage.records import SliceUse
 
-#: The number of samples that a simulation takes over the recorded time.
+#: The number of samples of the cluster's state that a simulation takes over the recorded time.
 SAMPLES = 1_000
-#: The shortest time between two samples. In a short recorded time, fewer than `SAMPLES` are taken.
+#: The shortest time between two samples of the cluster's state. In a short recorded time, fewer
+#: than `SAMPLES` are taken.
 SHORTEST_SAMPLE = timedelta(seconds=10)
-#: The shortest time between two samples after the end of the recorded time.
+#: The shortest time between two samples of the cluster's state after the end of the recorded time.
 LATE_SAMPLE = timedelta(hours=1)
 #: The limit on gangs whose reasons for waiting are recorded at one time. The gangs that have waited
 #: longest are recorded.
@@ -39,9 +40,9 @@ EXPLAIN_EVERY = timedelta(minutes=10)
 #: A simulation ends after this time in which no gang held hosts and none ended, if all gangs have
 #: arrived and none waits with a scheduling timeout: the remaining gangs would wait for ever.
 NOTHING_HAPPENS = timedelta(days=1)
-#: After the recorded time, the pause between two samples, or between two records of reasons, is at
-#: least the time since its end divided by this number, so that a simulation of years does not fill
-#: the memory.
+#: After the recorded time, the pause between two samples of the cluster's state, or between two
+#: records of reasons for waiting, is at least the time since the end of the recorded time divided
+#: by this number, so that a simulation of years does not fill the memory.
 LATE_SAMPLES = 1_000
 
 

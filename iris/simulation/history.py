@@ -57,7 +57,8 @@ class GangHistory:
     #: How many times the same gang was submitted before this submission.
     resubmitted: int = 0
     attempts: list[Placed] = field(default_factory=list)
-    #: How many times the gang was evicted for a gang of a higher band.
+    #: How many times the gang was evicted for a gang of a higher band, or because it held amounts
+    #: that its quota had borrowed.
     evictions: int = 0
     #: How many times the gang lost a host because the host's machine was lost.
     losses: int = 0

@@ -232,7 +232,9 @@ class _Names:
 
 
 class _Numbers:
-    """Replaces the names of users and jobs by numbers, in the order of the calls."""
+    """Replaces the names of users and jobs by numbers, in the order in which the names
+    first occur.
+    """
 
     def __init__(self) -> None:
         self._names = _Names()

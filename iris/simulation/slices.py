@@ -53,15 +53,16 @@ from iris.simulation.world import Machines, World
 from iris.usage.records import SliceUse
 from iris.usage.slices import slice_use
 
-#: The share of the boot time after which the platform shows the machines. The share is changed if
-#: the machines would otherwise exceed `boot_timeout` or `init_timeout` of the group (`Pace`).
+#: The share of the boot time after which the platform reports that the machines exist. The share is
+#: changed if the machines would otherwise exceed `boot_timeout` or `init_timeout` of the group
+#: (`Pace`).
 MACHINES_EXIST = 0.5
 #: The longest time that the platform takes to answer a request, and the time that it takes to
 #: delete a slice without machines.
 ANSWER = timedelta(seconds=1)
 #: The time from the failure of a host until its slice counts as lost.
 NOTICED_AFTER = AWAY + REPORT_INTERVAL / 2
-#: The states of a slice before the decision to delete it.
+#: The states of a slice from its request until the decision to delete it.
 _PRESENT = (SliceState.REQUESTED, *LIVE)
 _SECRET = b"simulation"
 
@@ -92,7 +93,8 @@ class SimulatedSlice:
         self._report = report
         self._died = died
         self._inbox: deque[Event] = deque()
-        #: True while an effect waits for its result. Other events wait in `_inbox` until then.
+        #: True while the slice waits for an answer of the platform or of the scheduler. Until then,
+        #: other events wait in `_inbox`.
         self._is_busy = False
         self._deadline: event_queue.Event | None = None
         #: The event in which the slice is lost. It is cancelled if the slice is deleted before.

@@ -376,7 +376,8 @@ def _name(text: str, field: str) -> str:
     return check_name(field, text)
 
 
-#: The keys of a whole description, each with the function that reads its value.
+#: The keys of a workload's description that apply to all kinds of jobs, each with the function that
+#: reads its value.
 _OF_ALL: dict[str, Reader] = {
     "jobs": _one(_whole(1, MOST_JOBS)),
     "rate": _one(_rate),

@@ -10,9 +10,9 @@ from iris.config.load import dump_section, load_section
 from iris.config.values import Section, read_duration
 from iris.model.errors import InvalidValue
 
-#: The key for every scale group and zone that has no entry of its own.
+#: The key of the entry for every scale group and zone that has no entry of its own.
 ANY = "*"
-#: The upper limit of a rate of losses: one in each second.
+#: The upper limit on a slice's preemptions or failures per hour: one in each second.
 MOST_PER_HOUR = 3600.0
 
 
@@ -61,9 +61,9 @@ Period = Annotated[float, BeforeValidator(_read_period)]
 class Machines(Section):
     """Assumptions about the machines of a scale group in a zone."""
 
-    #: The time from the request of a slice until the slice accepts work.
+    #: The time from the request of a slice until the slice accepts work, in seconds.
     boot: Times = (120.0,)
-    #: The time from the instruction to delete a slice until its last machine is gone.
+    #: The time from the instruction to delete a slice until its last machine is gone, in seconds.
     delete: Times = (30.0,)
     #: The number of preemptions of a preemptible slice for each hour in which the slice is ready.
     preemptions_per_hour: float = Field(default=0.0, ge=0, le=MOST_PER_HOUR)
@@ -89,9 +89,10 @@ class Machines(Section):
 class Resubmission(Section):
     """How users submit jobs again that failed or got no hosts within their scheduling timeout."""
 
-    #: The share of these jobs that users submit again, from 0 to 1.
+    #: The share of jobs, among those that failed or got no hosts, that users submit again, from 0
+    #: to 1.
     share: float = Field(default=1.0, ge=0, le=1)
-    #: The time from the end of the job until it is submitted again.
+    #: The time from the end of the job until it is submitted again, in seconds.
     after: Times = (600.0,)
     #: The limit on how many times one job is submitted again.
     times: int = Field(default=1, ge=1)
@@ -110,13 +111,13 @@ class World(Section):
     #: Assumptions about machines by scale group and zone: `GROUP@ZONE`, `GROUP`, or `*`. For a
     #: slice, only the most specific entry applies; entries are not merged.
     machines: dict[str, Machines] = Field(default_factory=dict)
-    #: The shortest duration of a stock-out. A stock-out begins and ends at a multiple of this
-    #: duration.
+    #: The shortest duration of a stock-out, in seconds. A stock-out begins and ends at a multiple
+    #: of this duration.
     stock_out_lasts: Period = 600.0
-    #: The time that a program takes to end when its gang is evicted.
+    #: The time that a program takes to end when its gang is evicted, in seconds.
     stop: Seconds = 5.0
-    #: The time between two checkpoints of a program, from which its next attempt continues. 0 means
-    #: that an attempt that is stopped early loses all its work.
+    #: The time between two checkpoints of a program, in seconds. Its next attempt continues from
+    #: the last checkpoint. 0 means that an attempt that is stopped early loses all its work.
     checkpoint_every: Seconds = 0.0
     #: How users submit jobs again; None if they do not.
     resubmit: Resubmission | None = None

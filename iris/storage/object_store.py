@@ -36,8 +36,8 @@ STORE_ERRORS = (OSError, BaseError)
 
 #: The size of a block of a file transfer, in bytes.
 _BLOCK = 1024 * 1024
-#: A larger file is written in parts of this size in bytes, each with one request. It is the
-#: smallest size of a part that S3 accepts.
+#: The largest file that is written with one request, in bytes. A larger file is written in parts of
+#: this size, each with one request. It is the smallest size of a part that S3 accepts.
 _PART = 5 * 1024 * 1024
 T = TypeVar("T")
 

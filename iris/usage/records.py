@@ -34,8 +34,8 @@ class UseEnd(StrEnum):
 class Asked(Frozen):
     """The parts of a gang's request that cannot be derived from its placement."""
 
-    #: The earliest time at which the gang could request hosts. The time for which a user held the
-    #: gang is added, so that it does not count as waiting.
+    #: The earliest time at which the gang could request hosts, plus the time for which a user or a
+    #: budget kept the gang on hold, which does not count as waiting.
     at: datetime
     #: The time from which the scheduler counts how long the gang waits; None if it is the same as
     #: `at`.

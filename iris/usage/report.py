@@ -67,8 +67,8 @@ LEAST_HOURS = 0.05
 
 
 class Waste(Frozen):
-    """The host-hours of one kind of waste: they were paid for and probably had no result. It is not
-    certain: a preempted attempt can have saved a checkpoint.
+    """The host-hours of one kind of waste: they were paid for and probably had no result. This is
+    not certain: a preempted attempt can have saved a checkpoint.
     """
 
     kind: WasteKind

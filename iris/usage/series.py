@@ -80,8 +80,8 @@ class Point(NamedTuple):
 class Series(Frozen):
     """The resource use of an attempt over time."""
 
-    #: The length of a full interval, in seconds. When an interval has it, the next sample begins a
-    #: new interval.
+    #: The length of a full interval, in seconds. When an interval has this length, the next sample
+    #: begins a new interval.
     step: _Seconds = FIRST_STEP
     #: The intervals, in ascending order of time.
     points: tuple[Point, ...] = ()

@@ -27,9 +27,9 @@ from iris.platforms.gcp.settings import GcpSettings
 
 T = TypeVar("T")
 
-#: The deadline of one call, in seconds. `Platform.create_slice` waits for its turn (`MAX_WAIT_S`),
-#: makes the create call and reads the result. These three times together must be less than the 60 s
-#: that the workflows allow for a platform call (`PLATFORM_CALL`).
+#: The deadline of one call, in seconds. `Platform.create_slice` waits for the rate limiter (at most
+#: `MAX_WAIT_S`), makes the create call and reads the result. These three times together must be
+#: less than the 60 s that the workflows allow for a platform call (`PLATFORM_CALL`).
 DEADLINE = 15.0
 #: The most calls to Google's APIs that run at the same time, each in a thread of its own.
 THREADS = 32

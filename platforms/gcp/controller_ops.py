@@ -77,7 +77,7 @@ class ControllerMachine:
     """Operates the machine of one cluster's control plane in Google Cloud.
 
     Args:
-        zone: the zone in which the machine is created. An existing one is found in every zone.
+        zone: the zone in which the machine is created. An existing machine is found in any zone.
         tell: receives progress messages during long operations.
 
     Raises:

@@ -19,7 +19,7 @@ UID = "iris-uid"
 CLUSTER = "iris-cluster"
 #: The label with the slice's id, which is also the resource's name.
 SLICE = "iris-slice"
-#: The label with the name of the scale group, as `label` converts it.
+#: The label with the name of the scale group, which `label` converts to a valid label value.
 GROUP = "iris-group"
 #: The label with the role of the machine: `host` or `controller`.
 ROLE = "iris-role"
@@ -27,11 +27,11 @@ ROLE = "iris-role"
 #: resource, whatever its other labels are.
 MANUAL = "iris-manual"
 
-#: The metadata keys of a host for the two keys of its slice. The machine's agent signs its reports
-#: with the private key.
+#: The entries in a host's metadata with the private and the public key of its slice. The machine's
+#: agent signs its reports with the private key.
 PRIVATE_KEY, PUBLIC_KEY = "iris-private-key", "iris-public-key"
-#: The metadata keys of a host for the token of its slice's request, the exact name of its scale
-#: group, and the number of hosts of its slice.
+#: The entries in a host's metadata with the token that identifies the request for its slice, the
+#: exact name of its scale group, and the number of hosts of its slice.
 TOKEN_KEY, GROUP_KEY, HOSTS_KEY = "iris-token", "iris-group", "iris-hosts"
 #: The metadata key of a host for the `host:port` of the cluster's Temporal service. The host's
 #: agent connects to the control plane there.

@@ -79,7 +79,8 @@ _STOPPING_STATES = {"PENDING_STOP", "STOPPING", "STOPPED", "TERMINATED"}
 _STOPPED_STATES = {"STOPPED", "TERMINATED"}
 
 
-#: Google's normal states. A slice's reason does not mention them.
+#: Google's names of the states that are no cause for concern. The reason that Iris shows for a
+#: slice does not mention them.
 _USUAL = {
     "CREATING",
     "ACCEPTED",

@@ -99,8 +99,8 @@ class Hint:
     """
 
     kind: ResourceKind
-    #: The name of the operation that creates the slice; empty if the slice was found, or the name
-    #: is unknown.
+    #: The name of the Google operation that creates the slice; empty if the slice has been active
+    #: since, or if the name is unknown.
     operation: str = ""
     #: The time of the create call; None if there was no create call, or the slice has been seen
     #: since.

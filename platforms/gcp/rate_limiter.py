@@ -83,7 +83,8 @@ class RateLimiter:
         self._left = self._most
         self._at = now()
         self._slots = slots
-        #: The lock for changes of `_slots`, because calls end in threads.
+        #: The lock for changes of `_slots`, because the end of a call may be reported from any
+        #: thread.
         self._counting = threading.Lock()
         #: The time at which the last pause ends or ended; minus infinity before the first pause.
         self._pause_end = -math.inf

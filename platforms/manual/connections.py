@@ -36,8 +36,8 @@ RUNS, BEGIN, END, FAILED = "iris:runs", "iris:begin", "iris:end", "iris:failed "
 #: The system's error texts for a full disk and for an exhausted quota. The scripts request these
 #: texts in English.
 FULL = ("No space left on device", "Disk quota exceeded")
-#: The time for which a secret that was read is used, in order to find new versions of a key soon.
-#: After this time the secret is read again.
+#: The time for which the value of a secret is kept after it was read. Then the secret is read
+#: again, so that a new version of a key is soon in use.
 SECRET_VALID = timedelta(minutes=1)
 
 
@@ -68,7 +68,8 @@ class Connections:
 
     Args:
         keep: connections stay open until `close`; else they are closed after each use.
-        access: as in `SecretFiles`; None: no setting names a secret.
+        access: returns the value of a secret, as for `SecretFiles`; None: no setting names a
+            secret.
     """
 
     def __init__(
@@ -520,8 +521,8 @@ class SecretFiles:
     that cloud, which has no files of its users.
 
     Args:
-        access: returns the value of `projects/P/secrets/S/versions/V`. It blocks, and raises as
-            `content` does.
+        access: returns the value of `projects/P/secrets/S/versions/V`. It blocks. It raises
+            `BadConfig` or `Unavailable`, in the cases that `content` lists.
     """
 
     def __init__(self, access: Callable[[str], bytes]) -> None:

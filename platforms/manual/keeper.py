@@ -63,7 +63,8 @@ class HostKeeper:
             empty if there is no such file.
         message_key: the content of the file with the key that authenticates the cluster's messages;
             empty if nothing authenticates them.
-        command: returns the command line of the agent, as `agent_command` does.
+        command: returns the command line of the agent on a machine. Its arguments are those of
+            `iris.platforms.manual.leases.agent_command`.
     """
 
     def __init__(

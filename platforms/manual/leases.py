@@ -19,8 +19,8 @@ from iris.model.slice.provisioning import MachineState, SliceObservation, SliceR
 from iris.platforms.manual.settings import HostAccess, ManualSettings
 
 _SCRIPT = (Path(__file__).parent / "host.sh").read_text()
-#: The directory for those jobs of a slice that run under separate operating-system users. The
-#: directory is outside of Iris's own directory, which these users cannot enter.
+#: The directory for the files of those jobs of a slice that run under separate operating-system
+#: users. It is outside of Iris's own directory, which these users cannot enter.
 JOBS = "/var/lib/iris-jobs-{slice_id}"
 
 

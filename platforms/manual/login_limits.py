@@ -12,8 +12,8 @@ import asyncssh
 from iris.platforms.base import Unavailable
 from iris.platforms.manual.settings import HostAccess
 
-#: The most logins at the same time to machines whose last login succeeded. As many other logins may
-#: run at the same time to machines whose last login failed.
+#: The most logins at the same time to machines whose last login did not fail. In addition, as many
+#: logins may run at the same time to machines whose last login failed.
 MAX_AT_ONCE = 32
 #: The time for which a call on many machines skips a machine whose login has failed.
 COOL_DOWN = timedelta(seconds=20)
@@ -23,7 +23,8 @@ class Logins:
     """The logins that are in progress, and the recent failures to log in.
 
     Args:
-        connect: logs in to a machine, or raises `Unavailable`. It limits its own time.
+        connect: logs in to a machine, or raises `Unavailable`. It must have a time limit itself,
+            because `Logins` sets none.
     """
 
     def __init__(

@@ -40,8 +40,8 @@ COMMAND_LIMIT = timedelta(seconds=15)
 #: The time limit for the last step of a deletion, which kills programs and removes a virtual
 #: environment.
 REMOVE_LIMIT = timedelta(seconds=50)
-#: The time limit for the end of an agent, which first gives its programs their grace (30 s by
-#: default).
+#: The time limit for the end of an agent, which first gives its programs their grace period (30 s
+#: by default) to stop.
 GRACE = timedelta(seconds=45)
 #: The most machines that an error about a refused slice names.
 MAX_REASONS = 5
@@ -53,9 +53,10 @@ LIST_LIMIT, LOOK_LIMIT = timedelta(seconds=8), timedelta(seconds=6)
 MAX_REMEMBERED = 1000
 
 #: A function that the platform calls for each machine that is leased by a slice, except if the
-#: slice is being deleted.
+#: slice is being deleted. It has the slice's agent installed and started there.
 Attend = Callable[[HostAccess, SliceRequest], None]
-#: A function that returns why the agent of a slice does not run; None if no fault is known.
+#: A function that returns why the agent of the slice with this id does not run; None if no fault is
+#: known.
 FaultOf = Callable[[str], Fault | None]
 
 
@@ -73,7 +74,8 @@ class ManualPlatform:
     machine.
 
     Args:
-        attend: called for each machine that has a slice of the cluster.
+        attend: called for each machine that has a slice of the cluster, unless the slice is being
+            deleted.
         fault_of: returns why the agent of a slice does not run; None if no fault is known.
         avoid: returns why a machine gets no new slice for a while, because a slice did not start
             there; empty if the machine may get one.
@@ -93,11 +95,11 @@ class ManualPlatform:
         self._attend = attend
         self._fault_of = fault_of
         self._avoid = avoid
-        #: The machines that may have the lease of a slice, by slice id. It has only slices that
-        #: were requested through this object; any machine may have the lease of another slice.
+        #: The machines that may have the lease of a slice, by slice id. For a slice that was not
+        #: requested through this object, there is no entry, and any machine may have its lease.
         self._may_have: dict[str, set[HostAccess]] = {}
-        #: The machines on which the lease of a slice seemed to fail before the slice leased another
-        #: machine, by slice id. The lease may still appear on them later.
+        #: The machines that a slice failed to lease before it leased another machine, by slice id.
+        #: The lease may still appear on them later, if only the answer was lost.
         self._passed_over: dict[str, set[HostAccess]] = {}
 
     async def create_slice(self, request: SliceRequest) -> SliceObservation:

@@ -43,7 +43,7 @@ from iris.usage.sums import Question
 logger = logging.getLogger(__name__)
 
 #: The interval between two computations of how much of the budgets is used. A change of the
-#: configuration causes an earlier one.
+#: prices, teams or budgets in the configuration causes an earlier computation.
 INTERVAL = timedelta(minutes=5)
 #: The interval between two checks whether the configuration has changed, and between two tries to
 #: reach the store.
@@ -56,7 +56,7 @@ class Budgets:
     because of a budget, and releases the jobs that a budget no longer holds.
 
     Args:
-        client: a client of the cluster's service.
+        client: a client of the cluster's Temporal service.
         store: the address of the cluster's store.
     """
 

@@ -161,8 +161,9 @@ class SshHosts:
     """The SSH connections of one control plane to its hosts. Keeps the hosts' agents running.
 
     Args:
-        directory: for the packages that hosts get.
-        access: as in `Connections`.
+        directory: the directory for the archive of packages that is copied to the hosts.
+        access: returns the value of a secret, as for `manual.connections.SecretFiles`; None: no
+            setting names a secret.
     """
 
     def __init__(
@@ -221,7 +222,8 @@ class MachinesBeside:
     have no such machines, so the SSH client is loaded only when a configuration names some.
 
     Args:
-        access: as in `Connections`.
+        access: returns the value of a secret, as for `manual.connections.SecretFiles`; None: no
+            setting names a secret.
     """
 
     def __init__(self, access: Callable[[str], bytes] | None) -> None:

@@ -28,9 +28,9 @@ from iris.model.frozen import Frozen
 
 logger = logging.getLogger(__name__)
 
-#: The age from which a planner's workflow task counts as lost. It is longer than a scheduling pass,
-#: which takes at most a second. A replay can take longer. If a second control plane starts during a
-#: replay of the first one, the replay counts as lost, and the first one begins it again.
+#: The age from which a workflow task of the scheduler or the autoscaler counts as lost, when a
+#: control plane starts. A scheduling pass takes at most a second. A replay can take longer: if
+#: another control plane runs one, it counts as lost, and that control plane begins it again.
 LOST_AFTER = timedelta(seconds=4)
 LOOK_EVERY = 0.1
 CAUSE = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE

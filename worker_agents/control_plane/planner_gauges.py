@@ -18,7 +18,7 @@ from iris.metrics import declared
 from iris.metrics.kinds import Gauge
 from iris.model import names
 
-#: The interval between two queries of each planner.
+#: The interval at which the scheduler and the autoscaler are queried for the metrics.
 INTERVAL = timedelta(seconds=15)
 #: The label for waiting gangs for which the scheduler has not computed why they wait.
 NOT_COMPUTED = "NOT_COMPUTED"

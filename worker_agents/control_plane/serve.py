@@ -103,7 +103,8 @@ LEDGER_VERSION = 1
 #: The version of the autoscaler's state and of its decisions. `docs/upgrading.md` says when to
 #: raise it.
 AUTOSCALER_VERSION = 1
-#: The interval between two checks that the planner workflows run. A user may have terminated one.
+#: The interval between two checks that the workflows of the scheduler and the autoscaler run. A
+#: user may have terminated one.
 PLANNER_CHECK_INTERVAL = timedelta(seconds=15)
 #: The most workflows that stay in memory. A replay costs milliseconds, and a cached job costs some
 #: tens of kilobytes.
@@ -124,9 +125,8 @@ class ControlPlaneOptions(Frozen):
     ui: str = ""
     #: The configuration file; None if all machines of the cluster are brought by users.
     config: Path | None = None
-    #: The directory of a local cluster that has a folder for each simulated slice, from which the
-    #: supervisor starts the slice's agents. With hosts over SSH, it also has the archive of Iris
-    #: that is copied to them.
+    #: The directory with a folder for each simulated slice of a local cluster, or, with hosts over
+    #: SSH, with the archive of packages that is copied to them; None for other clusters.
     machines: Path | None = None
     #: `host:port` at which hosts reach the Temporal service; empty if it is the same as `address`.
     advertise: str = ""
@@ -397,7 +397,8 @@ def allow_long_steps(worker: Worker, limit: timedelta) -> None:
 
 
 class Planners:
-    """The planner workflows of the cluster, and the configuration that they use.
+    """Starts the workflows of the cluster's scheduler and autoscaler if they do not run, and sends
+    them each new configuration.
 
     Args:
         platform: the platform with the current configuration; None if the cluster has no

@@ -84,8 +84,9 @@ logger = logging.getLogger(__name__)
 
 #: The interval between two checks that the cluster still accepts this incarnation of the host.
 CHECK_INTERVAL = timedelta(seconds=20)
-#: The delay before the first of these checks. The slice's workflow needs some time to read the
-#: host's report.
+#: The interval between checks that the cluster accepts this incarnation of the host, until the
+#: slice's workflow has answered one; then `CHECK_INTERVAL`. The slice's workflow needs some time to
+#: read the host's report.
 FIRST_CHECK_DELAY = timedelta(seconds=5)
 #: The interval between two tries while the Temporal service is away.
 RETRY_INTERVAL = timedelta(seconds=2)

@@ -20,7 +20,9 @@ JOBS_DIR = Path("/var/lib/iris-jobs")
 class TaskSettings(Frozen):
     """The settings of the tasks on a host, from the configuration of the cluster."""
 
-    #: The uids for tasks that run as processes, in the form that `iris.model.host.run_as` reads.
+    #: The uids for tasks that run as processes, as `FIRST-LAST`; `root`: the agent's own user.
+    #: If it is empty, tasks have default uids, except on simulated hosts and under an agent that is
+    #: not root.
     run_as: str = ""
     #: True if a task whose image is not named by digest is refused.
     require_digests: bool = False
@@ -30,8 +32,8 @@ class TaskSettings(Frozen):
     env_vars: dict[str, str] = Field(default_factory=dict)
     #: The limits on what one attempt may store.
     limits: StoreLimits = StoreLimits()
-    #: The patterns of the secrets that jobs may use, in the form that
-    #: `iris.model.job.secrets.why_not` reads.
+    #: The references of the secrets that jobs may use. A reference that ends with `*` allows all
+    #: secrets whose references begin with the text before it. Empty: no secrets.
     secrets: tuple[str, ...] = ()
     #: The Google Cloud project of secrets whose name contains no project; empty for the project of
     #: the machine's credentials.
@@ -89,5 +91,6 @@ class AgentOptions(Frozen):
     device: Device | None = None
     attributes: dict[str, Attribute] = Field(default_factory=dict)
     accept_cpu_jobs: bool = False
-    #: The patterns of faults that the configuration adds to those of Iris.
+    #: The host failures that the configuration adds to those that Iris recognises in the output of
+    #: failed programs.
     faults: tuple[Fault, ...] = ()

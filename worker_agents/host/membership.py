@@ -28,8 +28,8 @@ from iris.worker_agents.host.incarnation import machine_key
 from iris.workflows.search_attributes import keywords
 
 RPC_TIMEOUT = timedelta(seconds=10)
-#: If the workflow of a machine's slice was terminated, the machine waits for this long until the
-#: cluster manages the slice again.
+#: If a slice's workflow was terminated, the agents on the machines that were created for the slice
+#: wait at most this long for the cluster to manage the slice again. Then they stop.
 ADOPTION_PATIENCE = timedelta(minutes=10)
 
 
@@ -61,9 +61,9 @@ class Membership:
         self._own_key = (
             machine_key(directory) if slice_key is None and directory is not None else ""
         )
-        #: True once the slice must know this incarnation. Before that, the host's report may still
-        #: wait in the slice's inbox, so a slice that does not list the incarnation has not ended
-        #: it.
+        #: True once this incarnation was compared with the slice's status. If the slice does not
+        #: list it in the first comparison, the slice may just not have read the host's report yet.
+        #: In later ones, this means that the incarnation is over.
         self.expected = False
         #: True once the slice has accepted this incarnation.
         self.accepted = False

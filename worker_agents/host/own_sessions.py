@@ -12,10 +12,11 @@ from iris.model import names
 
 
 class OwnSessions(Interceptor):
-    """Refuses sessions whose request is about another task than the id of their activity.
+    """Refuses a session (a command in a running task, a profile of it, or a forwarded port) whose
+    request names another task than the id of the session's activity does.
 
-    Temporal's servers let only the owner of a task start an activity whose id begins with the task
-    (`server/`). They do not see the request, which may be encrypted.
+    Temporal's servers with Iris's access control (`server/`) let only the owner of a task start an
+    activity whose id begins with that task. They cannot check the request, which may be encrypted.
     """
 
     def __init__(self, cluster: str) -> None:

@@ -40,8 +40,8 @@ from iris.storage.files import write_whole
 logger = logging.getLogger(__name__)
 
 POLL_INTERVAL = timedelta(seconds=0.1)
-#: The time limit for the end of an agent, which first gives its programs their grace (30 s by
-#: default).
+#: The time limit for the end of an agent, which first gives its programs their grace period (30 s
+#: by default) to stop.
 AGENT_STOP_TIMEOUT = timedelta(seconds=45)
 #: The delay before another try to remove a directory.
 REMOVE_RETRY_DELAY = timedelta(seconds=5)
@@ -55,7 +55,9 @@ SliceCommand = Callable[[SliceRequest], list[str] | None]
 
 
 class LocalMachines(MachineReport):
-    """The record of a slice's running agents, for the platform and for the next supervisor."""
+    """The record of a slice's running agents. The local platform reads it, and so does the
+    supervisor that replaces one that was killed.
+    """
 
     #: The process of each agent, by host id. If all agents share one process, it is recorded by
     #: slice id.

@@ -13,7 +13,8 @@ from typing import cast
 
 from iris.model.errors import IrisError
 
-#: If this many bytes wait to be sent to one end of a connection, the other end stops reading.
+#: If this many bytes wait to be sent to one end of a forwarded connection, nothing more is read
+#: from the other end.
 HIGH_WATER = 256 * 1024
 
 
@@ -54,9 +55,9 @@ class _End(asyncio.Protocol):
 
 
 class _Caller(_End):
-    """The client's end of a forwarded connection. It opens the connection to the service. Until
-    that connection is open, it takes only the first piece of the client's data, which it keeps in
-    `early`.
+    """The client's end of a forwarded connection. It opens the connection to the Temporal service.
+    Until that connection is open, it takes only the first piece of the client's data, which it
+    keeps in `early`.
     """
 
     def __init__(self, host: str, port: int) -> None:

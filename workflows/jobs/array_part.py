@@ -21,13 +21,13 @@ from iris.model.states import ENDED, TaskState
 from iris.workflows.jobs.independent_tasks import IndependentTasks
 from iris.workflows.signals import send_signal
 
-#: The pause after the first report, and the factor by which each further pause is longer. In a week
-#: of changes, a part sends about 120 reports. The 40 parts of the largest array then send half as
-#: many signals as one workflow accepts.
+#: The first pause between two reports of an array's part to its job, and the factor by which each
+#: further pause is longer. In a week of changes, a part sends about 120 reports. The 40 parts of
+#: the largest array then send half as many signals as one workflow accepts.
 FIRST_PAUSE, GROWTH = timedelta(seconds=1), 1.1
-#: The most early reports that one run of a part's workflow sends. A report is early if the pause
-#: after the previous report is not over. Early reports are about failures, which may end the job,
-#: and about tasks that a user has cancelled, because the user may wait for the cancellation.
+#: The most reports about failed or cancelled tasks that one run of a part's workflow sends before
+#: the pause after the previous report is over. A failure may end the job, and a user may wait for a
+#: cancellation.
 EARLY_REPORTS = 50
 #: When a part has fewer unfinished tasks than it may run at the same time, it reports each time
 #: their number has decreased to this share of the last reported number. The job then lets other

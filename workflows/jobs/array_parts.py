@@ -29,8 +29,8 @@ from iris.workflows.jobs.independent_tasks import SeparateTasks
 from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
 
-#: The most tasks of an array that have a workflow at the same time. The control plane keeps about
-#: as many workflows in memory.
+#: The most tasks of an array that have a workflow at the same time. A control plane keeps five
+#: times as many workflows in memory (`CACHED_WORKFLOWS`).
 MOST_AT_ONCE = 1_000
 
 

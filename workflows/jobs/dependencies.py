@@ -36,12 +36,13 @@ class Dependencies:
     """The jobs that a job waits for before it requests hosts.
 
     Args:
-        job: the job, with the ends that earlier runs of its workflow have found.
-        has_ended: returns whether the job has ended meanwhile, because its user has cancelled all
-            of its tasks.
+        job: the job. It contains how the jobs that it waits for have ended, as far as earlier runs
+            of its workflow have found out.
+        has_ended: returns whether the job has ended while it waited, because its user has cancelled
+            all of its tasks.
         changed: called when the set of jobs that the job waits for has changed.
         ready: called when a job that has dependencies may start.
-        continue_as_new: continues the workflow as new; called when its history is long.
+        continue_as_new: continues the workflow as new; called when the workflow's history is long.
     """
 
     def __init__(

@@ -30,8 +30,8 @@ from iris.workflows import policies
 #: The most bytes of activity inputs that one workflow task starts. Each input carries the command
 #: and its environment, and all inputs go in one request, which Temporal limits to 4 MiB.
 START_BYTES = 2 * MIB
-#: The pause after `START_BYTES` of activities were started. Another workflow task starts the next
-#: ones.
+#: The pause after activities with `START_BYTES` of inputs were started, so that another workflow
+#: task starts the next activities.
 START_PAUSE = timedelta(milliseconds=1)
 _NOT_STARTED = TaskOutcome(state=TaskState.KILLED, reason="cancelled")
 

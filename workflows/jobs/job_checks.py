@@ -20,8 +20,8 @@ class JobChecks:
     """Finds requests and placements whose owners have ended, and cancels running children of jobs
     that have ended without success.
 
-    The two checks run at the same time: the second one takes long if the service is slow, and would
-    delay the first one.
+    The two checks run at the same time, because the second one takes long if the Temporal service
+    is slow, and would delay the first one.
 
     Args:
         forget: removes the requests and placements with these keys from the ledger.

@@ -81,7 +81,8 @@ from iris.workflows.signals import send_signal
 #: not measure the work: every pass adds five events, but a pass over a large cluster costs a
 #: thousand times as much as one over a small cluster.
 MAX_REPLAY = 10_000_000
-#: The pause after a pass that stopped at its limit. The pause ends the workflow task.
+#: The pause before another scheduling pass that is due at once (`Settled.stopped`). The pause ends
+#: the workflow task.
 START_PAUSE = timedelta(milliseconds=1)
 News = TypeVar("News", Notices, EvictionNotices)
 Notice = TypeVar("Notice", Placement, Eviction)
@@ -101,15 +102,16 @@ class SchedulerWorkflow:
         #: The placements whose owners could not be signalled, by key. `_check_jobs` queues the
         #: signals again.
         self._unsent_notices: dict[str, Placement] = {}
-        #: The placements that control planes signal, and have not confirmed yet.
+        #: The placements that control planes, and not this workflow, signal to the owners, and for
+        #: which they have not confirmed the signals yet.
         self._handed_over = HandedOver()
         #: The evictions whose owners could not be signalled, by key. `_check_jobs` queues the
         #: signals again.
         self._unsent_evictions: dict[str, Eviction] = {}
         self._sent_reasons: dict[str, str] = dict(start.sent_reasons)
         self._checked_at = start.checked_at
-        #: True if another pass has to run, because the last pass stopped at its limit or no pass
-        #: has run yet.
+        #: True if another scheduling pass is due at once: the last pass was not complete
+        #: (`Settled.stopped`), or no pass has run yet although gangs wait.
         self._unsettled = bool(len(self._ledger.waiting))
         #: When the next search for victims of evictions is due; None if no time is set.
         self._again_at: datetime | None = None
@@ -117,8 +119,8 @@ class SchedulerWorkflow:
         #: recovery.
         self._recovery = LedgerRecovery(self._ledger) if start.recover else None
         self._demand_watch = DemandWatch()
-        #: The time of scheduling decisions (decision 14). A replay has the same time: that of
-        #: the last batch of messages, or the one for which a timer was set, whichever came last.
+        #: The time that scheduling decisions use. It advances only with events of the workflow (a
+        #: batch of messages, a timer, the result of a check), so that a replay decides the same.
         self._time = info.workflow_start_time
         self._describe()
 

@@ -26,7 +26,8 @@ from iris.scheduling.ledger.reason_changes import ReasonChange
 from iris.scheduling.placement.preemption import Eviction
 from iris.workflows import policies
 
-#: The most signals that one activity sends, which takes a second. `BATCH_BYTES` may allow fewer.
+#: The most signals that one activity sends, which takes a second. The limit on the size of its
+#: input, `BATCH_BYTES`, may allow fewer.
 MAX_SIGNALS = 500
 Item = TypeVar("Item", Placement, Eviction, Reason)
 #: A control plane that has sent no batch for this time no longer counts as running. The answer to a
@@ -35,8 +36,8 @@ RUNS_FOR = timedelta(seconds=10)
 
 
 class Unsent(NamedTuple):
-    """The signals that have not been sent yet, in the form of the `SchedulerStart` fields with the
-    same names.
+    """The signals that have not been sent yet, as a run of the scheduler passes them to its next
+    run: in the fields of `SchedulerStart` with the same names.
     """
 
     noticed: tuple[str, ...]
@@ -123,7 +124,9 @@ async def send_reasons(cluster: str, reasons: Sequence[Reason]) -> None:
 
 
 class HandedOver:
-    """The placements that control planes have to signal and have not confirmed yet."""
+    """The placements that control planes, and not the scheduler, have to signal to the owners, and
+    for which they have not confirmed the signals yet.
+    """
 
     def __init__(self) -> None:
         self._placements: dict[str, Placement] = {}

@@ -33,8 +33,8 @@ class SliceRegistry(KnownSlices):
         #: did not find their machines. Such a slice counts as existing until its machines are known
         #: to be deleted.
         self.strays = dict(strays)
-        #: The slices for which `close_down` has already returned a drain. It returns only one for
-        #: each slice.
+        #: The slices that `close_down` has already drained because the cluster closes down. It
+        #: drains each slice only once.
         self._closed: set[str] = set()
 
     def latest(self, reported: Iterable[SliceFacts]) -> tuple[SliceFacts, ...]:

@@ -111,7 +111,7 @@ class Attempt:
         self._running: Running | None = None
         #: True if the log says already that the program ended and left other processes.
         self._told_of_rest = False
-        #: How the program ended; None if this agent does not know of an end.
+        #: How the program ended; None if it has not ended as far as this agent knows.
         self._exit: Exit | None = self._program.exit
         self._lifecycle: Lifecycle = restore(
             launched=self._program.launched,

@@ -78,13 +78,15 @@ class HostContext:
     umask: int = -1
     #: The users of jobs that run as processes. If it is None, such jobs run as the agent's user.
     job_users: JobUsers | None = None
-    #: The groups of the device files. A job that requests devices and runs as a user of its own
-    #: needs them.
+    #: The ids of the groups that own the host's device files. A job that requests devices and runs
+    #: as a user of its own needs these groups.
     device_groups: Sequence[int] = ()
-    #: Patterns that show, in a failed program's last lines, that this host or its infrastructure
-    #: caused the failure.
+    #: Patterns that show, in the last lines of a failed program's output, that this host or its
+    #: infrastructure caused the failure.
     faults: Sequence[Fault] = FAULTS
-    #: The few variables that every program gets from the host itself.
+    #: The few environment variables that the agent passes on to programs from its own environment.
+    #: Containers do not get them, except for SSL_CERT_FILE, which there names a copy of the host's
+    #: file.
     base_env: Mapping[str, str] = field(default_factory=lambda: base_env(without_environment))
     #: The variables that tell a client on this machine where the cluster is: the cluster's address,
     #: and the state directory that contains the cluster, if there is one.
@@ -104,8 +106,8 @@ class HostContext:
     gpu_health: GpuHealth = field(default_factory=GpuHealth)
     #: Limits the number of output files that are uploaded at the same time.
     gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
-    #: The placement keys of this host's attempts that are not settled. If several attempts have the
-    #: same key, it is in the list once for each of them.
+    #: The placement keys of this host's attempts whose outcome the server may still want. If
+    #: several attempts have the same key, it is in the list once for each of them.
     claims: list[str] = field(default_factory=list)
     #: The last measured resource usage of each attempt, by the attempt's key.
     uses: dict[str, Use] = field(default_factory=dict)
@@ -254,7 +256,7 @@ def wants_gpu(task: RunTask) -> bool:
 
 
 class Uploads(NamedTuple):
-    """The objects that upload the files of one attempt."""
+    """The objects that store the log, the checkpoint and the outputs of one attempt."""
 
     logs: LogShipper
     saver: Saver

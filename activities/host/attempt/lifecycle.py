@@ -114,7 +114,7 @@ class Event(StrEnum):
     ACCEPTED = "ACCEPTED"
     #: The server does not want the outcome any more.
     REFUSED = "REFUSED"
-    #: The one short try to report the outcome failed.
+    #: The cluster has given the host up, and the only try to report the outcome has failed.
     UNREPORTED = "UNREPORTED"
 
 
@@ -123,8 +123,8 @@ class Effect(StrEnum):
     which `step` returns them.
     """
 
-    #: The cluster has given the host up, and the job waits for the outcome: each upload and the
-    #: report get one short try from now on, also those in progress.
+    #: The cluster has given the host up, and the job waits for the outcome. From now on, each
+    #: upload and the report of the outcome get one short try, including those that are in progress.
     HURRY = "HURRY"
     #: Writes the decided outcome to the attempt's directory.
     RECORD_OUTCOME = "RECORD_OUTCOME"
@@ -152,7 +152,8 @@ class Lifecycle:
     #: The outcome that was decided before the program ended. If it is None, the program's exit
     #: decides the outcome.
     outcome: TaskOutcome | None = None
-    #: True if each upload and the report get only one more short try.
+    #: True if the cluster has given the host up, so that each upload and the report of the outcome
+    #: get only one more short try.
     hurried: bool = False
     #: True if the exit of the program's first process decides the outcome. Later events then do not
     #: change it.

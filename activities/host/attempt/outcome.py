@@ -24,8 +24,9 @@ HOST_FAULT = "host"
 #: The name of the fault if Iris's files were deleted or the shim was killed, perhaps by the program
 #: itself. This fault does not count against the host.
 LOST_FAULT = "attempt-lost"
-#: The name of the fault of an attempt that filled the disk itself. If the program has not started,
-#: the attempt must have written more than half of the space that was free at first.
+#: The name of the fault if the attempt itself filled the disk. Before the start of the program,
+#: this counts only if the attempt's files take more than half of the space that was free before the
+#: preparation.
 FILLED_FAULT = "disk-filled"
 
 
@@ -49,7 +50,7 @@ class Evidence(NamedTuple):
     #: The fault of a device that the task uses, found after the program ended; empty if there is
     #: none.
     device_fault: str = ""
-    #: The sentence about output files that are not stored; empty if all are stored.
+    #: The sentence in the outcome about output files that are not stored; empty if all are stored.
     left_out: str = ""
     #: True if the program reports that every other attempt would end in the same way.
     final: bool = False

@@ -48,10 +48,11 @@ CALL = (
         f'exec "$python" "${names.ENV_CALL_DIR}/{bundles.SCRIPT}"'
     ),
 )
-#: The user name that programs show if the user exists only as a number.
+#: The value of the variables USER and LOGNAME if a program runs as a user of its own. This user has
+#: only a uid, and no name on the host.
 USER_NAME = "iris-job"
 #: The name of the reserved port on which a task runs a JAX coordinator of its own. The program
-#: finds the port only in JAX's variable.
+#: learns the port only from the environment variable that JAX reads.
 COORDINATOR = "coordinator"
 
 
@@ -68,8 +69,8 @@ class Built(NamedTuple):
     """A program that is ready to be started."""
 
     launch: Launch
-    #: The descriptors of the locks on the program's resources. They stay open while the program
-    #: lives. The caller of `build` closes its own copies.
+    #: The descriptors of the locks on the program's ports, GPUs and cached environment. They stay
+    #: open while the program lives. The caller of `build` closes its own copies.
     keep: tuple[int, ...]
     ports: dict[str, int]
     #: The values of the job's secrets, by variable. They are not in `launch`, because a launch is
@@ -94,7 +95,7 @@ class _Reserved(NamedTuple):
 
     ports: dict[str, int]
     gpus: tuple[str, ...] | None
-    #: The port for JAX's coordinator, if the task needs a coordinator of its own.
+    #: The port for JAX's coordinator; None if the task needs no coordinator of its own.
     coordinator_port: int | None
     #: The descriptors of the locks on the ports and GPUs.
     keep: tuple[int, ...]
@@ -107,9 +108,10 @@ class _Fetched(NamedTuple):
     root: Path
     #: The directory in which the program starts.
     workdir: Path
-    #: The directory of the function call, if the task runs a function.
+    #: The directory of the function call; None if the task does not run a function.
     call: Path | None
-    #: The task's row of the job's parameter table: values by column.
+    #: The task's row of the job's parameter table, as values by column; empty if the job has no
+    #: table.
     row: Mapping[str, str]
 
 

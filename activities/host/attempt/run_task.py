@@ -41,8 +41,8 @@ MEASURE_INTERVAL = timedelta(seconds=2)
 #: The interval between two measurements of the GPUs that attempts use. Each needs a process, which
 #: may take a second.
 MEASURE_GPUS_INTERVAL = timedelta(seconds=10)
-#: How long a stopping agent waits until the server has accepted the outcomes of its programs. This
-#: time begins after the longest grace of the programs.
+#: How long a stopping agent waits until the server has accepted the outcomes of its programs, after
+#: the longest of the grace periods in which these programs may end.
 REPORT_TIMEOUT = timedelta(seconds=10)
 #: How long a stopping agent waits until cancelled work has ended, such as the pull of an image.
 CANCEL_TIMEOUT = timedelta(seconds=5)

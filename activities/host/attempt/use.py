@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 
 #: The interval between two writes of the attempt's resource usage into the store.
 STORE_INTERVAL = timedelta(minutes=1)
-#: How long the end of an attempt, after its report, waits until the resource usage is stored.
+#: How long an attempt whose outcome is reported waits for its last resource usage to be stored,
+#: before the host removes the attempt.
 LAST_STORE_TIMEOUT = timedelta(seconds=10)
 #: The size limit of the file in which an earlier agent stored its measurements of the attempt, in
 #: bytes. A larger file is not read.

@@ -65,10 +65,10 @@ class SecretManager(Protocol):
 
 @dataclass(frozen=True)
 class SealedValues:
-    """Opens the sealed values in the store of one cluster."""
+    """Decrypts the sealed (encrypted) values of secrets in the store of one cluster."""
 
     cluster: str = ""
-    #: The cluster's store. If it is None, this host opens no sealed value.
+    #: The cluster's store. If it is None, this host decrypts no sealed value.
     store: Store | None = None
     #: The agent's environment. One of its variables names the file with the private keys.
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
@@ -144,8 +144,8 @@ def _no_manager() -> SecretManager:
 class HostSecrets:
     """Reads the secrets that jobs may use on this host."""
 
-    #: The patterns of the sources of secrets that the configuration allows, in the form that
-    #: `iris.model.job.secrets.why_not` reads.
+    #: The secrets that the configuration (`bootstrap.secrets`) lets jobs use: references to their
+    #: sources, or beginnings of references followed by `*`.
     allowed: Sequence[str] = ()
     #: Returns the client of Secret Manager. Raises ImportError if the agent is installed without
     #: Google's libraries.
@@ -154,7 +154,7 @@ class HostSecrets:
     env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     #: The agent's own directories and files. No job may use a file in them as a secret.
     own: Sequence[Path] = ()
-    #: Opens the values that submitters have sealed.
+    #: Decrypts the values of secrets that submitters have sealed (encrypted).
     sealed: SealedValues = field(default_factory=SealedValues, repr=False)
 
     async def values(self, secrets: Mapping[str, str], job: str) -> dict[str, SecretStr]:

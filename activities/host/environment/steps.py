@@ -32,8 +32,8 @@ _TAIL = 64 * 1024
 _QUICK = 60.0
 #: The maximum length of a command in a message, in characters.
 _MOST = 80
-#: Variables that make uv or pip install into another place than the current environment. They are
-#: removed if the job's own set-up commands have an environment.
+#: Variables that make uv or pip install into another place than the current environment. The job's
+#: own set-up commands do not get them, if Iris has made an environment for these commands.
 _ELSEWHERE = {
     "PIP_TARGET",
     "PIP_PREFIX",
@@ -47,7 +47,7 @@ _ELSEWHERE = {
 #: project was resolved are in the project's files.
 _RESOLVED_BY = {"UV_RESOLUTION", "UV_PRERELEASE", "UV_FORK_STRATEGY", "UV_EXCLUDE_NEWER"}
 #: Variables that name the package indexes. If one of them is set, uv ignores the indexes in a
-#: project's lock, so these are added to `UV_INDEX`.
+#: project's lock, so the lock's indexes are then added to `UV_INDEX`.
 _INDEXES = {"UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"}
 #: A shell script that searches PATH for the first Python of version `$1`, or else for the first
 #: Python of any version. It writes the path of this Python into the file `$0`, with the package
@@ -62,8 +62,8 @@ answer = [sys.executable, sorted(sites)]
 json.dump(answer, open(sys.argv[1], "w"))' "$0" "$version" 2>/dev/null && exit
 done; done
 exit 127"""
-#: A part of a shell script that removes the option `--user`, which uv's pip does not support. The
-#: packages are then installed into the environment.
+#: The part of an environment's script `pip` that removes the option `--user` from the arguments.
+#: uv's pip, which the script calls, does not support this option and installs into the environment.
 _WITHOUT_USER = 'for word; do shift; [ "$word" = --user ] || set -- "$@" "$word"; done'
 
 

@@ -45,11 +45,12 @@ def is_disk_full(error: OSError) -> bool:
 
 
 class Complete(Frozen):
-    """The content of an entry's file `complete`. The file's modification time is the time of the
-    entry's last use.
+    """The content of the file `complete` of a cache entry. The file's modification time is the time
+    of the entry's last use.
     """
 
-    #: The name of the content's directory. The pattern excludes paths that lead out of the entry.
+    #: The name of the directory with the entry's content. The pattern excludes paths that lead out
+    #: of the entry.
     token: str = Field(pattern="^[0-9a-f]{12}$")
     #: The disk usage of the entry's content, in bytes.
     size: int = Field(ge=0)

@@ -59,7 +59,8 @@ SETTLE_NS = 2 * 10**9
 #: The name of the file in the attempt's directory that records the last save. An agent that
 #: continues the attempt reads it.
 RECORD = "checkpoint.json"
-#: The most reads of the directory in a row, if a file is replaced each time before it is opened.
+#: The most reads of the checkpoint directory in a row. A read is repeated if the program has
+#: replaced a file before the agent could open it.
 _LOOKS = 5
 #: The most paths that one line of the log names.
 _NAMED = 3
@@ -70,8 +71,8 @@ _HELD = 64
 class End(NamedTuple):
     """When a program ended, and whether the files that it left are complete."""
 
-    #: True if all files are complete, because the program ended by itself with an exit code after
-    #: which its files count as complete.
+    #: True if all files count as complete: the program exited with code 0, or with a code up to 128
+    #: after it was told to stop, and no process that it left was killed or ended by SIGTERM.
     by_itself: bool
     #: The time at which the program ended, in nanoseconds since 1970; 0 if it is not known.
     at: int
@@ -130,7 +131,9 @@ class Saver:
         self._last: Save | None = None
         #: The save before the last one; None if there is none, or if another attempt made it.
         self._before: Save | None = None
-        #: The inode and the open file of each version that the program has just written, by path.
+        #: The inode number and the open file of each file that the program has just written, by
+        #: path. While a file is open, no other file gets its inode number, so a replacement is
+        #: recognised.
         self._held: dict[str, tuple[int, BinaryIO]] = {}
         #: The stored objects of uploaded files that no save contains yet.
         self._uploaded: dict[Found, SavedItem] = {}
@@ -139,15 +142,15 @@ class Saver:
         #: the last two saves.
         self._swept = False
         self._problem = ""
-        #: The most bytes that any try of the last save has read. The next try makes progress only
-        #: if it reads more.
+        #: The most bytes that one try to save has read; reset when the program has ended. A later
+        #: try that reads more makes progress, so the attempt waits longer for the store.
         self.progress = 0
         self._reads, self._finishing = 0, False
         #: Follows the changes of the directory, from the call of `watch` to the end.
         self._watch: Watch | None = None
-        #: The order of the changes in the checkpoint directory, from which the last save learns
-        #: which files are complete. It is set when the program has failed or was ended; None while
-        #: the program runs, and if it ended by itself.
+        #: The order of the changes in the checkpoint directory, from which the save at the
+        #: program's end learns which files are complete. None while the program runs, and if all
+        #: files are complete at its end (`End.by_itself`).
         self._order: Order | None = None
         #: Set while changed files may be saved. It is cleared when the program fails, because a
         #: file that was being written does not change any more but is not complete.

@@ -33,9 +33,10 @@ class Kept(NamedTuple):
     files: int
     #: The total size of the stored files, in bytes.
     size: int
-    #: The number of files that were not stored because of a limit.
+    #: The number of files that were not stored because of the limits on the number of files, their
+    #: total size and their paths.
     left_out: int = 0
-    #: The total size of the files that were not stored because of a limit, in bytes.
+    #: The total size of the files that are counted in `left_out`, in bytes.
     left_out_bytes: int = 0
     #: The number of files that were not stored because the agent may not read them.
     unreadable: int = 0

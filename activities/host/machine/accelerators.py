@@ -35,9 +35,11 @@ class Accelerators(Frozen):
     """The accelerators that a machine reports."""
 
     device: Device | None = None
-    #: All GPUs of the machine, including those of another kind than `device`.
+    #: All GPUs of the machine. If they are of several kinds, `device` names only the most frequent
+    #: kind, which is the one that the host offers.
     gpus: tuple[Gpu, ...] = ()
-    #: The answer of the GPU driver; None if the machine has no driver.
+    #: What `nvidia-smi` reported about the GPUs; None if the machine has no GPU driver, has TPUs,
+    #: or simulates its accelerators.
     reading: Reading | None = None
     #: The TPU chips and their slice; None if the machine is not a host of a TPU slice.
     tpu: TpuHost | None = None

@@ -63,8 +63,8 @@ class Usage(NamedTuple):
 
     #: The used bytes, by the device number of the file system.
     used: Counter[int]
-    #: False if the program changed its directories during the read. The attempt may then use more
-    #: than `used`.
+    #: False if the program changed its directories during the read, or the read took too long. The
+    #: attempt may then use more than `used`.
     complete: bool
 
 

@@ -41,8 +41,9 @@ POLL = timedelta(milliseconds=100)
 #: If a program still runs this long after the time at which its shim should have killed it, the
 #: agent itself kills it. In seconds.
 OVERDUE = 5.0
-#: The time limit within which a shim must record the end of its program, in seconds. The key is
-#: True if the program is a container: the shim of a container first asks the engine.
+#: How long the agent waits for the shim's record after it has killed the program, in seconds. Then
+#: it kills the shim. The key is True if the program is a container: its shim first asks the
+#: container engine how the program ended.
 LAST_WORD = {False: 1.0, True: 8.0}
 #: The interval between two log messages about a program that cannot be killed, in seconds.
 STILL_THERE = 30.0
@@ -61,8 +62,9 @@ class Exit(Frozen):
     #: The exit code of the program's first process, or the negative number of the signal that
     #: killed it. None if it is not known, because the shim itself was killed or failed.
     status: int | None = None
-    #: True if the first process left other processes, and they were killed or ended by SIGTERM.
-    #: Files that they were writing may be incomplete.
+    #: True if the first process left other processes, and they were killed or ended by SIGTERM. In
+    #: a container, it is enough that they got SIGTERM. Files that they were writing may be
+    #: incomplete.
     cut: bool = False
     #: The reason why the program could not be started; empty if it was started.
     error: str = ""
@@ -88,7 +90,8 @@ class FirstEnd(Frozen):
     #: The exit code, or the negative number of the signal that killed the process.
     status: int
     at: Moment
-    #: The time at which the remaining processes are killed, on the clock of `shim.now`.
+    #: The time at which the remaining processes are killed, in seconds on the monotonic clock of
+    #: the host (`shim.now`).
     until: Moment
 
 
@@ -135,8 +138,8 @@ class Program:
         #: The pid of the shim, if this agent started it; 0 otherwise.
         self._shim = 0
         self._lease, self._grace = 0.0, -1.0
-        #: The time at which the program must have ended after an order to stop it, on the clock of
-        #: `shim.now`.
+        #: The time at which the program must have ended after an order to stop it, in seconds on
+        #: the monotonic clock of the host (`shim.now`); infinite if there is no such order.
         self._kill_at = math.inf
         #: The descriptor of the shim's lock file, open until `close` or the end of this object. The
         #: process that holds the lock is the shim, even if the file is replaced.

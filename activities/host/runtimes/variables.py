@@ -63,13 +63,14 @@ class Prepared:
     params: Mapping[str, str] = field(default_factory=dict)
     #: The reserved ports, by the names that the job gave them.
     ports: Mapping[str, int] = field(default_factory=dict)
-    #: The host's real TPU chips. If it is None, the program gets no variable that makes a library
-    #: search for chips.
+    #: The host's real TPU chips; None if it has none. Then no variable makes a library search for
+    #: real chips.
     tpu: TpuHost | None = None
     #: The UUIDs of the task's GPUs, or the numbers of simulated GPUs; None if the task may use all
     #: GPUs, or the host has none.
     gpus: Sequence[str] | None = None
-    #: The port for JAX's coordinator, if the task needs a coordinator of its own.
+    #: The port for JAX's coordinator if the task is alone on simulated TPU chips; None for all
+    #: other tasks.
     coordinator_port: int | None = None
 
 

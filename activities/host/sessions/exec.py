@@ -40,8 +40,8 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 logger = logging.getLogger(__name__)
 
-#: The delay between SIGHUP and SIGKILL. It is also the time that other processes of a command have
-#: to end after its first process has ended.
+#: The delay between SIGHUP and SIGKILL for a command that must end. It is also the time that other
+#: processes of a command have to end after its first process has ended.
 GRACE = timedelta(seconds=2)
 #: How long the activity waits for the end of a command after SIGKILL.
 KILL_PATIENCE = timedelta(seconds=15)
@@ -57,7 +57,7 @@ class Execs:
 
     Args:
         silence: a client that has sent nothing for this long counts as gone.
-        grace: the delay between SIGHUP and SIGKILL, as in `GRACE`.
+        grace: the delay between SIGHUP and SIGKILL for a command that must end.
     """
 
     def __init__(

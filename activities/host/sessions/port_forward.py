@@ -45,7 +45,8 @@ from iris.storage.object_store import STORE_ERRORS, Store
 
 logger = logging.getLogger(__name__)
 
-#: The time limit for writing the last chunks of a session.
+#: The time limit for writing the last data for the client to the store, after the session has
+#: ended.
 LAST_CHUNKS = timedelta(seconds=10)
 
 

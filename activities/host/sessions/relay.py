@@ -15,7 +15,8 @@ from iris.messages.port_forward import BLOCK, WINDOW, connection_frame, parse
 from iris.model.errors import first_line
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-#: After this many bytes have been consumed, the other side may send as many again.
+#: After this side has passed on this many bytes of a connection, it allows the other side to send
+#: as many again.
 _CREDIT = WINDOW // 4
 
 
@@ -31,10 +32,10 @@ def this_machine() -> str:
 
 
 class Relay:
-    """Forwards the connections of one session.
+    """Forwards the connections of one session of `iris port-forward`.
 
     Args:
-        send: sends a frame, and waits while the other side is behind.
+        send: sends a frame, and waits while the other side has too many frames to read.
         say: sends a small frame without waiting.
         broken: called with the reason when the other side breaks a connection and gives a reason.
     """

@@ -20,12 +20,14 @@ from iris.model import names
 #: A client that has sent nothing for this long counts as gone. A client sends something at least
 #: every ten seconds.
 SILENCE = timedelta(seconds=60)
-#: The delay between two checks of the attempt, the client and the timeout. It is also the interval
-#: of the activity's heartbeats.
+#: The delay between two checks whether the attempt still runs and the client still sends. It is
+#: also the interval of the activity's heartbeats.
 CANCEL_CHECK_INTERVAL = timedelta(milliseconds=500)
-#: The reason for the end of a session if the client became silent.
+#: The reason for the end of a session (a command or a port forwarding beside a task) if the client
+#: became silent.
 CLIENT_GONE = "the client sent nothing for too long"
-#: The reason for the end of a session if the client disconnected.
+#: The reason for the end of a session (a command or a port forwarding beside a task) if the client
+#: disconnected.
 HUNG_UP = "the client disconnected"
 
 

@@ -60,24 +60,26 @@ from iris.model import names
 from iris.model.job.spec import JobSpec
 from iris.model.units import format_bytes
 
-#: How long the connection to the cluster may take. A tunnel may have to open first.
+#: How long `iris debug bundle` waits for the connection to the cluster. A tunnel may have to open
+#: first.
 CONNECT_TIMEOUT = timedelta(seconds=45)
 #: How long each answer of the cluster may take. All requests are sent at the same time.
 ANSWER_TIMEOUT = timedelta(seconds=30)
 #: How long the collection of all logs of one kind, such as the agents' logs, may take. SSH may have
 #: to connect first.
 LOGS_TIMEOUT = timedelta(seconds=90)
-#: The number of recent jobs in a bundle.
+#: The number of recent jobs in a debug bundle.
 JOBS_LIMIT = 50
 #: The number of jobs whose submissions are read at the same time.
 _AT_ONCE = 8
-#: The fields of a job that a bundle contains. The command, the tags and the note are left out,
-#: because they are texts of the user.
+#: The fields of a job that a debug bundle contains. The command, the tags and the note are left
+#: out, because they are texts of the user.
 _JOB_KEYS = (
     *("id", "run", "state", "cancelling", "user", "submitted_at", "priority", "tasks", "device"),
     *("parent", "reason"),
 )
-#: The end of a message about submissions that could not be read: the consequence for the bundle.
+#: The end of a message about jobs whose submissions could not be read. It says which of their
+#: secrets are hidden in the debug bundle.
 _UNREAD = "their values are not known, so only those with the form of a secret are hidden"
 _HIDDEN = """\
 What looks like a secret, and the variables and commands of recent jobs that could be read, were
@@ -145,7 +147,7 @@ def _show(
 
 
 class _Report:
-    """Collects the content of a bundle.
+    """Collects the content of a debug bundle.
 
     Args:
         job: the job as the user named it; None if the user named no job.
@@ -313,15 +315,15 @@ class _Report:
 
 
 class _Parts:
-    """Reads the parts of a bundle from a running cluster, in the form in which the commands of
-    `iris` print them as JSON.
+    """Reads the parts of a debug bundle from a running cluster, in the form in which the commands
+    of `iris` print them as JSON.
     """
 
     def __init__(self, client: AsyncIrisClient) -> None:
         self._client = client
         self._views: Sequence[HostView] = ()
-        #: The names of hosts, slices and scale groups. A bundle lists them, so they are not hidden
-        #: in its texts as secrets are.
+        #: The names of hosts, slices and scale groups. A debug bundle lists them, so they are not
+        #: hidden in its texts as secrets are.
         self.public: set[str] = set()
         #: The hosts that take no new tasks.
         self.closed: list[str] = []

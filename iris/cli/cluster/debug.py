@@ -42,7 +42,8 @@ in the Web UI, click the glasses (Configure Codec Server), choose "Use my browse
 and paste:
 {endpoint}
 keep this address to yourself: who has it can decrypt on this machine while this command runs"""
-#: The error message for a control plane that shares its machine with other programs.
+#: The end of the error message for a cluster that is not on Google Cloud. Only there does Iris give
+#: the control plane a machine of its own.
 NO_MACHINE = "its control plane has no machine of its own; see: iris debug logs"
 _CONTAINERS: Listing[Mapping[str, str]] = Listing(
     Column("CONTAINER", value=lambda found: found["name"]),

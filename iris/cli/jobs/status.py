@@ -100,7 +100,8 @@ class _Status(NamedTuple):
     submission: Submission | None
     notifications: Sequence[NotificationRow]
     children: Sequence[JobRow]
-    #: The resource use of the running tasks. None if the user did not ask for it.
+    #: The resource use of the running tasks. None if the user did not ask for it, or if
+    #: `submission` is None.
     in_use: "Sequence[InUse] | None"
 
 

@@ -17,9 +17,10 @@ from iris.model.slice.scaling import Action, Availability, GroupStatus, Outlook
 from iris.model.slice.status import SliceState
 from iris.model.units import format_duration
 
-#: The number of latest actions that the text output shows. The JSON contains all actions.
+#: The number of the autoscaler's latest actions that the text output shows. The JSON contains all
+#: remembered actions.
 LAST = 20
-#: The states of slices that count towards the limits of their scale group.
+#: The states of slices that the column SLICES in the list of scale groups counts.
 EXISTING = frozenset(SliceState) - {SliceState.FAILED, SliceState.DELETED}
 
 

@@ -12,8 +12,8 @@ from iris.model.units import format_duration
 
 Row = TypeVar("Row")
 
-#: The default of `Column.least`: the minimum width, in characters, to which a list may cut the
-#: cells of a wrapping column.
+#: The default of `Column.least`: the minimum width, in characters, to which a table with one line
+#: for each row may cut the cells of a wrapping column.
 CUT_TO = 12
 #: The number of spaces between two columns.
 GAP = 2
@@ -46,8 +46,8 @@ class Column(Generic[Row]):
     json: Callable[[Any], Any] = to_jsonable_python
     #: The text that the table shows for None, an empty text or an empty collection.
     absent: str = "-"
-    #: True if a cell may be broken into several lines in a narrow terminal. A list cuts the cell's
-    #: end instead.
+    #: True if a cell may be broken into several lines in a narrow terminal. A table with one line
+    #: for each row cuts the cell's end instead.
     wraps: bool = False
     #: True if the middle of a cell may be cut out in a narrow terminal. It is meant for ids,
     #: whose ends differ.

@@ -15,13 +15,14 @@ from iris.client.client import AsyncIrisClient
 from iris.client.logs.stored import TaskLine
 from iris.model.errors import IrisError
 
-#: The number of seconds before a followed job's state is queried for the first time. A job that
-#: ends earlier shows no block.
+#: The number of seconds before a followed job's state is queried for the first time. For a job that
+#: ends earlier, no progress is shown.
 FIRST_LOOK_S = 0.5
-#: The number of seconds between two queries of the job's state, and between two drawings of the
-#: block. Each query costs the control plane work, and the block shows whole seconds.
+#: The number of seconds between two queries of the job's state, and between two drawings of its
+#: progress. Each query costs the control plane work, and the progress shows whole seconds.
 INTERVAL_S = 1.0
-#: The time without an answer after which the block shows that the control plane does not answer.
+#: The time without an answer after which the job's progress shows that the control plane does not
+#: answer.
 SILENCE = timedelta(seconds=5)
 
 

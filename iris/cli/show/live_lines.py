@@ -22,11 +22,12 @@ from iris.scheduling.placement.refusals import Refusal, RefusalCode
 #: The maximum width of a line in characters. It applies to wider terminals, too, because longer
 #: lines are hard to read.
 WIDEST = 100
-#: The maximum number of lines of the reason that a job's block shows.
+#: The maximum number of lines of the reason that is shown with a job's progress.
 MAX_REASON_LINES = 3
-#: The maximum number of phases that the last line of a job's block shows: the latest ones.
+#: The maximum number of phases that the last line of a job's progress shows: the latest ones.
 MAX_PHASES = 5
-#: The minimum time of an upload that is shown as a phase. The block shows whole seconds.
+#: The minimum time of an upload that is shown as a phase of the job. The times of phases are shown
+#: in whole seconds.
 _WORTH_A_PHASE = timedelta(seconds=1)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
 #: Replaces the characters that a terminal without Unicode cannot show.
@@ -123,7 +124,7 @@ _COLOURS = {
     Phase.ENVIRONMENT: "cyan",
     Phase.STARTING: "cyan",
 }
-#: The name of each task state in the block's counts of tasks.
+#: The name of each task state in the counts of tasks that are shown with a job's progress.
 _COUNTED = {
     TaskState.RUNNING: "running",
     TaskState.BUILDING: "preparing",

@@ -21,7 +21,8 @@ if TYPE_CHECKING:  # only a terminal needs these
     from iris.cli.show.live import LiveBlock
     from iris.cli.show.live_lines import Look
 
-#: The time between two drawings of the current step. Its duration is shown in whole seconds.
+#: The time between two drawings of the current step, whose duration so far is shown in whole
+#: seconds.
 STEP_INTERVAL = timedelta(seconds=1)
 #: The minimum time between two drawings of a transfer's progress bar. A transfer reports its
 #: progress after each block that it sends, which may be much more often.

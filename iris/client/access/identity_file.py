@@ -24,7 +24,7 @@ _REMEDY = "make one: iris user key --cluster ADDRESS/NAME"
 
 
 class IdentityCluster(Frozen):
-    """A cluster for which an identity is used."""
+    """A cluster to which clients send tokens that are signed with the key of an identity."""
 
     name: str
     #: The address of the cluster's Temporal service: `HOST:PORT`.

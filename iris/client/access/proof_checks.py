@@ -46,15 +46,15 @@ from iris.model.message_keys import Kind, Message, MessageKey, Proof
 
 logger = logging.getLogger(__name__)
 
-#: A message is refused if it was made more than this time before the start of its receiver. The
-#: time allows for clocks that differ and for a sender that tries again. A copy of a message to the
-#: workflow's earlier run is therefore accepted if that message is younger.
+#: A signal, an update or a client's start is refused if it was made more than this time before the
+#: start of the workflow or activity that gets it. The time allows for different clocks and retries.
+#: Within this time, a copy of a message to an earlier run of the workflow is accepted.
 SKEW = timedelta(minutes=1)
 
 
 class ProofChecks(Interceptor):
-    """A worker's interceptor that refuses messages without a valid proof, and adds proofs to the
-    messages that workflows send.
+    """A worker's interceptor that refuses messages without a valid proof that their sender has the
+    cluster's key. It adds such proofs to the messages that workflows send.
 
     It must be the first interceptor of the worker. The other interceptors then do not see refused
     messages, and get the arguments of sent messages as values, not as payloads.
@@ -107,8 +107,9 @@ def _taken(received: Sent) -> Arguments:
 
 
 class _Inbound(WorkflowInboundInterceptor):
-    """Refuses messages to a workflow without a valid proof, and copies of signals and updates that
-    the same run has received before.
+    """Checks the messages that a workflow gets. It refuses messages without a valid proof that
+    their sender has the cluster's key, and copies of signals and updates that the same run has
+    received before.
     """
 
     key: ClassVar[MessageKey]
@@ -176,8 +177,8 @@ def _described(kind: Kind, name: str) -> str:
 
 
 class _Outbound(WorkflowOutboundInterceptor):
-    """Adds proofs to the signals that a workflow sends and to the activities and workflows that it
-    starts.
+    """Adds the proof that the sender has the cluster's key to the signals that a workflow sends,
+    and to the starts of activities and workflows that it requests.
     """
 
     def __init__(self, next: WorkflowOutboundInterceptor, key: MessageKey) -> None:
@@ -219,8 +220,8 @@ class _Outbound(WorkflowOutboundInterceptor):
 
 
 class _Seen:
-    """The activities without a workflow that this worker started in the last minutes. A second
-    start with the same message is refused.
+    """The activities that clients, not workflows, started on this worker in the last minutes. A
+    second start with a copy of the same message is refused.
     """
 
     def __init__(self) -> None:

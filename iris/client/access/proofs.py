@@ -45,7 +45,7 @@ class Arguments(list[Any]):
 
 
 class Sent(Protocol):
-    """The fields that the SDK's interceptor inputs for all kinds of messages share."""
+    """The fields that the interceptors of the Temporal SDK get for messages of every kind."""
 
     args: Sequence[Any]
     headers: Mapping[str, Payload]

@@ -11,7 +11,7 @@ class Token(NamedTuple):
 
 
 class TokenSource(Protocol):
-    """Makes tokens for one service."""
+    """Makes the tokens that identify this process to one Temporal service."""
 
     @property
     def name(self) -> str:

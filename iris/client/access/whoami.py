@@ -19,17 +19,17 @@ NAME, ROLE = "iris_name", "iris_role"
 class Caller(NamedTuple):
     """The name and the role that the Temporal service has found for this process."""
 
-    #: The name and the role of the caller. Both are empty if the service has no identities. If the
-    #: service refuses this process, `name` is the name in the process's own identity, and `role` is
-    #: empty.
+    #: The name and the role of the caller. Both are empty if the service does not check identities.
+    #: If the service refuses this process, `name` is the name in the process's own identity, or
+    #: empty if that is not known, and `role` is empty.
     name: str
     role: str
     #: Whether the service checks identities. Otherwise everyone who reaches it may act as any user.
     identities: bool
     #: Why the service refuses this process; empty if it accepts it.
     refusal: str = ""
-    #: Whether this process authenticates its messages with a key, because the cluster accepts only
-    #: messages that are authenticated with its message key.
+    #: Whether this process authenticates its messages with a key: the cluster's message key, or the
+    #: narrower key of the job in which the process runs.
     has_key: bool = False
 
 

@@ -11,7 +11,7 @@ from iris.model.job.endpoints import Endpoint
 
 
 class _Calls:
-    """Calls actors on the client's event loop."""
+    """Calls the actors of one name on the client's event loop, and blocks until they answer."""
 
     def __init__(
         self,

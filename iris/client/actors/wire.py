@@ -18,8 +18,8 @@ from iris.model.errors import IrisError, Rejected
 from iris.model.job.endpoints import Endpoint
 from iris.storage.object_store import Store
 
-#: The key in the metadata of an actor's endpoint. The value is the unique id of the run of the
-#: actor's job. It is part of the name that the certificate of the job's actors has in the store.
+#: The metadata key under which an actor's endpoint has the unique id of the run of the actor's job.
+#: This id is part of the name that the certificate of the job's actors has in the store.
 RUN = "iris.run"
 #: How long the other side of a new connection may take to prove that it has the key of the job's
 #: actors, in seconds.

@@ -17,7 +17,8 @@ from iris.model.errors import IrisError
 
 T = TypeVar("T")
 
-#: How long a program waits at its end until the event loop's thread has ended, in seconds.
+#: The maximum time in seconds that closing an event loop waits for its coroutines to end after
+#: their cancellation. After that, it waits at most the same time for the end of the loop's thread.
 STOP_TIMEOUT = 5.0
 _CLOSED = "this client is closed; make another one"
 _FORKED = "this client belongs to the process that this one was forked from; make another one here"
@@ -130,11 +131,11 @@ class BackgroundLoop:
 
 
 class Blocking:
-    """The base of the blocking classes. It has an object of the asynchronous client, and the event
-    loop that runs the object's coroutines.
+    """The base of the blocking classes. An instance wraps an object of the asynchronous client, and
+    has the event loop that runs the object's coroutines.
 
-    Subclasses get the signatures of the asynchronous class from `scripts/make-blocking.py`, so the
-    object has the type `Any` here.
+    The wrapped object has the type `Any` here, because `scripts/make-blocking.py` writes the
+    methods of the subclasses with the signatures of the asynchronous classes.
     """
 
     def __init__(self, asynchronous: Any, loop: BackgroundLoop) -> None:

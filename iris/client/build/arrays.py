@@ -19,7 +19,7 @@ from iris.model.job.arrays import (
 
 
 class GivenArray(NamedTuple):
-    """The array of a job that is not submitted yet. Its table is not in the store yet."""
+    """The array of a job that is not submitted yet. Its table of rows is not in the store yet."""
 
     array: Array
     #: The rows of the array. None if the array consists only of indices.

@@ -20,14 +20,14 @@ from typing import Any
 from iris.model import names
 from iris.model.job.spec import JobSpec
 
-#: The environment variables that contain directories of the attempt. Their paths are left out of
-#: the digest, because they differ between attempts.
+#: The environment variables that contain directories of the parent job's attempt. Their paths are
+#: left out of the digest of a child job, because they differ between attempts of the parent.
 _DIRECTORIES = (names.ENV_WORKDIR, names.ENV_OUTPUT_DIR, names.ENV_CALL_DIR, "TMPDIR", "HOME")
 #: The fields of a job, besides its function or command, that can change the result of the job. The
 #: digest of a child job contains them.
 _SETTINGS = {"env", "secrets", "image", "workdir", "replicas", "environment"}
-#: The fields of an array that can change the job's result. The digest contains them. The rows are
-#: added to the digest separately, because they are not in the store yet.
+#: The fields of an array that can change the job's result. The digest of a child job contains them.
+#: The array's rows are added to the digest separately, because they are not in the store yet.
 _OF_ARRAY = {"indices", "size", "columns"}
 #: The attributes of a class that are left out of its digest, because they do not change its
 #: behaviour.

@@ -105,8 +105,8 @@ class ParentLookup:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._specs: dict[str, JobSpec] = {}
-        #: Counters of the child jobs that this program submits, one for each name. The program
-        #: belongs to one attempt.
+        #: Counters of the child jobs that this program submits, one for each name. A retry of the
+        #: task runs a new program, whose counters begin again at 1.
         self._submitted: defaultdict[str, itertools.count[int]] = defaultdict(
             lambda: itertools.count(1)
         )

@@ -32,10 +32,11 @@ class ClusterRef(NamedTuple):
 
     #: The cluster's name, or the address of its service: `HOST:PORT` or `HOST:PORT/NAME`.
     name: str
-    #: The record of the cluster on this machine. It is None if there is no record: if only the name
-    #: or the address is known, or if this machine has not used the cluster of the configuration.
+    #: The record of the cluster on this machine. None if there is none: only the cluster's name or
+    #: address is known, or the user named a configuration file whose cluster has no record here.
     record: ClusterRecord | None = None
-    #: The configuration text of a cluster on another machine; otherwise None.
+    #: The text of the configuration, if the cluster's control plane is not on this machine. None if
+    #: it is, or if the configuration is not known.
     text: str | None = None
 
     @property

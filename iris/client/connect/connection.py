@@ -133,9 +133,9 @@ def _decompress(encoding: bytes, data: bytes, most: int) -> bytes:
 class SharedConverter(PydanticPayloadConverter, _TemporalTransferTypePayloadConverter):
     """A payload converter whose instances share one state.
 
-    The SDK creates a converter for every workflow activation, and each would build its type
-    adapters again. The returned lists of arguments also contain the payloads, because the proof of
-    a message is checked against them.
+    The SDK creates a converter for every workflow activation. Without the shared state, each would
+    build its Pydantic type adapters again. The lists that `from_payloads` returns also contain the
+    payloads, because the proof of a message is checked against its payloads.
     """
 
     _shared = PydanticPayloadConverter()

@@ -102,8 +102,8 @@ class Connection:
         self.client = client
         self.record = record
         self._keys_checked = False
-        #: The time of the first refusal that `lasting_refusal` saw, in seconds of the monotonic
-        #: clock. None if the service did not refuse the last call.
+        #: Since when the service has refused the calls whose errors `lasting_refusal` gets, in
+        #: seconds of the monotonic clock. None if the last of these errors was no refusal.
         self._refused_since: float | None = None
         #: For each query of a list of jobs, the start of the first time window that was read. The
         #: next list with the same query begins with this window (`iris.client.jobs.lists`), unless

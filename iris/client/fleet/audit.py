@@ -29,7 +29,8 @@ logger = logging.getLogger(__name__)
 
 #: The length of the period whose entries are read if the caller gives no begin.
 DEFAULT_TIME = timedelta(days=1)
-#: The interval between two checks of a server's files for new entries.
+#: The interval between two checks of a server's audit files for new entries, which are then copied
+#: to the store.
 SHIP_INTERVAL = timedelta(seconds=10)
 #: How long a server keeps an audit file on its own machine. The time begins after the hour whose
 #: entries the file contains.

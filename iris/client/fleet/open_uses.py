@@ -13,9 +13,9 @@ from iris.model import names
 from iris.usage.records import AttemptUse, Use
 from iris.usage.slices import slice_use
 
-#: How often the records of use of all running placements are read from the scheduler at most. They
-#: are read again if a placement began or ended between two pages, because records may then be
-#: missing.
+#: The maximum number of times that the records of use are read from the scheduler, page by page.
+#: They are read again if their number changed between two pages, because a placement that began or
+#: ended in this time may be missing.
 TRIES = 5
 #: The maximum number of jobs whose tags are read with one query.
 TOGETHER = 200

@@ -34,7 +34,7 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True)
 class PublishedSimulation:
-    """A report in the store.
+    """A report of a simulation that is kept in the cluster's store.
 
     Args:
         heading: the report's heading; None if this version of Iris cannot read the report.

@@ -24,12 +24,12 @@ LEAST_AGE = timedelta(days=1)
 #: The minimum age of bundles that are deleted. A submission uploads a bundle again if the stored
 #: bundle is older than `upload.FRESH`, so no new job uses an older bundle.
 LEAST_BUNDLE_AGE = timedelta(days=3)
-#: The number of jobs that are looked up at the same time.
+#: The maximum number of jobs or folders that are looked up at the same time.
 _AT_ONCE = 16
 #: The maximum number of objects that are deleted with one request.
 _BATCH = 1_000
-#: The maximum number of folders in a group. Shortly before a group is deleted, Iris checks that its
-#: folders are still unused.
+#: The maximum number of folders that are deleted as one group. Shortly before the deletion of each
+#: group, Iris checks that all its folders are still unused.
 _FOLDERS = 256
 
 

@@ -11,7 +11,8 @@ from iris.storage.object_store import Store
 from iris.usage.lines import day_folder, day_of, from_line, is_guess, object_path
 from iris.usage.records import DroppedUses, Record, Use, times_of
 
-#: The size in bytes above which no more records are added to a merged object.
+#: Small objects with records of use are merged until the merged object has this size in bytes.
+#: Objects of at least this size are not merged again.
 MERGED_BYTES = 8 * 1024 * 1024
 #: The maximum number of bytes that are read of one object. Objects of Iris are smaller, but another
 #: program may have written an object.

@@ -16,7 +16,7 @@ from iris.model.job.status import TaskStatus
 from iris.model.states import ENDED, TaskState
 from iris.scheduling.jobs.array_windows import chunks
 
-#: The maximum number of parts of an array's results that are read at the same time. The largest
+#: The maximum number of parts of a large array whose results are read at the same time. The largest
 #: array has 40 parts.
 _AT_ONCE = 8
 

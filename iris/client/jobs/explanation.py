@@ -26,7 +26,8 @@ class Explanation(Frozen):
     #: The cancellation that is in progress, of the job or of one of its tasks. None if nothing is
     #: being cancelled.
     cancelling: Cancelling | None = None
-    #: The reason for the state. For a waiting job, it is the message of its refusal.
+    #: The reason for the state. If the job waits for the scheduler, it begins with the message of
+    #: `refusal`.
     message: str
     #: The scheduler's reason why the job waits. None if the job does not wait.
     refusal: Refusal | None = None

@@ -30,8 +30,9 @@ GROWTH = 8
 #: The maximum number of times that a time window with too many workflows is shortened. It is enough
 #: to reduce decades to one millisecond, the shortest window.
 MOST_SHORTENED = 80
-#: A step that shortens a time window keeps at least the first and at most the second fraction of
-#: the window's length.
+#: Each step of the search for the start of a time window tries a time between a start that is too
+#: late (too few workflows) and one that is early enough. The time is at least the first and at most
+#: the second fraction of the way from the late start to the early one.
 _LEAST, _MOST = 0.1, 0.9
 #: The maximum number of queries for which the first time window is remembered for the next list.
 MOST_KNOWN = 100
@@ -152,8 +153,8 @@ class JobPage(NamedTuple):
     rows: list[JobRow]
     #: The place in the list where the next part begins. Empty if this part is the last one.
     older: str
-    #: Whether the search for the text stopped before the page was full, because it had read the
-    #: maximum number of jobs. The next part continues the search at `older`.
+    #: Whether the search for the filter's text stopped before the page was full, because it had
+    #: read the maximum number of jobs. The next part continues the search at `older`.
     stopped: bool
 
 

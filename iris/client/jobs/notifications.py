@@ -30,8 +30,8 @@ class NotificationRow(Frozen):
     #: The webhook's address without its path. The path is left out because it may contain a secret.
     url: str
     state: NotificationState
-    #: The reason why the webhook is not called yet, or why the call failed. Empty if there is no
-    #: reason.
+    #: The reason why the call failed, or why the last attempt of a call that is repeated failed.
+    #: Empty if no failure is known.
     reason: str = ""
 
     def __str__(self) -> str:

@@ -12,7 +12,8 @@ from iris.scheduling.placement.refusals import Refusal
 
 class _Feasibility(Frozen):
     """The scheduler's answer to the question whether a job can ever run. `refusal` is None if it
-    can. It stands for the scheduler's class `Answer`, whose module imports the scheduler's state.
+    can. This class reads the messages that the scheduler writes as `Answer`; the module of `Answer`
+    is not imported here, because it imports the scheduler's state.
     """
 
     refusal: Refusal | None = None

@@ -39,7 +39,8 @@ class InUse(Frozen):
     #: The maximum memory use so far.
     peak_memory_bytes: int | None = None
     processes: int | None = None
-    #: The mean use of the task's GPUs, in percent. None if the task has none, or it is not known.
+    #: The mean use of the task's GPUs, in percent. None if the task has no GPU, or if their use is
+    #: not known.
     gpu_percent: float | None = None
     #: The memory in use on all GPUs of the task, summed up.
     gpu_memory_bytes: int | None = None

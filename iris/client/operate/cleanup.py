@@ -117,8 +117,8 @@ async def clean(found: list[Leftover]) -> None:
 class Elsewhere(Frozen):
     """The leftovers of a cluster on Google Cloud."""
 
-    #: The leftovers: slices without a live workflow. With `--controller` also the machine of a
-    #: control plane that does not answer.
+    #: The leftovers: slices without a live workflow. With `--controller`, if the control plane does
+    #: not answer: all slices, and the control plane's machine if it exists.
     left: tuple[Leftover, ...] = ()
     #: The zones that could not be listed, with the error for each. Their slices and machines are
     #: unknown.

@@ -16,7 +16,8 @@ from iris.client.fleet.slices import SliceRow
 from iris.model.errors import Unreachable
 from iris.model.frozen import Frozen
 
-#: How long a control plane may take to answer. After this time, Iris deletes machines directly.
+#: How long Iris waits for a control plane to answer, unless the caller sets another time. If the
+#: control plane does not answer when the cluster is stopped, Iris deletes the machines directly.
 ANSWER_TIMEOUT = timedelta(seconds=6)
 #: How long a control plane on another machine may take to answer. The tunnel to it may have to open
 #: first.
@@ -42,14 +43,14 @@ class ControllerStatus(Frozen):
 
 
 class StopPlan(Frozen):
-    """The processes, slices and machines that the stop of a cluster ends or deletes."""
+    """The processes, slices and machines that are ended or deleted if a cluster is stopped."""
 
     name: str
     running: bool
-    #: Whether the stop deletes the cluster's jobs.
+    #: Whether stopping the cluster also deletes its jobs.
     ephemeral: bool = False
-    #: Whether the control plane answers and so deletes the slices itself. Otherwise the stop
-    #: deletes machines directly.
+    #: True if the control plane answers: it then deletes the slices itself when the cluster is
+    #: stopped. If False, Iris deletes the machines directly.
     answers: bool = False
     #: The reason why a control plane on another machine does not answer. Empty if it answers, or if
     #: Iris did not send it a request.
@@ -61,11 +62,12 @@ class StopPlan(Frozen):
     #: The zones that could not be listed, with the error for each. Their slices and machines are
     #: unknown.
     unreachable: dict[str, str] = Field(default_factory=dict)
-    #: The pids of the processes that the stop ends.
+    #: The pids of the processes that are ended when the cluster is stopped.
     processes: tuple[int, ...] = ()
     #: True if the cluster does not run on this machine.
     elsewhere: bool = False
-    #: The name of the machine that the stop deletes together with its disk; empty if there is none.
+    #: The name of the machine that is deleted together with its disk when the cluster is stopped;
+    #: empty if there is none.
     machine: str = ""
 
 

@@ -19,7 +19,7 @@ class MachineSeen(Frozen):
     project: str
     #: The status that Google reports, such as RUNNING.
     status: str
-    #: The address of the machine in its own network.
+    #: The IP address of the machine in its own network; empty if it has none.
     address: str = ""
 
 
@@ -39,7 +39,8 @@ class Discovery(Frozen):
     namespace: str = ""
     store: str = ""
     ui: str = ""
-    #: The control plane's machine on Google Cloud; None for a cluster elsewhere.
+    #: The control plane's machine on Google Cloud; None if there is none, or for a cluster
+    #: elsewhere.
     machine: MachineSeen | None = None
 
 

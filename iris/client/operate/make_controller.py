@@ -147,7 +147,7 @@ class ConfiguredCluster(NamedTuple):
     config: ClusterConfig
     running: bool
     #: The configuration that was applied last; None if the cluster does not run, or if this machine
-    #: does not know the cluster.
+    #: does not have that configuration.
     applied: ClusterConfig | None
 
     @classmethod

@@ -12,8 +12,8 @@ from typing import Any
 
 #: How long a batch should take, in seconds: about ten times the cost of sending it.
 TARGET = 0.2
-#: The maximum number of calls in a batch. If a worker dies, another worker repeats all calls of the
-#: dead worker's batch.
+#: The maximum number of calls in a batch, unless the program sets `chunksize`. It is limited
+#: because, if a worker dies, another worker repeats all calls of the dead worker's batch.
 MOST = 1_000
 #: The maximum size in bytes of the arguments of a batch with several calls. With the function and
 #: the encryption, the message stays small enough for Temporal.
@@ -29,8 +29,8 @@ class Call:
 
     Attributes:
         function, arguments: the pickled function and its pickled arguments.
-        most: the maximum number of calls in the call's batch; None for as many as should take the
-            time that is planned for a batch.
+        most: the maximum number of calls in the call's batch; None for as many as should take
+            `TARGET` seconds together.
         crashes: how often a process died while it ran the call.
         started: whether the call was sent to a worker. A started call cannot be cancelled.
     """

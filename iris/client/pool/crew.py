@@ -41,9 +41,10 @@ from iris.storage.object_store import Store
 COUNT_INTERVAL = timedelta(seconds=10)
 #: The pause between two attempts to cancel a job while the service does not answer.
 CANCEL_INTERVAL = timedelta(seconds=1)
-#: How often Iris restarts a worker that failed through its own fault, in each of the pool's jobs.
+#: The default limit on restarts of a worker that failed through its own fault. Workers in a later
+#: job of the pool start to count anew.
 _WORKER_RETRIES = 3
-#: How often Iris restarts a worker whose host was lost. The number is high, because a pool lives
+#: The default limit on restarts of a worker whose host was lost. It is high, because a pool lives
 #: for days and loses many preemptible hosts.
 _WORKER_PREEMPTIONS = 1000
 

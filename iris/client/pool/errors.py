@@ -31,6 +31,6 @@ class PoolClosed(IrisError, RuntimeError):
 
 
 class CallLost(IrisError):
-    """The call is lost. Its process ended each time that the call ran, its request was cancelled in
-    Temporal, or the store failed.
+    """A call of a pool is lost: its process ended each time that the call ran, the Temporal
+    activity that runs the call failed or was cancelled, or the object store failed.
     """

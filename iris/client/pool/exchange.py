@@ -49,19 +49,19 @@ RETRIES = RetryPolicy(
     maximum_interval=timedelta(seconds=10),
     maximum_attempts=100,
 )
-#: How often the process of a call may end before the call counts as lost.
+#: A call counts as lost after its process has ended this many times during the call.
 MAX_CRASHES = 3
 #: The shortest and the longest delay between two attempts while the service or the store does not
 #: answer.
 RETRY_INTERVAL, LONGEST_RETRY_INTERVAL = timedelta(seconds=0.2), timedelta(seconds=5)
 #: The shortest time between two warnings that the service does not answer, in seconds.
 WARNING_INTERVAL = 60.0
-#: How long a batch tries again while the object store does not answer; then its calls are lost
-#: (`CallLost`). There is no such limit for the Temporal service: it stores the batch, so the calls
-#: are not lost while it does not answer.
+#: How long a pool tries to write or read the messages of a batch while the object store does not
+#: answer; then the calls are lost (`CallLost`). Requests to the Temporal service have no such
+#: limit: the service stores the batch, so the calls are not lost while it does not answer.
 STORE_TIMEOUT = timedelta(minutes=15)
 #: How long the shutdown of a pool waits for the deletion of the pool's files in the object store,
-#: in seconds. After that, the shutdown ends without it.
+#: in seconds. After this time, the shutdown ends, and some files may remain.
 CLEAN_TIMEOUT = 5.0
 #: The status codes of the service for a batch that has already ended. After a lost connection, the
 #: sender may not know that the batch has ended.
@@ -75,7 +75,7 @@ class Answered(NamedTuple):
 
     #: The number of calls that have an answer.
     calls: int
-    #: The total duration of the calls that have an answer, in seconds.
+    #: How long the worker ran calls of the batch, in seconds.
     seconds: float
     #: The calls that must be sent again.
     again: Sequence[Call]

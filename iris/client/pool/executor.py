@@ -31,8 +31,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 #: The number of functions that the process keeps, so that a later call need not unpickle its
 #: function again.
 KEPT = 32
-#: The time limit of a batch, in seconds. After it, the batch ends early: an empty answer reports
-#: that, and the remaining calls of the batch go to any idle worker.
+#: The time limit of a batch, in seconds. After it, the process starts no further call of the batch.
+#: An empty answer reports this, and any idle worker gets the remaining calls.
 LONGEST = 1.0
 #: The maximum total size in bytes of a batch's answers. At this size, the batch ends early, as
 #: after `LONGEST` seconds.

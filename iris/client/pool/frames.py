@@ -7,7 +7,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-#: The format of the 8-byte length before each byte string.
+#: The format, as for `struct.pack`, of the 8-byte length before each byte string.
 LENGTH = "!Q"
 #: The maximum size in bytes of the arguments or of the result of a call. The pool's program and
 #: the worker each hold several copies in memory.

@@ -42,7 +42,7 @@ class PoolFile(BaseModel):
     """The facts about a pool that each of its jobs gets as a file."""
 
     queue: str
-    #: The pool's key, in hexadecimal.
+    #: The key that encrypts the messages of the pool, in hexadecimal.
     key: str
     #: The major and minor version of the Python that pickles the calls.
     python: tuple[int, int]
@@ -56,7 +56,7 @@ class PoolFile(BaseModel):
 
 class Summary(BaseModel):
     """The first part of the answer to a batch. The answers to the first calls of the batch follow.
-    Calls without an answer have not been run.
+    Calls without an answer have not been run, or were interrupted.
     """
 
     #: The duration of the batch, in seconds.

@@ -425,7 +425,7 @@ class Mapped(Iterator["Future[Any]"]):
 
     Args:
         submit: submits a call, and returns its future and the size of its arguments.
-        ahead: how many calls to submit ahead.
+        ahead: the maximum number of submitted calls whose futures the caller has not taken.
     """
 
     def __init__(

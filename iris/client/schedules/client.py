@@ -38,8 +38,8 @@ from iris.workflows import web_ui
 from iris.workflows.search_attributes import keywords
 
 #: The maximum age of a missed start that a schedule makes up for, for instance after the service
-#: was down. Temporal's default is a year: a laptop that is opened after a holiday would start a job
-#: at once.
+#: was down. With Temporal's default of a year, a laptop that is opened after a holiday would start
+#: a job at once.
 CATCH_UP = timedelta(hours=1)
 #: Temporal's overlap policy for each value of `Overlap`.
 _POLICIES = {
@@ -54,10 +54,11 @@ class ScheduledRun:
     """One start of a schedule's job, and its outcome.
 
     Args:
-        state: the state of the run's job, which is "RUNNING" while the job waits, too. Further
-            states are `NOT_STARTED`, and `LEFT_OUT` for a time that comes again because the clock
+        state: the state of the run's job, which is `RUNNING` also while the job waits for hosts.
+            `NOT_STARTED` if an earlier job of this name, which the schedule did not start, has not
+            ended. `LEFT_OUT` if no job is started, because the same time comes again when the clock
             is set back. None if the service has forgotten the run.
-        reason: why the run ended without success. Empty if it succeeded.
+        reason: why the run ended without success. Empty if it succeeded or has not ended.
     """
 
     scheduled_at: datetime
@@ -73,8 +74,9 @@ class ScheduleRow:
     Args:
         id: `USER/NAME`, the id of the job that the schedule starts.
         time_zone: the time zone of the cron expressions.
-        next_times: the next times, at most five. Empty while the schedule is paused.
-        last_at: the time at which the schedule last started the job.
+        next_times: the next times at which the schedule starts the job, at most five. Empty while
+            the schedule is paused.
+        last_at: the time at which the schedule last started the job; None if it has not yet.
     """
 
     id: str

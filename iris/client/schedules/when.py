@@ -35,7 +35,7 @@ SHORTEST_TEXT = format_duration(SHORTEST)
 class Overlap(StrEnum):
     """What a schedule does when a start is due and the earlier job has not ended."""
 
-    #: The schedule starts no job at this time.
+    #: The schedule skips the start that is due.
     SKIP = "skip"
     #: The schedule starts one job after the earlier job has ended. It skips all further starts that
     #: become due in the meantime.
@@ -64,13 +64,14 @@ class When:
     that comes twice has one run.
 
     Raises:
-        InvalidValue: neither or both are given, the interval is too short, the time zone is
-            unknown, or a cron expression never matches a time.
+        InvalidValue: neither or both of `cron` and `every` are given, the interval is too short,
+            the time zone is unknown, or a cron expression never matches a time.
     """
 
-    #: One or several cron expressions. Each has the fields minute, hour, day, month, weekday.
+    #: One or several cron expressions; empty if `every` is set. Each has the fields minute, hour,
+    #: day, month, weekday.
     cron: str | Sequence[str] = ()
-    #: The interval between two starts. A number is in seconds.
+    #: The interval between two starts; None if `cron` is set. A number is in seconds.
     every: Duration | None = None
     time_zone: str = "UTC"
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from iris.model.errors import Rejected
 
-#: The environment variables of git that are passed to git. All other `GIT_` variables are removed:
-#: git hooks set variables that name another repository, and some variables name programs.
+#: The `GIT_` environment variables that Iris passes on when it runs git. It removes all others: git
+#: hooks set variables that name another repository, and some variables name programs.
 _KEPT_VARIABLES = re.compile(
     r"GIT_(CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|(KEY|VALUE)_\d+)|EXEC_PATH|CEILING_DIRECTORIES"
     r"|DISCOVERY_ACROSS_FILESYSTEM)"

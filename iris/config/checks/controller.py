@@ -12,7 +12,7 @@ from iris.model.errors import InvalidValue
 #: The limit on characters of a VM's name. Source: the field `name` in
 #: cloud.google.com/compute/docs/reference/rest/v1/instances
 _MAX_MACHINE = 63
-#: Matches the URL of a bucket, or of a directory on the machine that reads it.
+#: Matches the URL of a bucket, or the `file:///` URL of a directory.
 _STORE = re.compile(r"file:///.|(?!file:)[a-z][a-z0-9+.-]*://[^/]")
 _LAST_PORT = 65535
 

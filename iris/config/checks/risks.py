@@ -10,7 +10,8 @@ from iris.config.defaults import secret_manager_references
 from iris.config.schema import ClusterConfig, GcpPlatformConfig
 from iris.model.job.environments import has_digest
 
-#: Matches the default account of a project. In older projects, this account may change everything.
+#: Matches the default service account of a Google Cloud project. In older projects, this account
+#: has the right to change everything in the project.
 _DEFAULT_ACCOUNT = re.compile(r"(default)?|\d+-compute@developer\.gserviceaccount\.com")
 
 

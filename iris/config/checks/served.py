@@ -11,8 +11,8 @@ from iris.config.defaults import IN_FILE, origins_of
 from iris.config.schema import ClusterConfig
 from iris.model.errors import InvalidValue
 
-#: Matches the paths of settings for machines over SSH. They have no effect unless the platform is
-#: `manual`.
+#: Matches the paths of settings for machines over SSH. They have an effect only if the platform is
+#: `manual`, or if a cluster on Google Cloud also has `manual_vm` groups.
 _OVER_SSH = re.compile(
     r"defaults\.(ssh\..*|timeouts\.ssh_poll_interval)|scale_groups\.[^.]+\.ssh_.*"
 )

@@ -34,7 +34,7 @@ class Forms:
     """Asks for a confirmation of each action, and performs confirmed actions.
 
     Args:
-        allowed: whether the dashboard has the right to change something.
+        allowed: whether the dashboard may change the cluster.
         show: renders a page.
         live: the open pages, which show the effect of an action at once.
     """

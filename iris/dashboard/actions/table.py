@@ -34,7 +34,7 @@ class Order(NamedTuple):
 
     #: The name of the job, host, slice or scale group; empty for the whole cluster.
     target: str
-    #: The run of the job that the form showed to the user; empty for other targets.
+    #: The id of the job's run that the form showed to the user; empty for other targets.
     run: str
     #: All values of the form, by the names of their fields.
     values: Mapping[str, str]
@@ -53,8 +53,8 @@ class Order(NamedTuple):
         return text
 
 
-#: Returns the run of the job, which is empty for other targets, and a sentence about the target for
-#: the form.
+#: Returns what the form of an action contains about the target: the id of the job's run, which is
+#: empty for other targets, and a sentence about the target.
 #:
 #: Raises:
 #:     NotFound: there is no such job, host, slice or group.

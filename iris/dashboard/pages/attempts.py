@@ -11,7 +11,8 @@ from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import ENDED, LIVE
 from iris.model.units import format_duration
 
-#: The limit on attempts that a page shows. The oldest attempts are left out.
+#: The limit on attempts that a page shows. If there are more, the first ones in the order of tasks
+#: and attempts are left out.
 MOST_LINES = 60
 #: The number of steps in which the bar of a running attempt grows from the left to the right of the
 #: drawing. Between two steps the page does not change.
@@ -28,8 +29,8 @@ class AttemptLine(NamedTuple):
     #: How long the attempt waited for hosts. It is None if the attempt has not ended, or if the
     #: time is not known.
     waited: timedelta | None
-    #: How long the set-up of the attempt took. It is None if the attempt has not ended or was not
-    #: set up, or if the time is not known.
+    #: How long the set-up of the attempt took. It is None if the attempt has not ended, or if the
+    #: time is not known.
     set_up: timedelta | None
     #: How long the program of the attempt ran. It is None if the attempt has not ended, if the
     #: program never started, or if the time is not known.
@@ -46,12 +47,12 @@ class AttemptLine(NamedTuple):
 
 
 class TimeLine(NamedTuple):
-    """The latest attempts of a job's tasks, from `start` to `end`."""
+    """Attempts of a job's tasks, in the period from `start` to `end`."""
 
     start: datetime
     end: datetime
     lines: Sequence[AttemptLine]
-    #: The number of older attempts that the time line leaves out.
+    #: The number of attempts that the time line leaves out because there are too many.
     left_out: int
 
 

@@ -24,7 +24,8 @@ MOST_NAMED = 48
 NO_GROUP = "-"
 #: The limit on actions of the autoscaler that the page shows.
 MOST_ACTIONS = 50
-#: The limit on shapes of waiting gangs for which the page shows the slice that they can expect.
+#: The limit on rows of the table of waiting gangs. A row stands for all gangs with the same needs,
+#: and shows which slice is on its way to them, or why none is requested.
 MOST_OUTLOOKS = 50
 
 

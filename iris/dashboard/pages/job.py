@@ -22,9 +22,9 @@ from iris.model.job.status import JobStatus, TaskStatus
 from iris.model.states import TaskState
 from iris.scheduling.placement.refusals import Refusal
 
-#: How long the dashboard caches the data of an ended job, in seconds. It is longer than
-#: `SHARED_FOR`, because an ended job does not change, and because the query for its attempts
-#: replays the workflow's history.
+#: How long the dashboard caches the data of an ended job, in seconds. It is longer than for a live
+#: job, because an ended job does not change, and because the query for its attempts replays the
+#: workflow's history.
 ENDED_SHARED_FOR = 30.0
 #: The page has a table of the tasks of a job with at most this many tasks, and a grid for a job
 #: with more tasks.

@@ -17,8 +17,8 @@ from iris.model.units import parse_duration
 
 #: The number of jobs on one page.
 PER_PAGE = 50
-#: The limit on child jobs that the list shows below their parent. If there are more, a last line
-#: counts the others.
+#: The limit on child jobs that the list shows below their parent. If there are at least two more, a
+#: last line counts the others; a single further child is shown, too.
 MOST_SIBLINGS = 5
 #: The value of the query parameter `state` that selects the jobs that have not ended.
 LIVE = "live"

@@ -26,8 +26,8 @@ from iris.storage.object_store import Store
 MOST_TOGETHER = 16
 #: The parameters of the query that select log lines.
 SELECTS = ("run", "task", "attempt", "stream", "find")
-#: If the job has too many tasks for one log, the page shows the log of one task. It takes the first
-#: of these states that any task has, and a task in that state.
+#: If the job has too many tasks for one log, the page shows the log of one task: of a task in the
+#: first of these states that any task of the job has.
 _FIRST = (TaskState.FAILED, TaskState.WORKER_FAILED, TaskState.RUNNING, TaskState.BUILDING)
 
 

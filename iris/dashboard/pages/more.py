@@ -10,7 +10,7 @@ from iris.model.job.endpoints import Endpoint
 
 #: The number of schedules on one page.
 PER_PAGE = 100
-#: The limit on jobs of pools that the page shows.
+#: The page shows at most this many jobs whose tasks are the workers of a pool.
 MOST_POOLS = 50
 
 

@@ -87,7 +87,8 @@ async def load(reader: Reader, address: Address) -> Content:
 class Week(NamedTuple):
     """The use of the cluster in the last week."""
 
-    #: The report of the week, without its rows.
+    #: The report of the week with its totals. Its rows, one for each user, are left out, because
+    #: `uses` has the users that the page shows.
     report: UsageReport
     #: The users with the highest use, the highest first.
     uses: Sequence[Use]

@@ -16,25 +16,29 @@ from iris.usage.report import TAG, UsageReport, parse_key
 
 #: The periods that the page offers, by the value of the query parameter `since`.
 TIMES = {"1d": "a day", "7d": "a week", "30d": "30 days", "90d": "90 days"}
-#: The keys that the page offers for grouping. `tag:KEY` is possible in the address, too.
+#: The keys that the page offers for grouping. The page also accepts `tag:KEY` in its address.
 OFFERED = ("user", "team", "job", "group", "band")
 #: The limit on rows that the page shows.
 MOST_ROWS = 100
 
 
 class Use(NamedTuple):
-    """The use by one user, team, job or other value of the key: a row of the page."""
+    """A row of the page: the use of the cluster by one value of the key that the page groups by,
+    such as one user or one team.
+    """
 
     name: str
     amounts: Amounts
-    #: The share of the row in the total, from 0 to 1, by the amount that `measure_of` chooses.
+    #: The share of the row in the total, from 0 to 1, of the amount that `measure_of` chooses, such
+    #: as the cost.
     share: float
 
 
 class Shown(NamedTuple):
     """The use of the cluster in a period, as the page shows it."""
 
-    #: The report of the period, without its rows.
+    #: The report of the period with its totals. Its rows are left out, because `uses` has the rows
+    #: that the page shows.
     report: UsageReport
     measure: "Measure"
     uses: Sequence[Use]
@@ -80,7 +84,9 @@ async def read(reader: Reader, by: str, since: str, user: str) -> Shown:
 
 
 class Measure(NamedTuple):
-    """The amount by which rows are compared and drawn."""
+    """The amount, such as the cost or the GPU-hours, by which the page orders its rows and which
+    its chart shows.
+    """
 
     #: The name of the amount's field in `Amounts`.
     field: str

@@ -34,8 +34,9 @@ MOST_REMEMBERED = 20_000
 
 
 class Order:
-    """The order of the changes in a checkpoint directory, as the kernel reports them. Paths have
-    the same form as in `Found`.
+    """The order of the changes in a checkpoint directory, as the kernel reports them. Paths are
+    relative to this directory, and their special characters are encoded as in
+    `iris.storage.output_names`.
     """
 
     def __init__(self) -> None:

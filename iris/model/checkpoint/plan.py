@@ -24,8 +24,8 @@ from iris.model.checkpoint.saves import MOST_ENTRIES, Save, SavedItem
 from iris.model.host.store_limits import MOST_STEPS
 from iris.model.units import format_bytes
 
-#: A file whose size has only grown for this time, in nanoseconds, counts as a log. The other files
-#: are saved without waiting until a log stops growing.
+#: A file that has only grown for this time, in nanoseconds, counts as a log. Changes of other files
+#: can be saved although the log still grows.
 GROWS_FOR_NS = 60 * 10**9
 
 T = TypeVar("T", "SavedItem", "Found")
@@ -61,7 +61,7 @@ class Plan(NamedTuple):
     new: tuple[Found, ...]
     #: The entries (files and directories at the top of the checkpoint directory) whose changes must
     #: wait for a later save, because the program may still write the entry, or because the entry
-    #: changed after such an entry.
+    #: changed after another entry that must wait.
     waiting: tuple[str, ...]
     #: Whether the next save differs from the last one.
     is_due: bool
@@ -87,8 +87,8 @@ class Changes:
         #: last time at which the entry was still the same as in the last save, in nanoseconds since
         #: 1970.
         self.since: dict[str, int] = {}
-        #: For each entry of the last save that is missing now, the time at which `look` first
-        #: missed it, in nanoseconds since 1970.
+        #: For each entry of the last save that is missing now, the time at which `look` first found
+        #: it missing, in nanoseconds since 1970.
         self.gone: dict[str, int] = {}
         #: The files that the program replaces as a whole: it writes a new file and renames it to
         #: the path of the old one.

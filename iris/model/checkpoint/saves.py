@@ -31,7 +31,8 @@ class SavedItem(Frozen):
     stored_as: str = ""
     #: The hash of a file's content; empty for directories and links.
     sha256: str = ""
-    #: The target of a link, as hexadecimal digits; empty for files and directories.
+    #: The path to which a link points, as hexadecimal digits of its bytes; empty for files and
+    #: directories.
     target: str = ""
 
     @property

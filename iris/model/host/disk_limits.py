@@ -54,8 +54,8 @@ class Holding(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """The last measurement of the attempts: its time in seconds of a monotonic clock, and the space
-    used.
+    """The last measurement of the disk space that the attempts of a host use: `at` is its time, in
+    seconds of a monotonic clock.
     """
 
     at: float

@@ -22,8 +22,8 @@ SETUP_TIMEOUT, GANG_TIMEOUT = "setup-timeout", "gang-timeout"
 #: Faults that prevent a program from starting although the cluster works: a package index, a git
 #: server, an image registry or a service of Google fails, or the set-up takes too long.
 OF_THE_SETUP = frozenset({"network", "image-pull", SETUP_TIMEOUT, GANG_TIMEOUT})
-#: Faults that do not count against the host, because they would also happen on other hosts, or
-#: because the program may have caused them.
+#: Faults that do not count towards a quarantine of the host, because they would also happen on
+#: other hosts, or because the program may have caused them.
 BEYOND_THE_HOST = OF_THE_SETUP | {"store", "bundle", "docker", "attempt-lost", "disk-filled"}
 #: The limit on characters of an error line that becomes part of a reason.
 MOST = 200
@@ -92,8 +92,8 @@ def _check_pattern(pattern: str, field: str) -> str:
     return pattern
 
 
-#: The known faults. If several patterns match, the first one counts. The texts come from libtpu,
-#: JAX and PyTorch/XLA, CUDA and NVML, Docker and containerd, and the kernel.
+#: The known faults. If several patterns match, the first one counts. The patterns match messages of
+#: libtpu, JAX and PyTorch/XLA, CUDA and NVML, Docker and containerd, and the kernel.
 FAULTS: tuple[Fault, ...] = (
     Fault(
         name="accelerator-busy",

@@ -58,7 +58,7 @@ _LOST_TEXT = re.compile(
 
 
 #: A GPU with less used memory than this has no program on it: a program's CUDA context alone takes
-#: several hundred MiB, the driver a few.
+#: several hundred MiB, and the driver takes only a few MiB.
 LEAST_MEMORY = 100 * MIB
 #: The name of the fault of an attempt that fails or is not started because the host has a broken
 #: GPU.

@@ -15,8 +15,8 @@ _GIB_PER_CPU = {
     "c2d": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
     "c3": {"standard": 4.0, "highmem": 8.0, "highcpu": 2.0},
 }
-#: The numbers of vCPUs from which Iris chooses if a group states amounts but no machine type. The
-#: family n2 has all these sizes in all three kinds.
+#: The numbers of vCPUs from which Iris chooses if the configuration of a scale group states CPU and
+#: memory but no machine type. The family n2 has all these sizes in all three kinds.
 _SIZES = (2, 4, 8, 16, 32)
 #: Matches the machine types that accept no Persistent Disk: some whole series, the newest kind of
 #: a3, and bare metal, which has no hypervisor.

@@ -9,8 +9,8 @@ DEFAULT_UIDS = range(60_706, 61_184)
 #: The setting with which jobs run as the same user as their agent.
 AGENT_USER = "root"
 #: The first and the last possible uid of jobs, and the exceptions. Smaller uids belong to the
-#: system and to people. Linux's call for the processes of a user accepts no larger uids, and 65534
-#: and 65535 have special meanings.
+#: system and to people. The Linux call that finds the processes of a user (getpriority) takes uids
+#: of at most 31 bits, and 65534 and 65535 have special meanings.
 _FIRST, _LAST, _SPECIAL = 60_001, 2**31 - 2, (65_534, 65_535)
 _RANGE = re.compile(r"(\d{1,10})-(\d{1,10})")
 

@@ -17,7 +17,7 @@ HOSTS_LINE = b"[iris] "
 #: The beginning of the last line of a log that has reached its limit.
 FULL_LINE = HOSTS_LINE + b"the log has reached its limit"
 #: The limit on bytes of the host's own lines that are stored after the log has reached its limit.
-#: This limit is needed because a set-up step can write lines with the same beginning.
+#: It is needed because a set-up step can also write lines that begin with `HOSTS_LINE`.
 BEYOND_LIMIT = 64 * KIB
 #: The limit on output files of an attempt. Each file needs an object and a request to the store,
 #: and memory of the agent during the upload.

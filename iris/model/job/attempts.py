@@ -18,8 +18,9 @@ NAMED = 16
 
 
 class Account(StrEnum):
-    """The retry account that an attempt counts against. It follows from the cause of the attempt's
-    end.
+    """The account of retries that an attempt counts against, by the cause of the attempt's end. The
+    accounts are separate: preemptions, for example, do not use up the retries for failures of the
+    program.
     """
 
     FAILURES = "failures"  # the program's own fault
@@ -54,7 +55,8 @@ class TaskOutcome(Frozen):
     #: True if another attempt would end in the same way, so that Iris does not retry.
     final: bool = False
     #: True if an agent refused the attempt, because the agent is stopping, or because the attempt
-    #: names another incarnation of the host. Such an attempt is not a strike against the host.
+    #: names another incarnation of the host. Such an attempt does not count towards a quarantine of
+    #: the host.
     refused: bool = False
     #: True if the attempt ended, or was refused, because the incarnation of the host that it names
     #: is ending or has ended, or because the host's machine no longer exists. The scheduler then

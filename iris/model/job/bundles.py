@@ -13,8 +13,8 @@ from iris.model.errors import InvalidValue
 from iris.model.frozen import Frozen
 from iris.model.units import MIB, format_bytes
 
-#: The limit on bytes of an unpacked workspace. Each host of a job gets a copy, so large data
-#: belongs in a bucket.
+#: The limit on bytes of the unpacked files of a bundle, such as a user's workspace. Each host of a
+#: job gets a copy, so large data belongs in a bucket.
 MAX_BUNDLE = 100 * MIB
 #: The limit on files, links and directories of one bundle. A directory that occurs only as part of
 #: a path also counts.
@@ -33,7 +33,8 @@ PYTHON = "python"
 FOLDER = ".iris"
 #: The file in a task's output directory to which a function's result is written.
 RESULT = f"{FOLDER}/result"
-#: The file in a task's output directory that says that another attempt would end in the same way.
+#: The file in a task's output directory that says that another attempt would end in the same way,
+#: so that Iris does not retry.
 FINAL = f"{FOLDER}/final"
 #: The limit on characters of a file's name in a message.
 _SHOWN = 100

@@ -22,7 +22,7 @@ from iris.model.job.spec import JobSpec
 #: MiB. A usual batch of 500 messages has 200 KiB.
 BATCH_BYTES = 512 * 1024
 #: The limit on the JSON size of one message to the scheduler, and of a batch from a process that
-#: does not limit its batches to `BATCH_BYTES`. It is below the size of a payload, because the
+#: does not limit its batches to `BATCH_BYTES`. It is below the 2 MiB of a payload, because the
 #: scheduler, when it accepts an update, sends the content of the update to the Temporal server once
 #: more.
 MESSAGE_BYTES = 3 * BATCH_BYTES
@@ -33,8 +33,8 @@ CONSTRAINT_BYTES = 1024
 #: host.
 CONSTRAINTS = 32
 #: The limit on the JSON size of a gang's demands on its hosts: devices, constraints, grouping. The
-#: scheduler stores the demands once for each shape. It sends up to 200 shapes to the autoscaler at
-#: once, which fit in one payload.
+#: scheduler stores the demands once for all gangs with the same demands (a shape). It sends up to
+#: 200 shapes to the autoscaler at once, which fit in one payload.
 DEMAND_BYTES = 4 * 1024
 #: The limit on the JSON size of a whole request: the demands, and less than 2 KiB of names and
 #: times.

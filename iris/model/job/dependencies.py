@@ -28,7 +28,7 @@ Ends = Mapping[str, JobState | None]
 
 
 class Condition(StrEnum):
-    """The way in which a run must end. Every end except SUCCEEDED is a failure, also a
+    """The way in which a run must end. Every end except SUCCEEDED is a failure, including a
     cancellation.
     """
 

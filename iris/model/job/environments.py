@@ -30,16 +30,17 @@ class EnvironmentSpec(Frozen):
         pydantic.ValidationError: wraps the `InvalidValue` of an invalid field.
     """
 
-    #: Whether Iris installs the packages that a bundle declares: with `uv sync` if the bundle has a
-    #: `[project]`; otherwise the packages in `requirements.txt`; otherwise the packages that
-    #: `setup.py` or `setup.cfg` builds.
+    #: Whether Iris installs the packages that the bundle declares: with `uv sync` if its
+    #: `pyproject.toml` has a `[project]` table; otherwise the packages in `requirements.txt`;
+    #: otherwise the packages that `setup.py` or `setup.cfg` builds.
     sync: bool = True
     #: The directory of the project in the bundle. The program starts there, too. Empty means the
     #: bundle's top directory.
     project: str = ""
     #: The names of the project's optional dependencies to install.
     extras: tuple[str, ...] = ()
-    #: Requirements in pip's syntax: `numpy`, `jax[tpu]>=0.5`, `-r FILE`.
+    #: The extra packages to install, as pip writes requirements: `numpy`, `jax[tpu]>=0.5` or a file
+    #: of them, `-r FILE`.
     pip: tuple[str, ...] = ()
     #: The minor version of Python for the environment, such as `3.12`. If it is empty, uv chooses.
     #: A function needs the version that pickled it; the client sets that version.
@@ -50,7 +51,7 @@ class EnvironmentSpec(Frozen):
     #: Shell commands that run one after the other in the program's directory, with its environment.
     setup: tuple[str, ...] = ()
     #: The time limit for all steps of the set-up together. In a gang, it is also the longest time
-    #: that the first ready host waits for the last one.
+    #: that the host that is ready first waits for the host that is ready last.
     setup_timeout: timedelta = SETUP_TIMEOUT
 
     @field_validator("extras", "pip", "setup", mode="before")

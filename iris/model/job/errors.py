@@ -35,12 +35,12 @@ class _HasStatus(Exception):
 
 
 class JobFailed(_HasStatus, IrisError):
-    """The job failed."""
+    """The job, or the task whose result was read, ended FAILED, WORKER_FAILED or UNSCHEDULABLE."""
 
     exit_code = 125
 
 
 class JobCancelled(_HasStatus, IrisError):
-    """The job was cancelled."""
+    """The job, or the task whose result was read, was cancelled."""
 
     exit_code = 126

@@ -11,7 +11,8 @@ from pydantic import AfterValidator
 
 from iris.model.errors import InvalidValue
 
-#: The kind of a workflow that calls one webhook, for lists of workflows.
+#: The value of the search attribute `IrisKind` for the workflows that each call one webhook at the
+#: end of a job. The ids of these workflows contain it, too.
 KIND_NOTIFICATION = "notification"
 #: The limit on webhooks of a job.
 MAX_NOTIFY = 5

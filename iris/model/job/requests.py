@@ -85,7 +85,8 @@ class Request(Frozen):
     #: The number of hosts that the gang needs. Each host runs `tasks_per_host` tasks.
     tasks: int = 1
     tasks_per_host: int = 1
-    #: The attribute that the hosts of one group share. It is None only for a gang of one task.
+    #: The host attribute, such as `tpu-name`, whose value all hosts of one group of the gang must
+    #: share. It is None only for a gang of one task.
     group_by: str | None = None
     #: The number of groups into which the tasks are split evenly.
     groups: int = 1
@@ -190,8 +191,8 @@ class Seat(NamedTuple):
 
 
 class Placement(Frozen):
-    """A gang with its hosts. The gang occupies the hosts until it is released, or until the
-    incarnation of one of the hosts ends.
+    """A gang with its hosts. The gang occupies a host until the gang or the host releases it. The
+    placement also ends when the incarnations of all its hosts have ended.
     """
 
     key: str
@@ -222,14 +223,15 @@ class Placement(Frozen):
 
 
 class Names(NamedTuple):
-    """A short form of the task and the owner of a request or placement, for compact storage. It
-    contains only the parts that do not follow from the key.
+    """A short form of the fields `task` and `owner` of a request or placement, for compact storage.
+    It contains only the parts that cannot be computed from the field `key`.
     """
 
     task: str
     owner: str
-    #: The id with which the owner's id ends: "task" for the task's id, "job" for the job's id, or
-    #: "" for neither of them. `owner` does not contain this part.
+    #: Which id the owner's id ends with: "task" for the id in the field `task` of the request or
+    #: placement, "job" for the id of its job, or "" for neither. The field `owner` here does not
+    #: contain this ending.
     end: str
 
     @classmethod

@@ -30,18 +30,20 @@ LEAST_MASKED = 6
 #: The limit on bytes of a secret's value. It is the limit of Google Secret Manager, and below
 #: Linux's limit for one environment variable.
 MAX_VALUE_BYTES = 64 * 1024
-#: The prefixes of variables that may contain credentials of the agent itself: for its cluster, its
-#: object store and its cloud. No job gets such variables.
+#: The prefixes of environment variables that may contain credentials of the agent itself: for its
+#: cluster, its object store and its cloud. No job can use such a variable of the host, or the file
+#: that it names, as a secret.
 AGENT_PREFIXES = ("TEMPORAL_", "GOOGLE_", "CLOUDSDK_", "AWS_", "AZURE_", "IRIS_")
-#: The secrets that jobs may use on a local cluster, where programs run as the cluster's only user.
+#: Patterns of the secrets that jobs may use on a local cluster, where programs run as the cluster's
+#: only user. `*` stands for any ending.
 ALL_OF_THE_USERS = ("host-env:*", "host-file:/*", "gcp:*")
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: Matches the id of a secret of Google. Source:
+#: Matches the id of a secret in Google Secret Manager. Source:
 #: cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets.versions/access
 _ID = r"[A-Za-z0-9_-]{1,255}"
-#: Matches the path of a secret of Google. The path may end with a version: a number or an alias
-#: such as `latest`.
+#: Matches the resource name of a secret in Google Secret Manager. It may end with a version: a
+#: number or an alias such as `latest`.
 _RESOURCE = re.compile(
     rf"projects/[a-z0-9][a-z0-9.:-]*/secrets/{_ID}(/versions/[A-Za-z0-9_-]{{1,63}})?"
 )

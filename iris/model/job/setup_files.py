@@ -7,7 +7,8 @@ import re
 from collections.abc import Container, Sequence
 
 PYPROJECT, SCRIPT, CONFIG = "pyproject.toml", "setup.py", "setup.cfg"
-#: Files of other package managers, with the name of the tool. Iris does not read them.
+#: The files of package managers that Iris does not support, each with the name of the manager. Iris
+#: does not read these files.
 UNREAD = {
     "environment.yml": "conda",
     "environment.yaml": "conda",

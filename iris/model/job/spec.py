@@ -120,8 +120,9 @@ class JobSpec(Frozen):
     #: The names of the ports that each task gets.
     ports: tuple[str, ...] = ()
     band: Band = Band.INTERACTIVE
-    #: The time from the submission to the first placement, after which the job becomes
-    #: UNSCHEDULABLE. None means that the job waits without a limit.
+    #: How long a gang or an independent task may wait for its first hosts before it becomes
+    #: UNSCHEDULABLE. Time on hold, and time before the gang may request hosts, does not count. None
+    #: means no limit.
     scheduling_timeout: timedelta | None = None
     #: The time limit of one attempt. A longer attempt counts as a failure of the program. None
     #: means no limit.

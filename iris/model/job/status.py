@@ -38,7 +38,8 @@ class TaskStatus(Frozen):
     remedy: str = ""
     #: The time of the scheduler's answer that the task must wait; None whenever `code` is empty.
     refused_at: datetime | None = None
-    #: The cancellation of this task alone, until the task ends.
+    #: The requested cancellation of this task alone. It is None if no user has cancelled this task
+    #: alone, and again when the task has ended.
     cancelling: Cancelling | None = None
 
 
@@ -54,7 +55,8 @@ class JobStatus(Frozen):
     submitted_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    #: The cancellation of the whole job, until the job ends.
+    #: The requested cancellation of the whole job. It is None if the job is not cancelled, and
+    #: again when the job has ended.
     cancelling: Cancelling | None = None
     tasks: tuple[TaskStatus, ...]
 

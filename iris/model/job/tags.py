@@ -22,7 +22,7 @@ MAX_BYTES = 2_000
 #: The limit on characters of a note.
 MAX_NOTE = 500
 #: The entry in the search attribute of tags for a job whose tasks are workers of a pool. No tag has
-#: this text, because no key begins so.
+#: this text, because the key of a tag cannot begin with `@`.
 POOL_MARK = "@pool"
 #: The key of the memo field with a job's note. A job without a note has no such field.
 MEMO_NOTE = "iris_note"

@@ -22,7 +22,7 @@ class ShowState:
 
 @dataclass(frozen=True)
 class ReportFacts:
-    """Send the slice's facts to the autoscaler."""
+    """Send the slice's facts (its state, the reason and the times) to the autoscaler."""
 
     facts: SliceFacts
 
@@ -89,7 +89,7 @@ Effect = (
 
 @dataclass(frozen=True)
 class WorkflowStarted:
-    """The workflow starts, or continues a previous run."""
+    """The slice's workflow starts, or continues a previous run."""
 
 
 @dataclass(frozen=True)
@@ -189,14 +189,16 @@ class RetireAnswered:
 
 @dataclass(frozen=True)
 class DeadlineReached:
-    """The time has passed that the lifecycle's function `deadline` returned."""
+    """The slice's current deadline, which `iris.model.slice.lifecycle.deadline` computes, has
+    passed.
+    """
 
     due: datetime
 
 
 @dataclass(frozen=True)
 class Cancelled:
-    """The workflow is cancelled."""
+    """The cancellation of the slice's workflow was requested."""
 
 
 @dataclass(frozen=True)

@@ -61,15 +61,16 @@ from iris.model.units import format_duration
 #: because a new slice is ready sooner. Most repairs take some minutes; maintenance of a large slice
 #: takes hours.
 REPAIR_GRACE = timedelta(minutes=15)
-#: The pause before the platform is asked again about overdue machines.
+#: The pause before Iris asks the platform again about machines that were not created, or not
+#: repaired, in time.
 DESCRIBE_AGAIN = timedelta(seconds=30)
 #: The first pause between two checks whether a draining slice is free. The pause doubles each time,
 #: up to MAX_DRAIN_CHECK.
 DRAIN_CHECK = timedelta(seconds=1)
 #: The longest pause between two checks whether a draining slice is free.
 MAX_DRAIN_CHECK = timedelta(minutes=2)
-#: The longest pause between two checks after the slice's tasks have been evicted. The tasks end
-#: within their grace period, so this phase is short.
+#: The longest pause between two checks whether a draining slice is free after its tasks have been
+#: evicted. The tasks end within their grace period, so this phase is short.
 MAX_EVICTION_CHECK = timedelta(seconds=5)
 #: The time after the deadline of a drain in which evicted tasks can end and release their hosts.
 #: After this time, the slice is deleted in any case.
@@ -466,7 +467,8 @@ _Handler = Callable[[SliceRecord, Any, datetime], Transition]
 _Row = Mapping[type[Event], _Handler]
 _S = SliceState
 
-#: The events that all states in `iris.model.slice.status.LIVE` accept, with the default handlers.
+#: The events that all states in `iris.model.slice.status.LIVE` accept, with the functions that
+#: handle them. `TABLE` replaces some of these functions for a single state.
 _LIVE: _Row = {
     WorkflowStarted: _ignore,
     HostReported: _add_host,

@@ -139,7 +139,7 @@ class CreateOutcome(Frozen):
 TIME_TO_LEAVE = timedelta(minutes=1)
 #: The time after a preemption at which Iris evicts the tasks that still run on the slice. If a
 #: host's own agent was not notified, the host's tasks do not know of the preemption. The rest of
-#: TIME_TO_LEAVE suffices for the default grace period and the report.
+#: TIME_TO_LEAVE suffices for the default grace period and for the agents' reports.
 EVICTED_AFTER = timedelta(seconds=10)
 
 _LOSSES = {

@@ -32,7 +32,7 @@ class SliceRecord:
     adopted: bool = False
     #: True if the platform reports that the machines are switched off.
     stopped: bool = False
-    #: The hosts whose agents have reported.
+    #: The hosts whose agents have reported that they are ready for work.
     hosts: tuple[Host, ...] = ()
     #: The key that verifies the reports of the slice's agents; empty until the platform has
     #: reported the key.
@@ -53,7 +53,8 @@ class SliceRecord:
     check_every: timedelta = timedelta()
     #: Whether the tasks that still ran at the deadline of the drain were evicted.
     evicted: bool = False
-    #: The last console output of the machines, if they or their agents were late.
+    #: The last console output of the machines, if the machines or their agents were not ready in
+    #: time; otherwise empty.
     console_output: str = ""
     #: The history of the slice, the oldest step first.
     steps: tuple[SliceStep, ...] = ()

@@ -35,28 +35,32 @@ class Pace(Frozen):
     scale_up_delay: timedelta = timedelta(seconds=60)
     #: A slice is deleted after all its hosts have been free for this long.
     scale_down_delay: timedelta = timedelta(minutes=5)
-    #: The time for which a request for a slice delays the group's next requests if the platform
-    #: does not answer it.
+    #: How long the group makes no further request for a slice while the platform has not answered
+    #: one. Also how long gangs wait for the capacity of a slice that is being deleted, instead of
+    #: using another group.
     requesting_timeout: timedelta = timedelta(seconds=120)
     #: How long the group requests no slices after the platform has reported a used-up quota.
     quota_timeout: timedelta = timedelta(minutes=5)
-    #: The delay after a failure. The delay doubles with each failure in a row, up to `max_backoff`.
-    #: When a slice becomes ready, the next delay is short again.
+    #: The delay of the group's next request after a failure to get a slice. The delay doubles with
+    #: each failure in a row, up to `max_backoff`. When a slice becomes ready, the next delay is
+    #: short again.
     backoff: timedelta = timedelta(seconds=5)
-    #: The longest delay after a failure.
+    #: The longest delay after failures in a row to get a slice (`backoff`).
     max_backoff: timedelta = timedelta(minutes=5)
-    #: The delay after a zone had no capacity. The delay doubles each time in a row, up to
-    #: `max_stockout_delay`.
+    #: How long the group avoids a zone that had no capacity. The time doubles with each stock-out
+    #: of the zone in a row, up to `max_stockout_delay`.
     stockout_delay: timedelta = timedelta(seconds=30)
-    #: The longest delay after a zone had no capacity.
+    #: The longest time that the group avoids a zone that had no capacity (`stockout_delay`).
     max_stockout_delay: timedelta = timedelta(minutes=10)
     #: The limit on slices that the group requests in a minute.
     scale_ups_per_minute: int = 16
     #: The limit on slices of the group that are deleted in a minute.
     scale_downs_per_minute: int = 32
-    #: The time limit from the platform's acceptance of the request until the machines exist.
+    #: The time limit from the platform's acceptance of the request for a slice until the slice's
+    #: machines exist.
     boot_timeout: timedelta = timedelta(minutes=5)
-    #: The time limit from the existence of the machines until all agents have reported.
+    #: The time limit from the existence of a slice's machines until all their agents have reported
+    #: that they are ready.
     init_timeout: timedelta = timedelta(minutes=10)
 
 

@@ -37,8 +37,8 @@ class Wanted(Frozen):
     broken: dict[str, str] = Field(default_factory=dict)
     #: The scale groups that an operator has paused: their hosts accept no new work.
     paused: tuple[str, ...] = ()
-    #: Whether the scheduler has the `Outlook` records that the autoscaler sent last. If not, the
-    #: autoscaler sends them again.
+    #: False if the scheduler has no `Outlook` records, for example because it has lost its ledger.
+    #: Then the autoscaler sends its latest records again.
     informed: bool = True
     #: The time of this snapshot, by the server's clock. The autoscaler counts a slice that became
     #: ready after this time as not ready yet, so that it does not create a second slice for the
@@ -111,7 +111,7 @@ class GroupStatus(Frozen):
     #: already requested.
     demand: int = 0
     #: The number of slices that the group should have: for running work, for the demand and for the
-    #: reserve, within the group's limits.
+    #: reserve of free slices (`ScaleGroup.buffer_slices`), within the group's limits.
     target: int = 0
 
 
@@ -172,7 +172,7 @@ class UsedUp(Frozen):
     until: datetime
     #: The platform's own text, which names the quota.
     reason: str
-    #: When the slice was requested that the platform refused. If machines of the same family were
+    #: When Iris requested the slice that the platform refused. If machines of the same family were
     #: deleted after this time, the quota may have free capacity again.
     asked_at: datetime
 
@@ -188,7 +188,9 @@ class Freed(Frozen):
 
 
 class SizeFound(Frozen):
-    """The resources that each host of a slice offered when the slice became ready."""
+    """The least amount of each resource that a host of a slice offered when the slice became
+    ready.
+    """
 
     slice_id: str
     at: datetime
@@ -224,7 +226,8 @@ class GroupMemory(Frozen):
     #: ready: the time of its end, and True if its lifetime was long or False if it was short
     #: (`LONG_LIFETIME`, `SHORT_LIFETIME`). Other lifetimes are not recorded.
     lives: tuple[tuple[datetime, bool], ...] = ()
-    #: The resources of the group's last slices, the newest slice last.
+    #: What the hosts of each of the group's slices that became ready last offered, the newest slice
+    #: last.
     sizes: tuple[SizeFound, ...] = ()
 
 
@@ -247,8 +250,8 @@ class ScalePlan(Frozen):
     drains: tuple[Drain, ...] = ()
     groups: tuple[GroupStatus, ...] = ()
     outlooks: tuple[Outlook, ...] = ()
-    #: The autoscaler's memory after this plan, including the rates and cooldowns of the plan's
-    #: actions.
+    #: The autoscaler's memory after this plan. The rate limits and cooldowns in it already count
+    #: the slices that this plan creates and deletes.
     memory: Memory = Memory()
     #: The time of the next evaluation if no event occurs before; None for never.
     next_at: datetime | None = None

@@ -101,7 +101,8 @@ class SliceStatus(Frozen):
     #: The hosts that the scheduler does not accept, because it has ended their incarnations, as
     #: (host id, incarnation). The agents of these hosts begin new incarnations.
     ended: tuple[tuple[str, str], ...] = ()
-    #: The last console output of the machines, if they or their agents were late.
+    #: The last console output of the machines, if the machines or their agents were not ready in
+    #: time; otherwise empty.
     last_words: str = ""
     #: The history of the slice, the oldest step first.
     steps: tuple[SliceStep, ...] = ()

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 class PartLoad(NamedTuple):
     """The number of unfinished tasks of one part of an array, and the limit on tasks that the part
-    may run at once. A part may have finished more tasks than the job knows.
+    may run at once. The job learns late that tasks have ended, so the number may be too high.
     """
 
     #: The number of tasks of the part that have not ended.
     unfinished: int
-    #: The limit on tasks of the part that may have a workflow at the same time, which the job has
-    #: given to the part; 0 before the part begins.
+    #: The limit, set by the job, on tasks of the part that may have a workflow at the same time; 0
+    #: before the part begins.
     places: int = 0
 
     @property

@@ -70,7 +70,8 @@ class GangLifecycle:
     state: GangState = GangState.BACKOFF
     #: How long the gang stays in the state BACKOFF before its next attempt.
     delay: timedelta = timedelta(0)
-    #: Why the gang tries again after BACKOFF, without the time of the next attempt.
+    #: Why the gang makes another attempt after the state BACKOFF, without the time of that attempt.
+    #: It is empty before the first attempt, and when the delay is over.
     retried_after: str = ""
     #: The start of the part of the current hold that `Gang.held_for` does not include yet; None if
     #: the gang is not on hold.
@@ -96,7 +97,8 @@ class GangLifecycle:
     #: The hosts of the attempt whose machines no longer exist, as (id, incarnation), each with the
     #: reason why its slice ended.
     gone: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    #: The indexes in the gang of the tasks whose programs are prepared or run.
+    #: The tasks, by their indexes in the gang, whose programs are prepared: they wait for the
+    #: programs of the gang's other tasks, or run already.
     prepared: frozenset[int] = frozenset()
     #: The reports of the tasks whose GPUs are idle now, by their indexes in the gang.
     idle: Mapping[int, IdleReport] = field(default_factory=dict)

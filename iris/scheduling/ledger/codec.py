@@ -54,12 +54,13 @@ class LedgerState(BaseModel):
     quotas: QuotaRules = QuotaRules()
     #: When a task last ran on each slice.
     used_at: dict[str, datetime] = Field(default_factory=dict)
-    #: The recent use of each user.
+    #: What each user has used recently: the weight of the user's placements times how long they
+    #: held their hosts, where older use counts less.
     recent_use: RecentUseState = Field(default_factory=RecentUseState)
     #: The records of what ended attempts and slices have used. They leave the ledger when the
     #: control plane has written them to the cluster's store.
     ended_uses: EndedUsesState = Field(default_factory=EndedUsesState)
-    #: The scale groups.
+    #: The scale groups of the cluster.
     groups: list[ScaleGroup] = Field(default_factory=list)
     #: The autoscaler's latest `Outlook` record for each shape of waiting gangs: the slice that they
     #: can expect.

@@ -60,7 +60,8 @@ class EndedUsesState(BaseModel):
     """The state of `EndedUses`, as one run of the scheduler passes it to the next."""
 
     waiting: list[AttemptUse | SliceUse | DroppedUses] = Field(default_factory=list)
-    #: The records that were dropped since the last batch; None if there are none.
+    #: The number and the period of the records that were dropped since the last batch was sent to
+    #: the store; None if there are none.
     dropped: DroppedUses | None = None
     #: For placements of which a host was removed or freed: what the placement held before, by the
     #: placement's key.
@@ -89,7 +90,7 @@ class EndedUses:
         #: The size of all records in `_waiting` as JSON, in bytes, and the number of records of
         #: slices among them.
         self._bytes = self._slices = 0
-        #: The records that are being stored.
+        #: The batch of records that is being written to the store; empty if there is none.
         self._sent: tuple[Record, ...] = ()
         self._dropped = state.dropped
         self._wait(state.waiting)

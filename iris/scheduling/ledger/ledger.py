@@ -109,7 +109,8 @@ class Ledger:
         #: The time of the last pass. The recent use of users is computed for this time, unless a
         #: caller gives another time.
         self._passed_at: datetime | None = None
-        #: The scale groups.
+        #: The scale groups of the cluster, which say for each request where new slices could serve
+        #: it.
         self.catalog = Catalog(state.groups)
         #: The autoscaler's latest `Outlook` record for each shape of waiting gangs: the slice that
         #: they can expect.

@@ -13,18 +13,19 @@ from iris.model.job.spec import Band
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
-#: The most shapes for which one call computes the reason. A query computes the exact reason at any
-#: time.
+#: The most shapes for which one call of `reason_changes` computes why their gangs wait. A query
+#: computes the exact reason at any time.
 MAX_SHAPES = 50
-#: The most gangs of one shape that get the changed reason.
+#: The most gangs of one shape that one call of `reason_changes` lists to be told their changed
+#: reason.
 MAX_GANGS = 1_000
-#: The codes that are treated like BUSY. They change with every pass, so a change between them is
-#: not reported.
+#: The codes of reasons to wait that are treated like BUSY. They change with every pass, so a change
+#: between them is not reported.
 _AS_BUSY = (RefusalCode.QUEUED, RefusalCode.KEPT, RefusalCode.EVICTING)
 
 
 class ReasonChange(NamedTuple):
-    """The changed reason of gangs of one shape, and the waiting gangs that get it."""
+    """A changed reason why gangs of one shape wait, and the waiting gangs to be told of it."""
 
     #: The hash of the shape.
     shape: str

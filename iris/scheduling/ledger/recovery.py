@@ -17,7 +17,7 @@ class RecoveryCursor(Frozen):
     """
 
     cluster: str
-    #: The service's token for the end of the previous page; empty for the first page.
+    #: Temporal's token for the position after the previous page; empty for the first page.
     token: str = ""
 
 
@@ -37,13 +37,14 @@ class RecoveryPage(Frozen):
     draining: dict[str, str] = Field(default_factory=dict)
     #: The requests and placements of gangs.
     claims: tuple[GangReport, ...] = ()
-    #: The service's token for the beginning of the next page; empty if this page is the last.
+    #: Temporal's token for the position after this page, where the next page begins; empty if this
+    #: page is the last.
     token: str = ""
 
 
 class LedgerRecovery:
-    """Enters pages of reports into a ledger. A message that arrives after a page was requested is
-    newer than the page, so it takes precedence over the page's report.
+    """Enters the pages of reports (`RecoveryPage`) into a ledger. A message that arrives after a
+    page was requested is newer than the page, so it takes precedence over the page's report.
     """
 
     def __init__(self, ledger: Ledger) -> None:

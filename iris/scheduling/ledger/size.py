@@ -17,15 +17,15 @@ from iris.model.job.requests import Placement, Request
 from iris.model.units import MIB
 from iris.scheduling.ledger.recovery import RecoveryPage
 
-#: The size in bytes of a full ledger. The rest of a payload is for changes that the scheduler must
-#: accept: a host that joins (17 bytes), a request that gets hosts (3 bytes), and the records of use
-#: that wait for the store (33 bytes each, at most 5,000).
+#: The size in bytes from which the ledger is full. The rest of the payload of 2 MiB is for changes
+#: that the scheduler must accept: a host that joins (17 bytes), a request that gets hosts (3
+#: bytes), and the records of use that wait for the store (33 bytes each, at most 5,000).
 FULL = 7 * MIB // 4
 #: The ledger's size is measured again only if it is at most this many bytes below `FULL`.
 NEAR = MIB // 4
 #: The ledger's size is measured again after a run has added this many bytes, or has removed four
-#: times as many from a full ledger. It is not measured earlier, because to continue as new with a
-#: ledger of this size takes seconds.
+#: times as many from a full ledger. To measure it, the scheduler continues as new, which takes
+#: seconds with a ledger of this size, so it does not measure the size more often.
 STEP = MIB // 16
 #: The limits on lines of the queue (groups of waiting and held requests that are equal except for
 #: their keys and times): of all users together, and of one user. Every pass examines each line. To
@@ -47,7 +47,8 @@ class LedgerSize:
     """An upper bound of the ledger's size in bytes.
 
     Args:
-        began: the size of the history when the run began; 0 if the server does not report it.
+        began: the size in bytes of the history when the scheduler's run began; 0 if the server does
+            not report it.
     """
 
     def __init__(self, began: int = 0) -> None:

@@ -19,13 +19,12 @@ from iris.scheduling.quotas.use import QuotaUse
 #: get what their quotas entitle them to. A call examines all placements and all lines of the queue,
 #: and under load there are many passes in a second.
 RECLAIM_EVERY = timedelta(seconds=1)
-#: The limit on the work of placing and of the search for victims for higher bands, in looks
-#: (`Effort`). If a pass has done less, `reclaims` also runs in this pass. Otherwise `reclaims` runs
-#: in the next pass instead of the search for higher bands, because all three together would take a
-#: second.
+#: If a pass has spent more looks (a look is the work to examine one host) on placing and on the
+#: search for victims for higher bands, `reclaims` runs only in the next pass, in place of that
+#: search. All three in one pass would take a second.
 MOST_LOOKS = 2_000_000
-#: The result of a search that a pass has left out: no victims, and the search continues in the next
-#: pass.
+#: The result that stands for a search that a pass has left out: it has no victims, and says that
+#: the search continues in the next pass.
 _CONTINUES = Evictions([], None, set(), complete=False)
 
 

@@ -51,16 +51,17 @@ class Capacity:
         #: host.
         self.reserved: dict[int, Shape] = {}
         self._reserved_for: set[Shape] = set()
-        #: For each shape of a single task: its candidates, and a heap of the candidates with enough
-        #: capacity, the best first.
+        #: For each shape of a single task: the hosts that meet its constraints, and a heap of those
+        #: among them with enough capacity, the best host first.
         self._singles: dict[Shape, tuple[Candidates, list[tuple[_Rank, int]]]] = {}
-        #: For each shape of a gang: a heap of the groups with enough hosts that have capacity, the
-        #: best first.
+        #: For each shape of a gang: a heap of the groups of hosts (with one value of the gang's
+        #: `group_by` attribute) in which enough hosts have capacity, the best group first.
         self._groups: dict[Shape, list[tuple[int, int, str]]] = {}
-        #: For each shape in `_groups`: the number of entries of `_changed` that its heap already
-        #: includes.
+        #: For each shape in `_groups`: how many entries of `_changed`, from its beginning, the
+        #: shape's heap already takes into account.
         self._followed: dict[Shape, int] = {}
-        #: The hosts that a request has got, or that were reserved, in the order of these events.
+        #: The numbers of the hosts that were given to a request or reserved, in the order in which
+        #: that happened.
         self._changed: list[int] = []
         #: For shapes that differ only in their amounts: the smallest amounts that did not fit.
         #: Until resources are released, larger amounts do not fit either.

@@ -22,13 +22,14 @@ class CandidateGroup(NamedTuple):
     """A scale group that could serve a request."""
 
     group: ScaleGroup
-    #: The group's zones, the preferred zone first.
+    #: The group's zones in which its hosts meet all required constraints of the request. Zones that
+    #: meet more preferred constraints come first, then the order of `ScaleGroup.zones` counts.
     zones: tuple[str, ...]
     #: The zones, grouped by the value of the attribute that the hosts of one part of a gang share.
     #: A single task, or a gang over whole slices, has one entry with all zones.
     places: tuple[tuple[str, ...], ...]
-    #: The number of whole slices for each part of the gang; 0 for a single task, which may share a
-    #: host with others.
+    #: The number of whole slices that the gang takes in one entry of `places`; 0 for a single task,
+    #: which may share a host with others.
     slices: int
 
 
@@ -36,15 +37,15 @@ class Share(NamedTuple):
     """One of several scale groups whose slices together could serve a part of a gang."""
 
     group: ScaleGroup
-    #: The group's zones with the attribute's value that the hosts of the part share, the preferred
-    #: zone first.
+    #: The group's zones whose hosts have the attribute value that all hosts of the part share, the
+    #: zone that the group prefers first.
     zones: tuple[str, ...]
     #: The number of suitable hosts of each slice.
     hosts: int
 
 
 class Catalog:
-    """The scale groups, in the order in which they are tried."""
+    """The scale groups, in the order in which they are tried for a request."""
 
     def __init__(self, groups: Iterable[ScaleGroup] = ()) -> None:
         self.groups = sorted(groups, key=lambda group: (group.priority, group.name))
@@ -52,8 +53,9 @@ class Catalog:
         #: The groups that could serve a shape. Cached, because every batch of requests needs them,
         #: until the configuration changes.
         self._candidates: dict[Shape, list[CandidateGroup]] = {}
-        #: The name of the first candidate of a shape. Cached, because every evaluation of the
-        #: autoscaler needs it for every waiting shape.
+        #: For each shape: the name of the scale group that is tried first; None if no group could
+        #: serve the shape. Cached, because every evaluation of the autoscaler needs it for every
+        #: waiting shape.
         self._first: dict[Shape, str | None] = {}
         self._hosts: dict[tuple[str, str, int], Host] = {}
         self._zones: dict[tuple[str, tuple[str, ...], str | None], tuple[tuple[str, ...], int]] = {}

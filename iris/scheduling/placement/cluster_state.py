@@ -23,8 +23,8 @@ class ClusterState(NamedTuple):
     after_evictions: Capacity | None
     #: The bands of the placements that are being evicted.
     evicting: list[Band]
-    #: The capacity with the hosts that the last pass reserved for a shape; None if it reserved
-    #: none.
+    #: The capacity in which the hosts that the last scheduling pass reserved are kept for the
+    #: shapes that it reserved them for; None if it reserved none.
     reserved: Capacity | None
     #: Why the cluster is paused; None when it is not.
     paused: str | None

@@ -19,7 +19,8 @@ class Counted:
     """A `HostChooser` that counts the work for each request, and stops at a limit.
 
     Args:
-        most_looks: the most work from now on, in looks of `Effort`.
+        most_looks: the most work after the creation of this object. A look is the work to examine
+            one host (`Effort`).
     """
 
     def __init__(
@@ -40,11 +41,11 @@ class Counted:
 
 class CountedPass(Counted):
     """The `HostChooser` of a scheduling pass. In addition to the work, it counts the candidate
-    hosts of all shapes, and stops at a limit on them, too.
+    hosts of each shape that has a turn, and also stops at a limit on their sum.
 
     Args:
         lines: the number of lines in the queue.
-        most_candidates: the most candidate hosts of all shapes together.
+        most_candidates: the limit on the sum of the candidate hosts of the shapes.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ class Effort:
         self.looks = 0
         #: The host index of the last pass or search for victims.
         self._index: HostIndex | None = None
-        #: The shapes whose candidates have been found in `_index`.
+        #: The shapes whose candidate hosts have been found in `_index`.
         self._matched: set[Shape] = set()
 
     def received(self, messages: int) -> None:

@@ -13,7 +13,7 @@ from iris.model.host.constraints import SCALE_GROUP, TPU_WORKER_ID, Attribute, C
 from iris.model.host.hosts import ClosedBy, Closure, Host, fault_of
 from iris.model.job.requests import Request, Shape
 
-#: The most shapes whose candidates are cached; each costs some bytes per host.
+#: The most shapes whose candidate hosts are cached; each shape costs some bytes per host.
 REMEMBERED_SHAPES = 500
 
 
@@ -24,8 +24,9 @@ class Candidates(NamedTuple):
 
     hosts: list[int]
     members: frozenset[int]
-    #: The hosts of each group that has enough suitable hosts for its part of the gang, ordered by
-    #: worker id; empty without grouping.
+    #: The suitable hosts of each group that has enough of them for the part of the gang that one
+    #: group runs, in the order of worker ids; empty if the request does not ask for groups of
+    #: hosts.
     groups: dict[str, list[int]]
     #: The number of preferred constraints that each host does not satisfy; empty if the request has
     #: none.

@@ -9,9 +9,9 @@ from iris.model.job.spec import Band
 #: The place of a request among requests that are otherwise equal: when the job was submitted, in
 #: microseconds since `EPOCH`, and the request's key, which decides between equal times.
 Order = tuple[int, str]
-#: The precedence of a user in a band: use, recent use, and the order of the user's oldest request.
-#: The user with the lowest value is served first. If teams count, the use and the recent use of the
-#: user's team come before these three.
+#: The precedence of a user in a band: the weight of the placements that the user holds, the recent
+#: use, and the order of the user's oldest request. The user with the lowest value is served first.
+#: If teams count, the same two amounts of the user's team come before these three.
 Precedence = tuple[int, int, Order] | tuple[int, int, int, int, Order]
 
 
@@ -46,8 +46,8 @@ class Kind:
 #: four in common, and therefore wait for the same reason.
 Line = tuple[Shape, str, Band, Claim]
 Lines = dict[Kind, list[Order]]
-#: The head of a line: (time, key, number of the line, kind, line, index of the head in the line).
-#: The number makes equal heads differ, because kinds cannot be ordered.
+#: The request of a line whose turn is next, as (time, key, number of the line, kind, line, index of
+#: the request in the line). The number makes equal heads differ, because kinds cannot be ordered.
 Head = tuple[int, str, int, Kind, list[Order], int]
 
 

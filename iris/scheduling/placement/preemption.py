@@ -83,8 +83,8 @@ class Evictions(NamedTuple):
     """The result of a search for victims."""
 
     victims: list[Eviction]
-    #: When a gang that has not run for `Rules.min_run_time` yet may be evicted; None if no request
-    #: waits for that.
+    #: The earliest time at which a further gang may be evicted for a waiting request, because the
+    #: gang has then run for `Rules.min_run_time`; None if no request waits for such a time.
     again_at: datetime | None
     #: The shapes for which no victims were found.
     fruitless: set[Shape]

@@ -28,14 +28,15 @@ HALF_LIFE = timedelta(days=1)
 #: The least time for which a placement is charged, so that the short use of a job that fails at
 #: once also counts.
 LEAST = timedelta(seconds=1)
-#: The most accounts, which take about 30 KiB of the ledger's 2 MiB. The smallest accounts are
-#: dropped.
+#: The limit on accounts of recent use, of which each user has one in each band. They take about 30
+#: KiB of the ledger's 2 MiB. The accounts with the least use are dropped.
 MOST_ACCOUNTS = 1_000
 
 _MILLISECOND = timedelta(milliseconds=1)
 _HALF_LIFE = HALF_LIFE // _MILLISECOND
 _LEAST = LEAST // _MILLISECOND
-#: An account below this amount is dropped. The amount is the use of weight 1 for one second.
+#: An account with less recent use than this is dropped when a half-life begins. The amount is that
+#: of a placement of weight 1 that runs for one second.
 _NEGLIGIBLE = 2 * _HALF_LIFE * 1000
 
 
@@ -44,9 +45,10 @@ class RecentUseState(BaseModel):
 
     #: The number of half-lives between `EPOCH` and the time to which the accounts refer.
     half_lives: int = 0
-    #: The recent use of each user, by band.
+    #: The recent use of each user that is charged already, by band, in the unit of `_NEGLIGIBLE`.
     accounts: dict[Band, dict[str, int]] = Field(default_factory=dict)
-    #: For each user, when the latest placement that has ended began, in milliseconds since `EPOCH`.
+    #: For each user, when the youngest of the ended placements began, in milliseconds since
+    #: `EPOCH`.
     given: dict[str, int] = Field(default_factory=dict)
     #: The ended placements that are not charged yet: user, band, weight, and when the placement
     #: began, in milliseconds since `EPOCH`.
@@ -94,8 +96,8 @@ class _Running:
 
     def __init__(self) -> None:
         self.count = self.weight = 0
-        #: The sum of the placements' weights, each multiplied by `_grown` of the time at which the
-        #: placement began.
+        #: The sum of the placements' weights, each multiplied by the value that `_grown` returns
+        #: for the time at which the placement began.
         self.began = 0
 
 
@@ -113,8 +115,8 @@ class RecentUse:
         self._running: dict[Band, dict[str, _Running]] = {band: {} for band in Band}
         #: The live placements that may have run for less than `LEAST`.
         self._young: dict[str, Placement] = {}
-        #: For each user, when the latest live placement so far began, in milliseconds since
-        #: `EPOCH`.
+        #: For each user with live placements, when the youngest placement began, in milliseconds
+        #: since `EPOCH`. That placement may have ended already.
         self._latest: dict[str, int] = {}
 
     def state(self) -> RecentUseState:

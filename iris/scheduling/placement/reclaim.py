@@ -41,12 +41,12 @@ from iris.scheduling.quotas.use import (
     gangs_of_accounts,
 )
 
-#: The most work of one search for victims, in looks (`Effort`), without the preparation of the
-#: search. The next search continues with the other requests.
+#: The most work of one search for victims, without the preparation of the search. A look is the
+#: work to examine one host (`Effort`). The next search continues with the other requests.
 MAX_LOOKS = 100_000
 #: The limit on gangs of one band, with the same used-up quotas, for which one search finds no
 #: victims. After this many, the search skips the other gangs of the band with these quotas, so that
-#: a user with many kinds of gangs does not take all of its time.
+#: a user with many kinds of gangs does not take all the time of the search.
 MOST_IN_VAIN = 2
 
 
@@ -102,7 +102,9 @@ def reclaims(
 
 
 class _Search:
-    """Chooses victims for one request after another, and counts them as gone."""
+    """Chooses victims for one request after another. Gangs that it has chosen count as gone for the
+    next requests.
+    """
 
     def __init__(
         self,

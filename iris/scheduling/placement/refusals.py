@@ -104,7 +104,7 @@ class Refusal(Frozen):
     ahead_first: tuple[str, ...] = ()
     #: For CONSTRAINTS: how many hosts each constraint alone excludes, the highest count first.
     excluded: dict[str, int] = Field(default_factory=dict)
-    #: How many hosts a gang needs in one group; 0 if it needs no group.
+    #: How many hosts a gang needs in one group of hosts, such as a slice; 0 if it needs no group.
     group_needs: int = 0
     #: The number of suitable hosts in the group that has the most of them. For the code BUSY, only
     #: free hosts count.

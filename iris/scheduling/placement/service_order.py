@@ -59,11 +59,11 @@ class Turns:
         #: The shapes of which a request was served, or of which a line was skipped. For these
         #: shapes the oldest request may have changed, so `oldest` searches for it again.
         self._served: set[Shape] = set()
-        #: The lines that were set aside until `take_up`, each with its user.
+        #: The lines that have no turn until `take_up` is called, each with its user.
         self._aside: list[tuple[str, Head]] = []
         self._skipped: set[Shape] = set()
-        #: The time of the oldest request of each shape before any was served; None until a caller
-        #: needs it.
+        #: The time of the oldest request of each shape, before any request was served; None until a
+        #: caller needs it.
         self._oldest: dict[Shape, datetime] | None = None
         #: For each user: a heap of the heads of the user's lines, the oldest first.
         self._heads: dict[str, list[Head]] = {}

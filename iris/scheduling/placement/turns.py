@@ -107,9 +107,9 @@ def _give(
 
 
 class AllowedDemand:
-    """The cached result of `allowed_demand`. It is computed once for each state of the queue and
-    the quotas, because a scheduler needs it after each pass, and twice for each answer to the
-    autoscaler.
+    """Caches how many waiting gangs of each shape the quotas allow to start (`allowed_demand`). The
+    numbers are computed once for each state of the queue and the quotas, because a scheduler needs
+    them after each pass, and twice for each answer to the autoscaler.
     """
 
     def __init__(self) -> None:

@@ -15,11 +15,13 @@ from iris.scheduling.placement.service_order import TeamTurns
 
 
 class Usage(NamedTuple):
-    """The use that counts when the users of a band are compared, by band and user."""
+    """The use of the cluster by which the scheduler compares the users of a band to decide whose
+    turn is next.
+    """
 
-    #: The weight of the user's placements in this band and all higher ones, by band and user. It is
-    #: 0 for a user who is overdue: who has waited for `Rules.owed_after` and got nothing in this
-    #: time.
+    #: The weight of the placements that the user holds in this band and all higher ones, by band
+    #: and user. It is 0 for a user who is overdue: who has waited for `Rules.owed_after` and got no
+    #: placement in this time.
     held: dict[Band, dict[str, int]]
     #: The recent use of each user in this band and all higher ones, by band and user.
     recent: dict[Band, dict[str, int]]

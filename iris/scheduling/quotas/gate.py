@@ -14,7 +14,9 @@ from iris.scheduling.quotas.use import QuotaUse, Verdict
 
 
 class Stop(Enum):
-    """What happens to a request that quotas stop, and to the rest of its line."""
+    """What happens to a request that quotas stop, and to the later requests of the same line of the
+    queue.
+    """
 
     SKIP_LINE = auto()
     SET_ASIDE = auto()  # they have turns after all others, if `QuotaGate.begin_borrowing` allows it

@@ -102,7 +102,8 @@ class QuotaTable:
         self._own: dict[tuple[str, str], int] = {}
         self._covering: dict[_Covered, tuple[int, ...]] = {}
         self._bounds: dict[tuple[object, ...], tuple[Bound, ...]] = {}
-        #: What each account may hold, by resource; the amounts of the bounds are 0.
+        #: The limits of each account (by its number), by resource. The amount that a gang takes is
+        #: 0 in these bounds.
         self._limits: dict[int, Mapping[str, Bound]] = {}
         #: The amount that all accounts of a cohort lend together, by pool.
         self.lent: dict[Pool, int] = {}

@@ -14,7 +14,8 @@ from iris.scheduling.reasons.why_waiting import host_reasons, infeasible, no_sca
 
 #: The most hosts that one `Fit` names; further hosts are only counted.
 NAMED = 4
-#: The most `Fit` entries. On a large cluster almost every busy host has a reason of its own.
+#: The most `Fit` entries of one forecast. On a large cluster, almost every busy host has its own
+#: reason why a task does not fit.
 MOST_FITS = 1_000
 
 

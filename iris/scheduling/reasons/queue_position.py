@@ -24,10 +24,11 @@ from iris.scheduling.placement.occupancy import seats_of
 from iris.scheduling.placement.queue import Queue
 from iris.scheduling.placement.usage import Usage, use_by_band
 
-#: The most requests ahead that a position names.
+#: The limit on requests ahead of a waiting request that the reason of its wait names.
 MOST_NAMED = 5
-#: The most requests ahead that are counted if teams count before users. They are counted one by
-#: one, in the order of service, and each takes as long as a turn in a pass.
+#: The most requests ahead that are counted if the use of teams decides before the use of users.
+#: They are counted one by one, in the order of service, and each takes as long as a turn in a
+#: scheduling pass.
 MOST_COUNTED = 10_000
 _Weights = dict[str, int]
 #: The units of time, in seconds. A time is shown in the largest unit that gives at least 0.1.
@@ -41,7 +42,8 @@ class QueuePosition(NamedTuple):
     ahead: int
     #: The smallest number of requests that are served before this request.
     least: int
-    #: Why another user comes first; empty if no other user does.
+    #: Why another user of the band comes first; empty if no other user does, or if requests of a
+    #: higher band wait.
     why: str = ""
 
 

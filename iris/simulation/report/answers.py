@@ -69,7 +69,8 @@ class Part(Frozen):
     failed: int = 0
     #: The number of gangs that had not ended when the simulation ended.
     unended: int = 0
-    #: How many times these gangs were evicted for a gang of a higher band.
+    #: How many times these gangs were evicted for a gang of a higher band, or because they held
+    #: amounts that their quota had borrowed.
     evictions: int = 0
     #: How many times these gangs lost a host because the host's machine was lost.
     losses: int = 0

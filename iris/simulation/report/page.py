@@ -42,8 +42,8 @@ summary {{ cursor: pointer; padding: 3px 0; }} details ol {{ margin: 4px 0 10px;
 """
 #: The name of the file with the page of the report.
 PAGE = "report.html"
-#: The names of files that only some reports have. If a report does not have one, the command
-#: deletes the file that an earlier report left in the directory.
+#: The names of files that only some reports have. If a new report does not have one, `iris
+#: simulate` deletes the file that an earlier report left in the directory.
 SOMETIMES = ("slices.svg", "slices-before.svg", "slices-after.svg")
 _GANGS = (
     *("configuration", "id", "user", "band", "shape", "asked_at", "waited_seconds"),

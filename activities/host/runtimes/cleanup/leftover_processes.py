@@ -23,10 +23,11 @@ from iris.messages.task import RunTask
 from iris.model import names
 from iris.model.job.attempts import TaskOutcome
 
-#: The name of the record file in an attempt's directory.
+#: The name of the file in an attempt's directory that contains the attempt's record
+#: (`AttemptFile`).
 STATE = "state.json"
-#: The name of the directory for attempts whose records cannot be read. It is beside the directory
-#: of the host's attempts (`remains`).
+#: The name of the directory to which an agent moves attempts whose records it cannot read. It is
+#: beside the directory of the host's attempts.
 QUARANTINE = "quarantine"
 #: The time limit within which processes must end after SIGKILL.
 KILL_WAIT = timedelta(seconds=10)
@@ -46,13 +47,13 @@ class AttemptFile(BaseModel):
     ports: dict[str, int] = Field(default_factory=dict)
     #: The UUIDs of the attempt's GPUs.
     gpus: tuple[str, ...] = ()
-    #: The outcome that was decided before the program ended.
+    #: The outcome that was decided before the program ended; None if none was decided.
     verdict: TaskOutcome | None = None
     #: True if the server has the outcome or does not want it. Then only the upload of logs and
     #: outputs is left.
     told: bool = False
-    #: The span of the program, in the form of its variable `TRACEPARENT`; empty if the attempt has
-    #: no trace.
+    #: The trace context that the program gets in its variable `TRACEPARENT`; empty if the attempt
+    #: has no trace.
     trace: str = ""
 
     @classmethod

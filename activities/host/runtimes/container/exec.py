@@ -32,7 +32,7 @@ class ContainerCommand:
     container's own.
 
     The engine does not end the processes of a command, and reports only the first of them. So this
-    class looks for the others among the host's processes.
+    class finds the others among the host's processes and ends them.
 
     Args:
         grace: the time that processes have to end after the command's first process has ended.

@@ -41,7 +41,7 @@ _FOREIGN = re.compile(
     r" platform|unsupported os",
     re.IGNORECASE,
 )
-#: Matches the names of Google's registries.
+#: Matches the beginning of an image's name if the image is in one of Google's registries.
 _GOOGLES = re.compile(r"([a-z0-9-]+-docker\.pkg\.dev|([a-z]+\.)?gcr\.io)/")
 #: The user name with which a machine logs in to Google's registries; the password is its access
 #: token. Source: cloud.google.com/artifact-registry/docs/docker/authentication#token

@@ -21,7 +21,7 @@ container.
 
 from collections.abc import Sequence
 
-#: The shell in which the scripts run.
+#: The shell of the container in which the scripts `BECOME` and `SUPERVISE` run.
 SHELL = "/bin/sh"
 #: The shell script that starts the user's program. It opens the output pipes, and reads the secrets
 #: from their pipe if there is one. It writes its process id, which is also the id of the program's

@@ -71,7 +71,7 @@ class DockerRuntime:
     Args:
         mounts: directories of the host that the cluster's configuration gives to every container.
         own: the agent's own directories and files, which `mounts` may not include.
-        host_env: the variables that every environment has from the host.
+        host_env: the variables that the agent passes on to programs from its own environment.
         devices: the directory with the host's accelerators.
         token: returns an access token for images in Google's registries.
     """

@@ -31,8 +31,8 @@ async def _drop(_: Frame) -> None:
 
 
 class ProcessCommand:
-    """Implements `Command` by a process on the host. The command has a shim of its own. The shim
-    ends all processes of the command with the session, even if the agent was killed before.
+    """Implements `Command` by a process on the host. The command has a shim of its own, which ends
+    all processes of the command when the agent closes its connection to the shim or is killed.
 
     Args:
         grace: the time that processes have to end after the command's first process has ended.

@@ -59,7 +59,7 @@ _SETGROUPS = {"x86_64": 116, "aarch64": 159}
 
 class JobUsers(NamedTuple):
     """The uids of the jobs that run as processes on this machine, and the directory for the files
-    of these jobs. All agents of a machine may share it.
+    of these jobs. All agents of a machine may share the directory.
     """
 
     directory: Path

@@ -26,7 +26,7 @@ from iris.activities.host.runtimes.shim.starter import end_escaped
 from iris.model import names
 from iris.model.host.resources import Resources
 
-#: The name of the fault if this host cannot run a command.
+#: The fault that an attempt reports if this host cannot start a command.
 HOST_FAULT = "host"
 #: The name in error messages of the place in which commands run.
 _HERE = "this host"
@@ -42,9 +42,9 @@ class ProcessRuntime:
         resources: the program's memory limit and its share of the cores, if the host can enforce
             them.
         umask: the umask of the commands; -1 for the agent's umask.
-        user: the person who submitted the job. If jobs have users of their own, persons do not
-            share environments.
-        groups: the groups of a job with a user of its own, for the host's devices.
+        user: the person who submitted the job. If the jobs run as operating-system users of their
+            own, an environment is shared only between jobs of the same person.
+        groups: the groups of the job's own operating-system user, for access to the host's devices.
     """
 
     def __init__(

@@ -22,24 +22,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-#: The timeouts of ordinary answers of the engine, and of the start of a container, in seconds.
-#: While the shim waits for an answer, it cannot check for new orders of the agent.
+#: The timeouts of ordinary answers of the container engine, and of the start of a container, in
+#: seconds. While the shim waits for an answer, it cannot check for new orders of the agent.
 ANSWER, START = 5.0, 60.0
 #: The time between two checks whether the container's processes have ended, in seconds.
 LOOK = 1.0
-#: The time between two checks whether the program has ended (`over`), while processes are left
-#: whose end the engine does not report, in seconds.
+#: The time between two checks after the program's first process has ended and others are left, in
+#: seconds. Each check makes the container's shell look whether they have ended.
 LOOK_OFTEN = 0.1
-#: The time limit within which an unreachable engine must report the end of a program that was
-#: killed, in seconds.
+#: How long the shim waits for the container engine's report after a program that it killed is gone,
+#: in seconds.
 LAST_WORD = 5.0
-#: The time limit within which an unreachable engine must report the end of a program that was not
-#: killed, in seconds.
+#: How long the shim waits for the container engine's report after a program that it did not kill is
+#: gone, in seconds. Without a report, nothing is known about how the program ended.
 AWAY = 600.0
 #: The error of a container that was removed while its program ran.
 REMOVED = "somebody has removed the container"
-#: Texts in the engine's errors about a container that no host can start, because of the image, or
-#: of the job's command, environment or working directory.
+#: Texts in the container engine's errors about a container that no host can start, because of the
+#: image, or of the job's command, environment or working directory.
 _OF_THE_JOB = (
     *("argument list too long", "invalid argument", "exec format error", 'exec: "/bin/sh"'),
     *(
@@ -56,8 +56,8 @@ _OF_THE_JOB = (
         "/proc/self/fd: no such file",
     ),
 )
-#: Texts in the engine's errors about the host. An error with one of these texts is not a fault of
-#: the job.
+#: Texts in the container engine's errors about the host. An error with one of these texts is not a
+#: fault of the job.
 _OF_THE_HOST = (
     *(
         "cgroup",
@@ -75,15 +75,15 @@ _SAID = 300
 
 
 class Lost(Exception):
-    """The error if the engine ended the program, or cannot report how the program ended."""
+    """The error if the container engine ended the program, or cannot report how it ended."""
 
 
 class Container:
     """The program in a container that the agent created. The shim starts it and waits for it
-    through the engine's own API.
+    through the container engine's own API.
 
-    The engine may hang or restart in between. The shim repeats a request without an answer, and it
-    can kill the program without the engine.
+    The engine may hang or restart while the program runs. The shim repeats a request without an
+    answer, and it can kill the program without the engine.
 
     Args:
         secrets_pipe: the pipe from which the container's shell reads the secrets. So the engine
@@ -127,12 +127,13 @@ class Container:
         self._socket: str = launch["docker_socket"]
         self._id: str = launch["container"]
         self._path = f"/containers/{self._id}"
-        #: The connection on which the engine reports the end of the program.
+        #: The connection on which the engine reports the end of the program; None while the shim
+        #: has no such connection.
         self._waiting: socket.socket | None = None
-        #: The bytes that were received on the connection so far.
+        #: The bytes that were received so far on the connection `_waiting`.
         self._buffer = b""
-        #: True if the engine became unreachable after it received the last request. It may have
-        #: ended the program.
+        #: True if the last request for a report of the program's end failed. The engine may have
+        #: been stopped, and may have ended the program.
         self._away = False
         self._killed = False
         #: The last time at which the program's process existed; None if the shim cannot see the

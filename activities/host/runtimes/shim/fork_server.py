@@ -25,14 +25,17 @@ import socket
 import sys
 from types import ModuleType
 
-#: The most bytes of a directory's path in a message, and the most descriptors in a message.
+#: The most bytes of the directory's path in a message to the fork server, and the most file
+#: descriptors in a message.
 LONGEST, MOST = 4096, 64
-#: The bytes at the end of a message that has secrets. No path can contain them.
+#: The bytes after the directory's path in a message that starts a program with secrets. No path can
+#: contain these bytes.
 SECRETS = b"\0secrets"
 #: The message that tells the fork server to kill the processes of programs that killed their shims.
 #: The answer is 1 if no such process is left, and 0 otherwise.
 SWEEP = b"\0sweep"
-#: The time limit for one message `SWEEP`, in seconds. The starts of other programs wait meanwhile.
+#: How long the fork server works on one message `SWEEP`, in seconds. It starts no programs during
+#: this time.
 SWEEP_S = 0.5
 
 

@@ -53,10 +53,11 @@ FIRST_END = "first_end.json"
 STREAMS, PIPES = ("stdout", "stderr"), ("given/stdout.pipe", "given/stderr.pipe")
 #: The pipe from which a container reads its secrets.
 SECRETS = "given/secrets.pipe"
-#: The pipes between the shim and a container that is kept until its last process has ended: see
-#: `container/init.py`.
+#: The pipe through which a container's shell sends the exit code of the program's first process,
+#: and the pipe through which the shim makes the shell look whether other processes are left.
 CODE, LOOK = "given/code.pipe", "given/look.pipe"
-#: The interval between checks for new orders, in seconds. SIGUSR1 causes an earlier check.
+#: The interval between checks for new orders of the agent, in seconds. SIGUSR1 causes an earlier
+#: check.
 CHECK_INTERVAL_S = 1.0
 #: The time for which the shim tries to kill the processes that a program left, in seconds.
 #: Processes that are still left then hang in the kernel.
@@ -296,18 +297,19 @@ class StopPolicy:
     they get SIGTERM, and up to `LAST_NOTICE` seconds later SIGKILL.
 
     Args:
-        lease: the lease before the program started. It is needed because the program may make the
-            orders unreadable at once.
+        lease: the end of the lease, on the monotonic clock of `now`, as it was read before the
+            program started. The running program may make the orders file unreadable.
         grace: the time for processes that the program leaves when it ends by itself, in seconds.
     """
 
     def __init__(self, lease: float, grace: float) -> None:
         self.fenced = False
-        #: The time at which the shim kills the remaining processes of the program, on the clock of
-        #: `now`; infinite while no such time is set.
+        #: The time at which the shim kills the remaining processes of the program, in seconds on
+        #: the monotonic clock of `now`; infinite while no such time is set.
         self.kill_at = math.inf
-        #: The time at which the shim first killed processes, in seconds since 1970; infinite before
-        #: that. After it, no process writes output: one that hangs in the kernel only ends later.
+        #: The time at which the shim first killed the program's processes, in seconds since 1970;
+        #: infinite before that. It limits the recorded end of the program: a killed process that
+        #: hangs in the kernel ends later, but writes nothing.
         self.killed_at = math.inf
         #: The time at which the first process ended by itself and other processes of the program
         #: were left, in seconds since 1970; 0 if this did not happen.
@@ -315,8 +317,8 @@ class StopPolicy:
         self._lease = lease
         self._grace = grace
         self._stopped = False
-        #: The time at which processes that were left after the first process ended get SIGTERM, on
-        #: the clock of `now`; infinite if they get none or have got it.
+        #: The time at which processes that were left after the first process ended get SIGTERM, in
+        #: seconds on the monotonic clock of `now`; infinite if they get none or have got it.
         self._notice_at = math.inf
 
     def look(self, program: Process | Container) -> float:

@@ -28,7 +28,8 @@ _REFUSED = (
     "or a directory above it is closed to the user of the program"
 )
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-#: The interpreters that refuse an argument with a carriage return at its end.
+#: The interpreters that refuse a script whose first line (`#!`) gives them an argument with a
+#: carriage return at its end.
 _STRICT = ("sh", "bash", "dash", "ksh", "zsh", "python")
 
 

@@ -22,12 +22,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-#: The number of the newest pids that the sweep examines first, before it lists all processes.
+#: The number of the newest pids that are examined first, in search of a program's remaining
+#: processes, before all processes of the machine are listed.
 _NEWEST = 64
-#: The pause after a pass over all processes that found no new process, in seconds.
+#: The pause after a search for a program's remaining processes that found no new one, in seconds.
 _PAUSE = 0.005
-#: The number of passes in a row without a found process after which the sweep stops. One pass can
-#: miss a process that starts another one.
+#: The number of searches in a row that must find no process before the program counts as gone. One
+#: search can miss a process that starts another one.
 _PASSES = 3
 _PROC = "/proc"
 #: The flag of a process that is ending, in proc_pid_stat(5). Its name in linux/sched.h is

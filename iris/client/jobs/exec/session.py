@@ -38,7 +38,8 @@ from iris.model.states import TaskState
 from iris.model.units import format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 
-#: The maximum time until an agent starts an activity. An idle agent starts it at once.
+#: The maximum time until an agent starts the activity of a session or a profile. An idle agent
+#: starts it at once.
 START_TIMEOUT = timedelta(seconds=15)
 #: The time without a heartbeat after which an agent counts as lost. An agent sends two heartbeats a
 #: second, and the SDK passes some of them to the service.

@@ -67,8 +67,9 @@ async def _run_of(connection: Connection, source: CheckpointSource) -> str:
 
 
 class _TellsReads(Interceptor):
-    """A client's interceptor that adds a header to each request that starts a workflow. The header
-    contains the id of the workflow whose files the new workflow reads.
+    """A client's interceptor that adds a header to each request that starts a job's workflow. The
+    header has the workflow id of the earlier job whose checkpoint the new job reads, because a
+    server with an access policy checks whether the caller may read that job's files.
     """
 
     def __init__(self, workflow_id: str) -> None:

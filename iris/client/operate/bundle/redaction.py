@@ -20,8 +20,8 @@ from iris.scheduling.placement.refusals import RefusalCode
 #: numbers.
 HIDDEN = "[hidden-"
 _MASK = re.compile(r"\[hidden-\d+\]")
-#: Words of commands are hidden if they have at least this length. Shorter words, such as
-#: `python3`, occur everywhere.
+#: The minimum length of the words of jobs' commands that are hidden, in characters. Shorter words,
+#: such as `python3`, occur in many other texts.
 LEAST_WORD = 8
 #: The prefixes of values in a configuration that refer to a secret. Such a value is not a secret
 #: itself.
@@ -88,7 +88,8 @@ class Redactor:
 
     Args:
         secrets: values that are hidden wherever they occur.
-        words: words of commands, which are hidden if they are long.
+        words: words of jobs' commands, which are hidden if they have at least `LEAST_WORD`
+            characters.
         public: names that are never hidden, because other parts of the bundle contain them.
     """
 

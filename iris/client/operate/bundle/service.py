@@ -22,8 +22,8 @@ from iris.client.connect.rpc import Connection
 from iris.model import names
 from iris.model.errors import NotFound
 
-#: The maximum number of events of a workflow's history in a bundle. The first events are left out,
-#: because the last ones show the fault.
+#: The maximum number of events of a workflow's history in a bundle. If the history has more, its
+#: first events are left out, because the last ones show the fault.
 MAX_EVENTS = 5_000
 #: The Protobuf messages of Temporal's API that are payloads or consist of payloads.
 _PAYLOADS = {

@@ -58,8 +58,8 @@ ASK_AGAIN_AFTER = timedelta(minutes=1)
 #: How long slices may take to disappear: their tasks get their grace period, and Google takes
 #: minutes to delete a TPU.
 DELETE_TIMEOUT = timedelta(minutes=15)
-#: How long a slice on a machine over SSH may take to disappear. A machine that is down may not
-#: answer for days; the stop then names the machine.
+#: How long a slice on a machine over SSH may take to disappear when the cluster is stopped. A
+#: machine that is down may not answer for days; after this time, the command ends with an error.
 MACHINE_TIMEOUT = timedelta(seconds=90)
 
 
@@ -87,7 +87,8 @@ class GcpController:
         self._project = config.platform.gcp.project_id
         self._text = dump_config(config) if text is None else text
         self._progress = progress
-        #: The time and the error of the last request that got no answer; None if there was none.
+        #: The time of the last request that the control plane did not answer, in seconds by
+        #: `time.monotonic`, and the error; None if there was no such request.
         self._silent: tuple[float, str] | None = None
 
     # -- the protocol

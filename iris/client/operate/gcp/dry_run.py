@@ -14,11 +14,12 @@ from iris.platforms.gcp.requests import create_request, printed
 from iris.platforms.gcp.settings import gcp_settings
 from iris.platforms.gcp.startup import host_script
 
-#: Stands for a value that is unknown before the start of the cluster.
+#: The placeholder, in the printed requests of a dry run, for a value that is unknown before the
+#: start of the cluster.
 UNKNOWN = "unknown-before-the-start"
-#: Stands for the random token of each slice.
+#: The placeholder, in the printed requests of a dry run, for the random token in each slice's id.
 TOKEN = "00000000"  # noqa: S105 - not a secret
-#: Stands for the private key of each slice.
+#: The placeholder, in the printed requests of a dry run, for the private key of each slice.
 SAMPLE_KEY = "00" * KEY_BYTES
 
 

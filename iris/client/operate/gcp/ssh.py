@@ -14,8 +14,8 @@ from iris.client.connect.clusters import ControllerVm
 from iris.client.connect.tunnel import GCLOUD, SSH_OPTIONS, ssh_login
 from iris.model.errors import Rejected, Unreachable
 
-#: How long one command on the machine may take, including the creation of an SSH key at the first
-#: login.
+#: How long one command on the control plane's machine may take, including the creation of an SSH
+#: key at the first login.
 SSH_TIMEOUT = timedelta(minutes=2)
 #: The name that the startup script gives the container of the control plane.
 CONTAINER = "iris-controller"

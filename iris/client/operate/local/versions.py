@@ -18,7 +18,7 @@ from iris.model.errors import IrisError
 from iris.model.frozen import Frozen
 from iris.model.versions import FEATURES, remedy
 
-#: The statuses of workers that have ended or will end soon.
+#: Temporal's statuses of workers that have ended or will end soon.
 _ENDED = (WorkerStatus.WORKER_STATUS_SHUTTING_DOWN, WorkerStatus.WORKER_STATUS_SHUTDOWN)
 
 

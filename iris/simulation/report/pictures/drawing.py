@@ -89,8 +89,8 @@ Kind = Annotated[str, AfterValidator(_with_styles)]
 
 
 class Text(Frozen):
-    """A text. `x` and `y` are the beginning, the middle or the end of its baseline, as its class
-    says.
+    """A text. `x` and `y` are the beginning of its baseline. If its CSS classes contain `middle` or
+    `end`, they are the middle or the end of the baseline.
     """
 
     shape: Literal["text"] = "text"
