@@ -102,9 +102,9 @@ class Connection:
         self.client = client
         self.record = record
         self._keys_checked = False
-        #: Since when the service has refused the calls whose errors `lasting_refusal` gets, in
-        #: seconds of the monotonic clock. None if the last of these errors was no refusal.
-        self._refused_since: float | None = None
+        #: The times of the first and of the last of the refusals that `lasting_refusal` has got one
+        #: soon after the other, in seconds of the monotonic clock. None if there are none.
+        self._refused: tuple[float, float] | None = None
         #: For each query of a list of jobs, the start of the first time window that was read. The
         #: next list with the same query begins with this window (`iris.client.jobs.lists`), unless
         #: the window now contains too few or too many jobs.
@@ -176,16 +176,20 @@ class Connection:
         repeated while the service does not answer; None to repeat it.
 
         On a machine that was asleep, the token may have expired: it is renewed within
-        `CHECK_INTERVAL`.
+        `CHECK_INTERVAL`. A call that succeeds is not noticed here, so a refusal long after the last
+        one is the first again.
         """
         refusal = refused(error, self.record.address)
         if refusal is None:
-            self._refused_since = None
+            self._refused = None
             return None
         now = time.monotonic()
-        self._refused_since = self._refused_since or now
         patience = 2 * CHECK_INTERVAL.total_seconds()
-        return refusal if now - self._refused_since > patience else None
+        first, last = self._refused or (now, now)
+        if now - last > patience:
+            first = now
+        self._refused = first, now
+        return refusal if now - first > patience else None
 
     def _unreachable(self, error: RPCError) -> Unreachable:
         cluster = self.record

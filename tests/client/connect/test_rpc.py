@@ -1,6 +1,7 @@
 """A cluster whose service answers and whose workflows do not."""
 
 import asyncio
+import time
 from typing import cast
 
 import pytest
@@ -162,3 +163,20 @@ def a_connection() -> Connection:
 async def a_wait(connection: Connection) -> None:
     with connection.rpc_errors():
         await asyncio.Event().wait()
+
+
+def test_a_machine_that_sleeps_twice_waits_for_a_new_token_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first refusal after a sleep is that of the expired token, which is about to be renewed."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    connection = Connection(cast(Client, None), LOCAL)
+    expired = RPCError("the token has expired", RPCStatusCode.UNAUTHENTICATED, b"")
+    evening, morning = 0.0, 10 * 3600.0
+    for begin in (evening, morning):
+        for after in (0, 10, 30):
+            clock[0] = begin + after
+            assert connection.lasting_refusal(expired) is None
+    clock[0] = morning + 50
+    assert isinstance(connection.lasting_refusal(expired), Rejected)
