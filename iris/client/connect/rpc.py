@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -89,6 +89,11 @@ async def memo_of(execution: WorkflowExecution) -> Mapping[str, Any]:
     except Exception as error:  # a codec may raise anything
         logger.debug("the memo of workflow %s cannot be read: %s", execution.id, error)
         return UNREADABLE_MEMO
+
+
+#: A call that is repeated every second is refused again within this time, as long as the cause of
+#: the refusal lasts.
+_SOON_AGAIN = timedelta(minutes=1)
 
 
 class NotStarted(Unreachable):
@@ -186,7 +191,7 @@ class Connection:
         now = time.monotonic()
         patience = 2 * CHECK_INTERVAL.total_seconds()
         first, last = self._refused or (now, now)
-        if now - last > patience:
+        if now - last > _SOON_AGAIN.total_seconds():
             first = now
         self._refused = first, now
         return refusal if now - first > patience else None
