@@ -203,7 +203,7 @@ async def is_not_taken(task: RunTask) -> TaskOutcome:
 async def is_refused(task: RunTask) -> TaskOutcome:
     """As another agent of the host does: the program never starts."""
     raise ApplicationError(
-        "refused the task: this agent serves incarnation zeroth",
+        "refused the task: this agent belongs to incarnation zeroth of the host",
         type="HostRefused",
         non_retryable=True,
     )

@@ -22,7 +22,7 @@ def check_id(expected: str) -> None:
         ApplicationError: it has another id. It is not retried.
     """
     if (actual := workflow.info().workflow_id) != expected:
-        raise foreign(f"it belongs to workflow {expected}, and this workflow is {actual}")
+        raise foreign(f"it names workflow {expected}, but it was given to workflow {actual}")
 
 
 def was_started_by_client() -> bool:
@@ -47,8 +47,8 @@ def check_reads(workflow_id: str) -> None:
     # Compared as a payload, because one that cannot be decoded would stop the workflow.
     if told != workflow.payload_converter().to_payload(workflow_id):
         raise foreign(
-            f"it reads files of workflow {workflow_id}, and the header {names.READS_HEADER} of its"
-            " start does not name that workflow"
+            f"it reads files of workflow {workflow_id}, but the request that started this workflow"
+            f" does not name {workflow_id} in the header {names.READS_HEADER}"
         )
 
 

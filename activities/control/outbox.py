@@ -158,8 +158,8 @@ class Outbox:
         """
         if (size := size_of(envelope)) > MESSAGE_BYTES:
             problem = (
-                f"{envelope.message.kind}: {size:,} bytes are too many for the scheduler, which"
-                f" takes {MESSAGE_BYTES:,}"
+                f"the message `{envelope.message.kind}` has {size:,} bytes; the scheduler takes at"
+                f" most {MESSAGE_BYTES:,}"
             )
             raise ApplicationError(problem, type="TooLarge", non_retryable=True)
         held = await self._hold_if_new(envelope.message)
@@ -174,7 +174,10 @@ class Outbox:
             details = activity.cancellation_details() if activity.in_activity() else None
             if details is None or not details.timed_out:
                 raise
-            late = f"{envelope.message.kind}: the scheduler has not answered in time"
+            late = (
+                f"the scheduler has not answered the message `{envelope.message.kind}` in time; the"
+                " message is sent again"
+            )
             raise ApplicationError(
                 late, type="Late", category=ApplicationErrorCategory.BENIGN
             ) from None

@@ -105,7 +105,7 @@ def audience(delegation: str) -> str:
     """
     cluster = claims_of(delegation).get("aud")
     if not isinstance(cluster, str) or not names.is_name(cluster):
-        raise ValueError("it names no cluster")
+        raise ValueError("the token names no cluster")
     return cluster
 
 

@@ -62,8 +62,8 @@ WITNESSES = 5
 RECONNECT = timedelta(seconds=30)
 #: The message that is shown if silent hosts do not count as lost because witnesses do not answer.
 HELD = (
-    "{} hosts are silent and most others do not answer either; none is given up: the cause may be"
-    " the service or the network"
+    "{} hosts are silent and most others do not answer either; none counts as lost, because the"
+    " Temporal service or the network may be the cause"
 )
 #: The time between two observations of the fleet by the autoscaler while all hosts report.
 OBSERVE_INTERVAL = timedelta(seconds=15)

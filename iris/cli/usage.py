@@ -95,7 +95,8 @@ def usage(
         show_job_usage(ctx, job, as_json=as_json)
         return
     if trace is not None:
-        _refuse(ctx, _NOT_OF_TRACES, "says how sums are shown; leave it out, or --trace")
+        why = "is for sums of use, which --trace does not write; leave out one of the two"
+        _refuse(ctx, _NOT_OF_TRACES, why)
         _write_trace(ctx, trace, since, until)
         return
     if as_json and as_csv:

@@ -113,9 +113,12 @@ class MessageKey:
             return "it is not authenticated with the cluster's key"
         using = self.of_job(proof.job) if proof.job else self
         if not hmac.compare_digest(proof.code, using._code_of(message, proof.at, proof.nonce)):
-            return "another key has authenticated it, or it was sent for something else"
+            return "its proof was made with another key, or for another message"
         if not may_send(proof.job, message):
-            return f"the key of job {proof.job} is not for it"
+            return (
+                f"the key of job {proof.job} may only start jobs below that job, and signal that"
+                " job, the jobs below it and their tasks"
+            )
         return ""
 
     def mark(self, cluster: str, store: str) -> str:

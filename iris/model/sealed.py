@@ -100,7 +100,9 @@ class PrivateKeys(NamedTuple):
                 _NONCE, sealed, _bound(place)
             )
         except InvalidTag:
-            raise ValueError("the sealed value was changed, or sealed for another place") from None
+            raise ValueError(
+                "the sealed value was changed, or it was sealed for another cluster, object or name"
+            ) from None
 
 
 def seal(public: bytes, value: bytes, place: Place, own: bytes) -> SealedValue:

@@ -226,20 +226,18 @@ def _extent(jobs: int | None, rate: float | None, days: float | None) -> tuple[i
     """
     if jobs is None and rate is None:
         remedy = "add jobs=1000 or rate=12/h"
-        raise InvalidValue("synthetic", "", "has neither jobs nor rate", remedy)
-    if rate is None:
-        length = 7.0 if days is None else days
-    elif jobs is None:
-        length = 7.0 if days is None else days
-        jobs = round(rate * length)
-    else:  # what ends first counts
+        raise InvalidValue("synthetic", "jobs", "is missing, and so is 'rate'", remedy)
+    length = 7.0 if days is None else days
+    expected = math.inf if jobs is None else float(jobs)
+    if rate is not None and jobs is not None:  # what ends first counts
         length = jobs / rate if days is None else min(days, jobs / rate)
-        jobs = min(jobs, round(rate * length))
-    assert jobs is not None
-    if not 1 <= jobs <= MOST_JOBS:
-        remedy = f"describe 1 to {MOST_JOBS:,} jobs"
-        raise InvalidValue("synthetic", f"{jobs:,} jobs", "are too few or too many", remedy)
-    return jobs, length
+    if rate is not None:
+        expected = min(expected, rate * length)
+    if expected > MOST_JOBS or round(expected) < 1:
+        remedy = f"change jobs, rate or days so that there are 1 to {MOST_JOBS:,}"
+        given = f"{expected:,.0f} jobs"
+        raise InvalidValue("synthetic", given, "result from the description", remedy)
+    return round(expected), length
 
 
 def _mix(mix: object, shared: Mapping[str, Any]) -> Iterable[Kind]:
@@ -248,7 +246,9 @@ def _mix(mix: object, shared: Mapping[str, Any]) -> Iterable[Kind]:
     for number, each in enumerate(mix):
         where = f"mix.{number}."
         if not isinstance(each, Mapping):
-            raise InvalidValue(where[:-1], each, "is no mapping", "write KEY: VALUE")
+            raise InvalidValue(
+                where[:-1], each, "is not a list of keys with values", "write KEY: VALUE"
+            )
         own = {str(key).replace("_", "-"): value for key, value in each.items()}
         _check_keys(own, _OF_A_KIND, where)
         yield _kind(shared, own, where)
@@ -268,7 +268,9 @@ def _kind(shared: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Kind
     if kind.tpu and ("hosts" in values or "gpu" in values):
         remedy = "leave out hosts and gpu: a TPU slice has hosts of its own"
         text = own.get("tpu", shared.get("tpu"))
-        raise InvalidValue(f"{where}tpu", text, "does not go with hosts or gpu", remedy)
+        raise InvalidValue(
+            f"{where}tpu", text, "cannot be combined with the keys hosts or gpu", remedy
+        )
     if max(kind.hosts) > 1 and any(each is not None and each.several for each in kind.gpu):
         remedy = "name one, such as H100x8: programs that compute together need GPUs of one variant"
         text = own.get("gpu", shared.get("gpu"))
@@ -335,15 +337,16 @@ def _whole(low: int, high: int) -> Callable[[str, str], int]:
 def _rate(text: str, field: str) -> float:
     """Returns the jobs for each day: of `12/h`, 288."""
     number, _, per = text.partition("/")
-    remedy = "write the jobs in a minute, hour or day: 12/h"
+    problem = "is not a positive number of jobs per minute, hour or day"
+    remedy = "write NUMBER/m, NUMBER/h or NUMBER/d, such as 12/h"
     if per.strip() not in _PER:
-        raise InvalidValue(field, text, "is not a rate", remedy)
+        raise InvalidValue(field, text, problem, remedy)
     try:
         found = float(number) / _PER[per.strip()] * _DAY
     except ValueError:
         found = math.nan
     if not 0 < found < math.inf:
-        raise InvalidValue(field, text, "is not a rate", remedy)
+        raise InvalidValue(field, text, problem, remedy)
     return found
 
 

@@ -57,7 +57,7 @@ class Heading(Frozen):
     @model_validator(mode="after")
     def _is_a_time(self) -> Self:
         if self.ends < self.begins:
-            raise ValueError("ends is before begins")
+            raise ValueError("the time `ends` is before the time `begins`")
         years = (self.begins.year, self.ends.year)
         if years[0] < FIRST_YEAR or years[1] > LAST_YEAR:
             raise ValueError(f"begins and ends are not in the years {FIRST_YEAR} to {LAST_YEAR}")
@@ -106,7 +106,10 @@ class GangTrace(Frozen):
     @model_validator(mode="after")
     def _is_a_gang(self) -> Self:
         if self.tasks > 1 and self.group_by is None:
-            raise ValueError("tasks on several hosts need group_by, which the hosts share")
+            raise ValueError(
+                "a gang on several hosts needs `group_by`, the host attribute whose value the hosts"
+                " of a group share"
+            )
         if self.tasks % self.groups:
             raise ValueError(f"{self.tasks} hosts cannot be split evenly over {self.groups} groups")
         return self
@@ -136,7 +139,7 @@ class SliceTrace(Frozen):
             <= (self.requested if self.ready is None else self.ready)
             <= self.gone
         ):
-            raise ValueError("requested, ready and gone are not in this order")
+            raise ValueError("the times `requested`, `ready` and `gone` are not in ascending order")
         return self
 
 

@@ -97,7 +97,7 @@ def read_workload(name: str, text: str, gpu: str = "") -> Trace:
             "give a file of iris usage --trace, or a public trace"
             f" ({', '.join(PublicFormat)}; docs/workloads.md)"
         )
-        raise InvalidValue("workload", name, "is no trace", remedy)
+        raise InvalidValue("workload", name, "is not a trace in a format that Iris reads", remedy)
     return read_public(text, found, name, gpu)
 
 
@@ -112,6 +112,6 @@ def _check_gangs(trace: Trace, name: str) -> None:
             spec_of(gang, 1)
         except ValueError as error:
             text = first_problem(error) if isinstance(error, ValidationError) else str(error)
-            remedy = "correct its line"
+            remedy = "correct the gang's line in the file"
             problem = f"is not a valid job: {text}"
             raise InvalidValue("workload", f"{name}, gang {gang.id}", problem, remedy) from None

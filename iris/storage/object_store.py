@@ -117,7 +117,9 @@ class Store:
             return None
         if most is not None and result.meta["size"] > most:
             raise OSError(
-                errno.EFBIG, f"it has {result.meta['size']:,} bytes; the limit is {most:,}", path
+                errno.EFBIG,
+                f"the object has {result.meta['size']:,} bytes; the limit is {most:,}",
+                path,
             )
         return (await result.bytes_async()).to_bytes()
 

@@ -5,6 +5,7 @@ import errno
 from iris.concurrency import for_each
 from iris.model.checkpoint.saves import MOST_MANIFEST, Save, attempt_folder, number_of, save_name
 from iris.model.errors import InvalidValue
+from iris.model.units import format_bytes
 from iris.storage.object_store import Store
 
 #: The maximum number of tasks whose checkpoints are looked up at the same time.
@@ -30,7 +31,7 @@ async def latest_save(store: Store, prefix: str) -> Save | None:
             raise InvalidValue(
                 "checkpoint",
                 name,
-                "is larger than a manifest of Iris",
+                f"has more than {format_bytes(MOST_MANIFEST)}, the limit for a checkpoint manifest",
                 "check which program wrote it",
             ) from None
         if data is not None:  # otherwise a later save has just replaced this one
@@ -76,14 +77,17 @@ def _parsed(prefix: str, name: str, data: bytes) -> Save:
         save = Save.model_validate_json(data)
     except ValueError as error:
         raise InvalidValue(
-            "checkpoint", name, "is not a manifest of Iris", "check which program wrote it"
+            "checkpoint",
+            name,
+            "is not a checkpoint manifest that Iris can read",
+            "check which program wrote it",
         ) from error
     # A job may be able to write to the store. Its manifest must not name objects of other users.
     if not all(each.startswith(f"{prefix}/") for each in save.objects):
         raise InvalidValue(
             "checkpoint",
             name,
-            "names objects that are not the task's",
+            "names objects outside the task's checkpoint folder",
             "check which program wrote it",
         )
     return save

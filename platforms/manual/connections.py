@@ -245,8 +245,8 @@ class Connections:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             raise MachineFault(
-                f"{host}: the login was ended: the control plane ends, or its configuration has"
-                " changed"
+                f"{host}: the login was broken off, because the control plane is stopping or its"
+                " configuration has changed"
             ) from None
 
     async def _connect(self, host: HostAccess) -> asyncssh.SSHClientConnection:

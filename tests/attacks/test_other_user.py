@@ -325,7 +325,10 @@ async def test_a_host_without_a_free_uid_refuses_a_job(machine: Machine) -> None
         outcome = await machine.run("true")
 
     assert outcome.state is TaskState.WORKER_FAILED
-    assert "all 1 uids of jobs are in use on this host" in outcome.reason
+    assert (
+        "all 1 user ids for jobs (bootstrap.run_as or --run-as) are in use on this host"
+        in outcome.reason
+    )
     assert outcome.refused  # the host is healthy: it must not be put into quarantine
 
 
@@ -729,7 +732,7 @@ async def test_the_user_of_an_attempt_with_an_unreadable_record_ends_and_stays_r
     assert (job_users.files_of(kept) / "work" / "mine").read_text() == "mine\n"
     only_this = JobUsers(machine.users.directory, range(uid, uid + 1))
     (machine.dir / "attempts" / "next").mkdir()
-    with pytest.raises(HostFault, match="uids of jobs are in use"):
+    with pytest.raises(HostFault, match=r"user ids for jobs \(.*\) are in use"):
         only_this.make_files(machine.dir / "attempts" / "next")
     empty_quarantine(machine.dir / "attempts")
     assert only_this.make_files(machine.dir / "attempts" / "next").stat().st_gid == uid

@@ -184,7 +184,7 @@ def test_without_the_setting_a_machine_has_no_keys(machine: Machine) -> None:
         ),
         (
             ("project_id: my-project", "project_id: my-project, scopes: [devstorage.read_write]"),
-            "do not cover Secret Manager",
+            "do not give access to Secret Manager",
         ),
     ],
 )

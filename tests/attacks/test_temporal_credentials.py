@@ -252,7 +252,7 @@ def test_a_value_in_the_place_of_a_reference_is_refused_and_not_shown(
         ),
         (
             ("project_id: my-project", "project_id: my-project, scopes: [devstorage.read_write]"),
-            "do not cover Secret Manager",
+            "do not give access to Secret Manager",
         ),
         (
             ("gcp: {project_id: my-project, default_zones: [europe-west4-b]}", "manual: {}"),

@@ -149,8 +149,8 @@ async def test_a_page_of_another_name_reads_nothing_either(server: Server) -> No
     assert answer.status == 403
     assert (
         answer.body
-        == f"this machine is not evil.example:{server.ui}; open the Web UI at 127.0.0.1 or"
-        " localhost\n".encode()
+        == f"the Web UI does not accept the host name evil.example:{server.ui}; open it at"
+        " 127.0.0.1 or localhost\n".encode()
     )
 
 

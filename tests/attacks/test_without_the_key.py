@@ -233,7 +233,7 @@ async def test_updates_count_once(cluster: Cluster, stranger: Client) -> None:
             wait_policy=WaitPolicy(lifecycle_stage=COMPLETED),
         )
     )
-    assert "sent before" in sent.outcome.failure.message
+    assert "the same proof was received before" in sent.outcome.failure.message
     assert cluster.iris("host", "list", "--json").json[0]["state"] == "READY"
 
 
@@ -293,7 +293,7 @@ async def test_a_recorded_command_does_not_run_again(cluster: Cluster, stranger:
     handle = stranger.get_activity_handle(recorded, run_id=started.run_id)
     with pytest.raises(ActivityFailureError) as failed:
         await asyncio.wait_for(handle.result(), SOON.total_seconds())
-    assert "sent before" in str(failed.value.cause)
+    assert "the same proof was received before" in str(failed.value.cause)
     assert cluster.lines("commands") == ["ran"]
     cluster.iris("cancel", "target")
 

@@ -434,7 +434,9 @@ def test_the_control_plane_is_on_the_platform_unless_the_file_says_otherwise() -
         == "gcp"
     )
     assert load_config(local()).controller.kind == "local"
-    with pytest.raises(InvalidConfig, match="controller: '' has no location"):
+    with pytest.raises(
+        InvalidConfig, match="controller: '' does not say where the control plane runs"
+    ):
         load_config("platform: {manual: {}}")
 
 

@@ -37,22 +37,22 @@ def test_the_example_can_be_started_and_names_secrets_of_its_project() -> None:
         (
             "key_file: gcp:lab-ssh-key",
             "key_file: ~/.ssh/id",
-            "scale_groups.workstations.ssh_key_file: '~/.ssh/id' is not on the",
+            "scale_groups.workstations.ssh_key_file: '~/.ssh/id' is not a secret, and the",
         ),
         (
             "    key_file: gcp:lab-ssh-key\n",
             "",
-            "scale_groups.workstations.ssh_key_file: '' is not on the controller",
+            "scale_groups.workstations.ssh_key_file: '' is not a secret, and the controller VM",
         ),
         (
             "    known_hosts: gcp:lab-known-hosts\n",
             "",
-            "defaults.ssh.known_hosts: '~/.ssh/known_hosts' is not on the controller",
+            "defaults.ssh.known_hosts: '~/.ssh/known_hosts' is not a secret, and the controller VM",
         ),
         (
             "  gcp:\n    port: 10000",
             "  temporal: {address: 't:7233', tls: true}\n  gcp:\n    port: 10000",
-            "controller.temporal.tls: 'true' is not served with manual_vm groups",
+            "controller.temporal.tls: 'true' is not supported with manual_vm groups",
         ),
     ],
     ids=["a path", "no key", "a file of known hosts", "a service with TLS"],

@@ -81,7 +81,8 @@ def test_scopes_without_the_secrets_of_the_configuration_are_refused() -> None:
     )
 
     with pytest.raises(
-        InvalidConfig, match=r"do not cover Secret Manager, to which bootstrap\.secrets refer; add"
+        InvalidConfig,
+        match=r"do not give access to Secret Manager, to which bootstrap\.secrets refer; add",
     ):
         load_config(
             narrow.replace("bootstrap: {", "bootstrap: {secrets: ['gcp:projects/p/secrets/s'], ")

@@ -49,7 +49,9 @@ def test_a_value_that_was_copied_elsewhere_cannot_be_opened(place: Place) -> Non
     """Who may write to the store could otherwise put another user's ciphertext below a job of their
     own, which prints it.
     """
-    with pytest.raises(ValueError, match="changed, or sealed for another place"):
+    with pytest.raises(
+        ValueError, match="changed, or it was sealed for another cluster, object or name"
+    ):
         opened_by(NOW, place=place)
 
 

@@ -140,6 +140,7 @@ def test_a_gang_of_several_hosts_shares_an_attribute() -> None:
         ("rate=12", ("rate", "12/h")),
         ("rate=0/h", ("rate", "0/h")),
         ("rate=1/m,days=3000", ("4,320,000 jobs",)),
+        ("rate=1e305/d,days=3660", ("inf jobs",)),
         ("jobs=1,duration=8h..30m", ("duration", "8h..30m")),
         ("jobs=1,duration=0s..30m", ("duration", "0s..30m")),
         ("jobs=1,duration=long", ("duration", "long", "30s")),

@@ -66,8 +66,9 @@ def check_successor(config: ClusterConfig, successor: ClusterConfig) -> None:
     if (successor.platform.kind, successor.name) != (config.platform.kind, config.name):
         raise InvalidConfig(
             [
-                f"it is for cluster {successor.name} on {successor.platform.kind}, and this is"
-                f" cluster {config.name} on {config.platform.kind}"
+                f"the new configuration is for cluster {successor.name} on"
+                f" {successor.platform.kind}, but this control plane serves cluster"
+                f" {config.name} on {config.platform.kind}"
             ]
         )
 

@@ -90,7 +90,7 @@ def _why_not_as(uid: int) -> str:
         Rejected: this system has no such users.
     """
     if sys.platform != "linux":
-        raise _rejected("this needs Linux")
+        raise _rejected("only Linux allows this, and this machine runs another system")
     launch = {"uid": uid, "groups": [], "cwd": "/"}
     command = ("/bin/sh", "-c", "read line")  # waits
     try:

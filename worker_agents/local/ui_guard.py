@@ -88,12 +88,15 @@ def checked_head(head: bytes) -> bytes:
             kept.append(line)
     if len(hosts) != 1 or host_of(hosts[0]) not in OWN_NAMES:
         raise Rejected(
-            f"this machine is not {' or '.join(hosts) or 'named'}; open the Web UI at 127.0.0.1 or"
-            " localhost"
+            f"the Web UI does not accept the host name {' or '.join(hosts) or '(none)'}; open it at"
+            " 127.0.0.1 or localhost"
         )
     # A page at another port of this machine, such as that of a job, is not the Web UI either.
     if other := [each for each in origins if each.lower() != f"http://{hosts[0]}".lower()]:
-        raise Rejected(f"the request comes from a page of {other[0]}")
+        raise Rejected(
+            f"the request was sent by a page of another site ({other[0]}), and the Web UI refuses"
+            " such requests"
+        )
     return "\r\n".join([request, *kept, "Connection: close", "", ""]).encode("latin-1")
 
 

@@ -365,7 +365,10 @@ def _check_own(job: JobInput) -> None:
     """
     check_id(names.job_workflow(job.cluster, job.spec.id))
     if was_started_by_client() and job != JobInput(cluster=job.cluster, spec=job.spec):
-        raise foreign("a client may give only the cluster and the specification of a job")
+        raise foreign(
+            "it contains more than the cluster and the specification of a job, and a client may"
+            " give no more"
+        )
     source = job.spec.from_checkpoint
     if was_started_by_client() and source is not None:
         owner = store_paths.job_of_checkpoints(source.folder)

@@ -74,8 +74,8 @@ class Tasks:
         if task.incarnation != self._context.host.incarnation:
             # The task's incarnation may be over, or newer than this agent.
             raise _not_taken(
-                f"this agent serves incarnation {self._context.host.incarnation}, not"
-                f" {task.incarnation}",
+                f"this agent belongs to incarnation {self._context.host.incarnation} of the host,"
+                f" and the attempt is for incarnation {task.incarnation}",
                 HOST_REFUSED,
             )
         if self._closed:
@@ -91,7 +91,10 @@ class Tasks:
         if (same := self._attempts.get(task.key)) is not None:
             if same.task_token != info.task_token:
                 # The service forgot the activity of this attempt: its database was restored.
-                raise _not_taken(f"attempt {task.key} has not ended on this host", HOST_REFUSED)
+                raise _not_taken(
+                    f"attempt {task.key} was sent to this host before, and has not ended there",
+                    HOST_REFUSED,
+                )
         else:
             state = AttemptFile.of(task, info.task_token, now, received.get())
             directory = (

@@ -88,7 +88,10 @@ class SealedValues:
             raise Unusable(why)
         private = self._keys()
         if self.store is None:
-            raise Unusable("the agent of this host has no store")
+            raise Unusable(
+                "its value is in the cluster's store, and the agent of this host is configured"
+                " without a store"
+            )
 
         from iris.model import sealed  # few jobs have such secrets
 
@@ -103,7 +106,7 @@ class SealedValues:
         try:
             found = sealed.SealedObject.model_validate_json(stored).values.get(entry)
             if found is None:
-                raise Unusable(f"the sealed object has no value of {entry}")
+                raise Unusable(f"the stored object with the sealed values has no value for {entry}")
             return sealed.parse_keys(private, "").open(
                 found, sealed.Place(self.cluster, path, entry)
             )
@@ -115,7 +118,10 @@ class SealedValues:
                 f" {remedy}"
             ) from None
         except ValidationError:
-            raise Unusable("the sealed object in the store is malformed") from None
+            raise Unusable(
+                "the object in the store with its sealed value is damaged; set the secret again, or"
+                " submit the job again"
+            ) from None
         except ValueError as error:
             raise Unusable(str(error)) from None
 
@@ -259,9 +265,11 @@ class HostSecrets:
         """
         self._check(SecretSource(SecretKind.HOST_FILE, path))
         if path.startswith(_OF_THE_SYSTEM):
-            raise Unusable("its source is a file of the operating system")
+            raise Unusable(
+                "its source is a file of the operating system, which no job may use as a secret"
+            )
         if any(Path(path).is_relative_to(directory.resolve()) for directory in self.own):
-            raise Unusable("its source is a file of the agent")
+            raise Unusable("its source is a file of the agent, which no job may use as a secret")
         credentials = {
             os.path.realpath(value)
             for name, value in self.env.items()

@@ -147,7 +147,9 @@ async def set_up(
             f"set-up failed: it took longer than {format_duration(spec.setup_timeout)}"
             " (--setup-timeout)"
         )
-        raise HostFault(f"{reason}, in {doing}" if doing else reason, SETUP_TIMEOUT) from None
+        raise HostFault(
+            f"{reason}; last step: {doing}" if doing else reason, SETUP_TIMEOUT
+        ) from None
     except OSError as error:
         if is_disk_full(error):
             raise HostFault("the disk of this host is full", DISK_FAULT) from None

@@ -120,7 +120,8 @@ def _provide(path: Path) -> None:
         source = uv.find_uv_bin()
     except FileNotFoundError:
         raise HostFault(
-            "uv is not installed beside the agent of this host; reinstall iris-temporal there",
+            "uv is not installed in the Python environment of this host's agent; reinstall"
+            " iris-temporal there",
             "host",
         ) from None
     if path.is_file() and filecmp.cmp(source, path, shallow=False) and os.access(path, os.X_OK):

@@ -181,7 +181,9 @@ def _verify(archive: IO[bytes], bundle: Bundle, stop: threading.Event) -> None:
             raise Stopped
         content.update(block)
     if content.hexdigest() != bundle.sha256:
-        raise _Damaged(f"the archive's SHA-256 is {content.hexdigest()[:12]}")
+        raise _Damaged(
+            f"the archive's SHA-256 is {content.hexdigest()[:12]}, not that of the bundle"
+        )
 
 
 def _open(archive: Path) -> IO[bytes]:
@@ -249,7 +251,9 @@ async def row_of(bundles: Bundles, task: RunTask, directory: Path) -> dict[str, 
     row = await in_thread(lambda _: _line(directory / ROWS_FILE, index))
     if not isinstance(row, dict) or not all(isinstance(value, str) for value in row.values()):
         raise JobFault(
-            f"the table of the array has no row {index}; submit the job again", _CANNOT_EXECUTE
+            f"the stored parameter table of this job has no row for task {index}; submit the job"
+            " again",
+            _CANNOT_EXECUTE,
         )
     return row
 

@@ -84,7 +84,7 @@ class _Header(tarfile.TarInfo):
                 " with tar --format=gnu"
             )
         elif header.size < 0:
-            raise NoArchive(f"{header.name!r} has {header.size:,} bytes")
+            raise NoArchive(f"its entry {header.name!r} has an invalid size: {header.size:,} bytes")
         return header
 
 

@@ -150,7 +150,10 @@ class _Session:
         if port not in self._ports:
             raise ValueError(f"this session does not forward port {port}")
         if len(self._relay) >= MAX_CONNECTIONS:
-            reason = f"{MAX_CONNECTIONS} connections are open, and more are not possible at a time"
+            reason = (
+                f"{MAX_CONNECTIONS} connections are open, which is the most that one port forward"
+                " carries at a time"
+            )
             self._stream.send(connection_frame(FrameKind.RESET, number, reason.encode()))
         else:
             self._relay.add(number, lambda: _open(self._addresses, port))

@@ -261,7 +261,8 @@ def _local_config(chosen: dict[str, Any]) -> ClusterConfig:
         beside = [f"--{option}" for option in _MACHINES if chosen[option]]
         if beside:
             raise click.UsageError(
-                f"{', '.join(beside)}: exclude --config; change the file of --config instead"
+                f"{', '.join(beside)} cannot be used with --config; describe the hosts in its file"
+                " instead"
             )
         wanted = make_local_config(load_config(chosen["file"]), name)
     else:

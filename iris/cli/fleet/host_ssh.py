@@ -21,9 +21,6 @@ from iris.model.slice.scale_groups import SliceType
 from iris.platforms.manual.settings import HostAccess, ManualSettings, manual_settings
 from iris.platforms.manual.ssh_options import ssh_command, ssh_config
 
-#: The remedy in the errors for a cluster whose machines over SSH are not known on this machine.
-_NAME_IT = "if there are any, name its configuration with --config FILE"
-
 
 @click.command(cls=Command, name="ssh")
 @click.argument("host", shell_complete=names_of(Kind.HOSTS))
@@ -85,7 +82,8 @@ def print_ssh_config(ctx: click.Context, name: str | None, file: Path | None) ->
     settings = _settings_of(_config_of(cluster))
     if settings is None or not settings.all_hosts:
         raise Rejected(
-            f"cluster {cluster.name} has no machines over SSH that this machine knows; {_NAME_IT}"
+            f"no SSH machines of cluster {cluster.name} are known here; if it has some, name its"
+            " configuration with --config FILE"
         )
     click.echo(ssh_config(settings), nl=False)
 

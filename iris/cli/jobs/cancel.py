@@ -158,8 +158,8 @@ def _check_reason(reason: str) -> None:
         raise InvalidValue(
             "reason",
             reason,
-            "would be stored in plain text: Temporal does not encrypt it",
-            "leave it out",
+            "would be stored in plain text: the reason of a cancellation is never encrypted",
+            "leave out --reason",
         )
 
 

@@ -113,9 +113,9 @@ def check_mark(key: MessageKey | None, cluster: str, store: str, mark: str) -> N
     # The key of a job cannot check it.
     if key is not None and not key.job and mark != key.mark(cluster, store):
         raise Rejected(
-            f"cluster {cluster} at this address does not have the message key that this process has"
-            f" for it; {_REMEDY}: {names.ENV_MESSAGE_KEY}=FILE, or unset the variable for a"
-            " cluster without a key"
+            f"cluster {cluster} at this address does not use the message key of this process; set"
+            f" {names.ENV_MESSAGE_KEY} to the path of a copy of the cluster's file {MESSAGE_KEY},"
+            " or unset it if the cluster has no key"
         )
 
 

@@ -50,6 +50,8 @@ logger = logging.getLogger(__name__)
 #: start of the workflow or activity that gets it. The time allows for different clocks and retries.
 #: Within this time, a copy of a message to an earlier run of the workflow is accepted.
 SKEW = timedelta(minutes=1)
+#: Why a message is refused that was accepted before.
+_COPY = "a message with the same proof was received before, so this one is a copy"
 
 
 class ProofChecks(Interceptor):
@@ -150,7 +152,7 @@ class _Inbound(WorkflowInboundInterceptor):
         if problem := _too_old(proof, workflow.info().workflow_start_time):
             return problem
         if proof.nonce in self._nonces:
-            return "it was sent before"
+            return _COPY
         self._nonces.add(proof.nonce)
         return ""
 
@@ -166,7 +168,11 @@ def _problem_of_start(proof: Proof, info: workflow.Info) -> str:
         # A workflow's start counts once, whenever the service carries it out.
         parent = info.parent.run_id if info.parent is not None else None
         ours = proof.run in (info.continued_run_id, parent)
-        return "" if ours else "another workflow has sent it"
+        problem = (
+            "its proof was made by a workflow run that is neither the parent nor the previous run"
+            " of this workflow"
+        )
+        return "" if ours else problem
     if schedule_of_run(info.workflow_id) != info.workflow_id:
         return ""  # as old as the schedule
     return _too_old(proof, info.workflow_start_time)
@@ -259,11 +265,12 @@ class _Activities(ActivityInboundInterceptor):
             return problem
         if info.workflow_run_id is not None:
             ours = proof.run == info.workflow_run_id
-            return "" if ours else "another run of the workflow has sent it"
+            problem = "its proof was not made by the workflow run that the activity belongs to"
+            return "" if ours else problem
         if problem := _too_old(proof, info.scheduled_time):
             return problem
         repeated = self._seen.is_repeated(proof, info.activity_run_id, info.started_time)
-        return "it was sent before" if repeated else ""
+        return _COPY if repeated else ""
 
 
 def _message(info: activity.Info, content: Any) -> Message:

@@ -114,8 +114,8 @@ class IrisClient(IrisClientMethods):
             raise InvalidValue(
                 "tpu",
                 tpu,
-                "does not go with a configuration",
-                "add a scale group to the configuration",
+                "cannot be combined with a configuration, which lists the scale groups itself",
+                "add a scale group for it to the configuration",
             )
         kind = parse_tpu_kind(tpu) if tpu is not None else None
         manager = operate.cluster_manager.temporary_cluster(name, config, tpu=kind)

@@ -76,7 +76,8 @@ def array_of(
     text = given if isinstance(given, str) else ",".join(map(str, given or ()))
     rest, in_text = split_limit(text)
     if limit is not None and in_text not in (None, limit):
-        raise InvalidValue("max_running", limit, f"differs from {text}", "give the limit once")
+        problem = f"differs from the limit after % in the array {text}"
+        raise InvalidValue("max_running", limit, problem, "give the limit once")
     return _array(parse_indices(rest), limit or in_text)
 
 

@@ -131,7 +131,8 @@ def _command(entry: Entrypoint[Any]) -> Sequence[str]:
         remedy = (
             f"pass each word: {', '.join(map(repr, parts[:4]))}; or a shell: 'sh', '-c', {work!r}"
         )
-        raise InvalidValue("work", work, "is one word, the name of a program", remedy)
+        problem = "is one text, so all of it is taken as the name of a program"
+        raise InvalidValue("work", work, problem, remedy)
     for word in words:
         if not isinstance(word, str):
             problem = f"is a {type(word).__name__}, not a text"

@@ -121,7 +121,7 @@ class ParentLookup:
         job, cluster = env.get(names.ENV_JOB_ID), self._connection.record.name
         if job is None or env.get(names.ENV_CLUSTER) != cluster:
             return None
-        remedy = f"to submit a job that belongs to no other, unset {names.ENV_JOB_ID}"
+        remedy = f"to submit a job without a parent job, unset {names.ENV_JOB_ID}"
         handle = self._connection.workflow(names.job_workflow(cluster, job))
         with self._connection.rpc_errors():
             try:

@@ -109,7 +109,7 @@ def _on_slices(tpu: TpuRequest, options: TaskOptions) -> tuple[int, Coscheduling
             "leave it out, and use --slices N for more than one slice",
         )
     if slices is not None and slices < 1:
-        raise InvalidValue("slices", slices, "is no number of slices", "write 1 or more")
+        raise InvalidValue("slices", slices, "is not a valid number of slices", "write 1 or more")
     groups = slices or (1 if replicas is None else replicas // tpu.hosts)
     return tpu.hosts * groups, Coscheduling(group_by=TPU_NAME, groups=groups)
 

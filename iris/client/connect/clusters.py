@@ -271,7 +271,7 @@ def check_is_free(
     raise InvalidValue(
         "name",
         name,
-        f"is the name of {there}, and {this}",
+        f"is taken by {there}, and {this}",
         f"give the new cluster another name, or {remedy}",
     )
 
@@ -283,7 +283,7 @@ def _other_cluster(known: ClusterRecord) -> tuple[str, str]:
     stop_it = f"stop the other cluster with: {stop}"
     delete_it = f"stop the other cluster and delete its jobs with: {stop} && {forget}"
     if known.remote:
-        return f"a cluster elsewhere ({known.location()})", stop_it
+        return f"a cluster elsewhere that this machine knows ({known.location()})", stop_it
     if known.over_ssh:  # it leases its machines until it is stopped, also if it does not run
         return "a cluster whose hosts are reached over SSH", delete_it
     if known.ephemeral:

@@ -11,7 +11,9 @@ from iris.model import store_paths
 from iris.model.errors import Rejected, Unreachable, first_line
 from iris.storage.object_store import STORE_ERRORS, Store
 
-_REMEDY = "give each cluster a store of its own, or the bucket a lifecycle rule"
+_REMEDY = (
+    "give each cluster a store of its own, or let a lifecycle rule of the bucket delete old files"
+)
 
 
 async def mark_store(client: Client, cluster: str, url: str) -> None:
@@ -58,12 +60,12 @@ async def check_alone(connection: Connection, store: Store) -> None:
         )
     if own not in marks:
         text = (
-            f"the store {store.url} has no mark of the cluster {cluster}, so it may belong to"
-            " another cluster"
+            f"the store {store.url} has no file that marks it as the store of cluster {cluster},"
+            " so it may belong to another cluster"
         )
         raise Rejected(
             f"{text}; check the store's address, or start the cluster's control plane with this"
-            " version of Iris, which writes the mark"
+            " version of Iris, which writes that file"
         )
 
 

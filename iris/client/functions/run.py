@@ -33,7 +33,7 @@ def main() -> int:
     pickler = load(HERE, "cloudpickle")
     try:
         if problem:
-            raise RuntimeError(f"{name} was {problem}")
+            raise RuntimeError(f"function {name} was {problem}")
         function, args, kwargs, rows = _load(name)
         if rows is not None:
             kwargs = {**kwargs, **rows[int(os.environ["IRIS_ARRAY_INDEX"])]}

@@ -32,7 +32,7 @@ def problem_with(version: Sequence[int]) -> str:
                 os.execv(python, [python, *sys.argv])
     _leave_mark()
     return (
-        f"pickled by Python {there}, and this job has Python {here}; install python{there} on the"
+        f"pickled by Python {there}, and this job runs Python {here}; install python{there} on the"
         f" host, give the job a project or an image with it, or submit from Python {here}"
         f" ({sys.executable})"
     )

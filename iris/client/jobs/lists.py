@@ -177,7 +177,10 @@ def _parse_place(text: str) -> _Place | None:
         return _Place(datetime.fromisoformat(time).astimezone(UTC), int(skip))
     except (ValueError, OverflowError):
         raise InvalidValue(
-            "from", text, "is no place in the list", "open the list at its start"
+            "from",
+            text,
+            "is not a position that an earlier page of the list returned",
+            "open the list at its start",
         ) from None
 
 

@@ -72,4 +72,6 @@ async def submitted_spec(connection: Connection, job: str, run_id: str | None = 
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise await unknown_job(connection, job) from None
             raise
-    raise NotFound(f"the service has no history of job {job}")
+    raise NotFound(
+        f"the Temporal service has no history of job {job}, so its specification is not known"
+    )

@@ -84,7 +84,10 @@ async def rotate_keys(record: ClusterRecord) -> Rotation:
         if published is not None and published.decode(errors="replace").strip() not in _published(
             known.private
         ):
-            problem = f"has not the key with which the secrets of cluster {record.name} are sealed"
+            problem = (
+                "does not contain the key with which the secrets of cluster"
+                f" {record.name} are sealed"
+            )
             raise InvalidValue(
                 names.ENV_SECRET_KEYS, file, problem, "name the control plane's file"
             )

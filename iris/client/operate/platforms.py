@@ -68,7 +68,7 @@ def create_platform(
     raise InvalidValue(
         "platform",
         config.platform.kind,
-        "cannot be served by this version",
+        "is not supported by this version",
         "run the same cluster on this machine with --local",
     )
 

@@ -175,7 +175,8 @@ class Exchange:
         except STORE_ERRORS as error:
             why, url = first_line(error), self._mail.url
             if todo := remedy(error):
-                raise CallLost(f"{problem}: the store {url} refuses it: {why}; {todo}") from error
+                text = f"{problem}: the store {url} refuses the request: {why}; {todo}"
+                raise CallLost(text) from error
             minutes = STORE_TIMEOUT // timedelta(minutes=1)
             raise CallLost(
                 f"{problem}: the store {url} has failed for {minutes} min: {why}; submit the call"

@@ -32,8 +32,8 @@ BATCHES_PER_WORKER = 2
 MAP_BYTES = 64 * MIB
 _SHUT_DOWN = "this pool was shut down; make another one"
 _CLIENT_CLOSED = (
-    "the pool's client was closed; shut a pool down before, or use it in a with block inside of"
-    " that of its client"
+    "the pool's client was closed before the pool was shut down; shut the pool down first, or put"
+    " its with block inside that of the client"
 )
 _FORKED = "this pool belongs to the process that this one was forked from; make another one here"
 

@@ -383,7 +383,10 @@ class SchedulesClient:
                     return replace(
                         run,
                         state=LEFT_OUT,
-                        reason="the clock shows this time again, and the job starts then",
+                        reason=(
+                            "the clock is set back and shows this time twice; the job starts the"
+                            " second time"
+                        ),
                     )
             except WorkflowFailureError as error:
                 state, reason = _end_of(error)

@@ -95,7 +95,7 @@ def _platform(config: ClusterConfig) -> Iterator[InvalidValue]:
             f"{path}.label_prefix", gcp.label_prefix, "is not a valid label prefix", remedy
         )
     if ALL_APIS not in gcp.scopes and (keys := secret_manager_references(config)):
-        problem = f"do not cover Secret Manager, to which {' and '.join(keys)} refer"
+        problem = f"do not give access to Secret Manager, to which {' and '.join(keys)} refer"
         yield InvalidValue(
             f"{path}.scopes",
             ", ".join(gcp.scopes),

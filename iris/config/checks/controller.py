@@ -35,7 +35,7 @@ def _kind(config: ClusterConfig) -> Iterator[InvalidValue]:
     elsewhere = f"does not work with platform.{platform.kind}"
     if not kind:
         remedy = "add local: {} to run it on the machine that starts the cluster"
-        yield InvalidValue("controller", "", "has no location", remedy)
+        yield InvalidValue("controller", "", "does not say where the control plane runs", remedy)
     if kind == "gcp" and platform.gcp is None:
         remedy = "use another controller, or use platform.gcp"
         yield InvalidValue("controller.gcp", "gcp", elsewhere, remedy)

@@ -85,13 +85,15 @@ def unreachable(config: ClusterConfig) -> Iterator[InvalidValue]:
             " without TLS"
         )
         yield InvalidValue(
-            "controller.temporal.tls", "true", "is not served with manual_vm groups", remedy
+            "controller.temporal.tls", "true", "is not supported with manual_vm groups", remedy
         )
     for path, file in _files(config):
         if not file.startswith(REFERENCE):
-            yield InvalidValue(
-                path, file, "is not on the controller, which connects to the machines", _STORE_IT
+            problem = (
+                "is not a secret, and the controller VM, which connects to the machines, has none"
+                " of your files"
             )
+            yield InvalidValue(path, file, problem, _STORE_IT)
 
 
 def _files(config: ClusterConfig) -> Iterator[tuple[str, str]]:

@@ -46,10 +46,10 @@ def unserved(config: ClusterConfig) -> Iterator[InvalidValue]:
             remedy = "remove it: the control plane runs a Temporal service of its own"
             address = controller.temporal.address
             yield InvalidValue(
-                "controller.temporal", address, "is not served with platform.manual", remedy
+                "controller.temporal", address, "is not supported with platform.manual", remedy
             )
     elif kind != "local" or platform.local is None:
-        yield InvalidValue("platform", platform.kind, "is not served by this version", _SIMULATE)
+        yield InvalidValue("platform", platform.kind, "is not supported by this version", _SIMULATE)
 
 
 def unread(config: ClusterConfig) -> Iterator[str]:

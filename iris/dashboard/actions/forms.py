@@ -56,8 +56,9 @@ class Forms:
                 request,
                 403,
                 "Only for reading",
-                "this dashboard only reads; a cluster that is started with dashboard.allow_actions,"
-                " or with --local --allow-actions, has one that can change something",
+                "this dashboard is read-only; to change the cluster from its pages, start it with"
+                " dashboard.allow_actions: true in its configuration, or with --local"
+                " --allow-actions",
             )
         if request.method == "POST":
             return await self._perform(request, action)

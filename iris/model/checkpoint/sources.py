@@ -70,11 +70,12 @@ class CheckpointSource(Frozen):
     def _check_tasks(self, tasks: Sequence[int], replicas: int, array: Array | None) -> None:
         one = f"name the task whose checkpoint all of them get: {self.job}:{tasks[0]}"
         if array is None and max(tasks) >= replicas:
-            remedy = f"give the job {max(tasks) + 1} tasks, or {one}"
+            remedy = f"give the new job {max(tasks) + 1} tasks, or {one}"
             raise InvalidValue(
                 FIELD,
                 self,
-                f"has a checkpoint of task {max(tasks)}, and the job's last task is {replicas - 1}",
+                f"has a checkpoint of task {max(tasks)}, but the last task of the new job is"
+                f" {replicas - 1}",
                 remedy,
             )
         # A rerun of part of an array may include tasks without a checkpoint.
@@ -83,7 +84,7 @@ class CheckpointSource(Frozen):
         indices = parse_indices(array.indices)
         if not {*tasks} & {*indices}:
             problem = (
-                f"has checkpoints of tasks {_first(tasks)}, and the job has the tasks"
+                f"has checkpoints of tasks {_first(tasks)}, but the new job has only the tasks"
                 f" {_first(indices)}"
             )
             raise InvalidValue(FIELD, self, problem, one)

@@ -375,7 +375,8 @@ def _check(key: str, op: Operator, values: tuple[Attribute, ...]) -> None:
                 FIELD, key, problem, f'give a number, such as "{key} {_SHOWN[op]} 4"'
             )
         if isinstance(value, float) and not math.isfinite(value):
-            raise InvalidValue(FIELD, key, f"compares with {value}", "give a finite number")
+            problem = f"is compared with {value}, which is not a finite number"
+            raise InvalidValue(FIELD, key, problem, "give a number such as 4")
         if isinstance(value, int) and abs(value) >= 10**_MAX_DIGITS:
             raise InvalidValue(
                 FIELD,

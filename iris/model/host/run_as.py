@@ -60,7 +60,7 @@ def choose_uids(run_as: str, *, root: bool, simulated: bool) -> range | None:
         raise InvalidValue(
             "run_as",
             run_as,
-            "needs an agent that is root",
+            "needs an agent that runs as root",
             f"start the agent as root, or use {AGENT_USER}",
         )
     return None

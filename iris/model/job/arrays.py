@@ -90,8 +90,10 @@ def check_array(array: Array, replicas: int, *, coscheduled: bool) -> None:
         InvalidValue: the array has another number of tasks, or the tasks are a gang.
     """
     if coscheduled:
-        remedy = "leave one of them out: tasks of an array start one by one"
-        raise InvalidValue("array", array.indices, "does not go with coscheduling", remedy)
+        remedy = (
+            "leave out array or coscheduling: the tasks of an array start one by one, not as a gang"
+        )
+        raise InvalidValue("array", array.indices, "cannot be combined with coscheduling", remedy)
     tasks = len(parse_indices(array.indices))
     if tasks != replicas:
         remedy = "leave replicas out: an array has a task for each index"

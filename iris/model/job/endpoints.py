@@ -61,7 +61,7 @@ class Endpoint(Frozen):
                 "metadata",
                 self.name,
                 f"has more than {MAX_METADATA:,} bytes",
-                "put the data into a file, and its path here",
+                "put the data into a file, and the path of the file into the metadata",
             )
 
 

@@ -150,7 +150,10 @@ class EnvironmentSpec(Frozen):
     def _has_a_project_for_its_extras(self) -> Self:
         if self.extras and not self.sync:
             raise InvalidValue(
-                "extra", ", ".join(self.extras), "requires a synced project", "remove --no-sync"
+                "extra",
+                ", ".join(self.extras),
+                "can be installed only with the project",
+                "remove --no-sync",
             )
         return self
 
@@ -200,7 +203,7 @@ def check_ports(ports: tuple[str, ...]) -> tuple[str, ...]:
         raise InvalidValue(
             "port",
             ", ".join(ports),
-            "names the same port twice",
-            "give each port a name of its own",
+            "would give two ports the same environment variable",
+            "choose names that differ by more than case, - and _",
         )
     return ports

@@ -137,7 +137,7 @@ def parse_secret_source(secret: str, text: str) -> SecretSource:
             return SecretSource(SecretKind.GCP, name)
         case SecretKind.GCP if (found := _RESOURCE.fullmatch(name)) is not None:
             return SecretSource(SecretKind.GCP, name if found[1] else name + _LATEST)
-    raise InvalidValue("secret", secret, "has a source that is not a reference", _REMEDY)
+    raise InvalidValue("secret", secret, "has an invalid source", _REMEDY)
 
 
 def parse_secret(text: str) -> tuple[str, str]:
@@ -286,7 +286,7 @@ def check_pattern(field: str, pattern: str) -> None:
             "write host-env:NAME, host-file:/PATH or gcp:projects/PROJECT/secrets/SECRET, "
             "or the beginning of a name followed by *"
         )
-        raise InvalidValue(field, pattern, "matches no secret", remedy)
+        raise InvalidValue(field, pattern, "is not a valid entry", remedy)
 
 
 def why_not(source: SecretSource, allowed: Sequence[str]) -> str:

@@ -289,8 +289,9 @@ class JobSpec(Frozen):
             raise InvalidValue(
                 "workdir",
                 self.workdir,
-                "does not go with a bundle, in whose files the program starts",
-                "give one of them",
+                "cannot be combined with a bundle, because the program then starts in the bundle's"
+                " directory",
+                "give either a workdir or a bundle",
             )
         return self
 
@@ -368,15 +369,15 @@ class JobSpec(Frozen):
             and device.several
             and (groups > 1 or self.coscheduling.group_by != TPU_NAME)
         ):
-            problem = "leaves the variant open to a gang that is not on one slice"
+            problem = "allows several variants, but the gang is not on one slice"
             remedy = "name one variant: programs that compute together need devices of one kind"
             raise InvalidValue("device", device, problem, remedy)
         if self.max_task_failures:
             raise InvalidValue(
                 "max_task_failures",
                 self.max_task_failures,
-                "does not go with coscheduling",
-                "all tasks of a gang end together: leave it 0, or use max_retries_failure",
+                "cannot be used with coscheduling, because all tasks of a gang end together",
+                "leave it 0, or use max_retries_failure",
             )
         return self
 
@@ -392,7 +393,7 @@ class JobSpec(Frozen):
             raise InvalidValue(
                 field,
                 each,
-                "does not go with slices: a task there has all chips of its host",
+                "cannot be used on slices, because each task there gets all chips of its host",
                 "leave it out",
             )
         try:

@@ -78,7 +78,8 @@ def check_tags(tags: dict[str, str]) -> dict[str, str]:
         )
     if (size := len(json.dumps(indexed(tags)))) > MAX_BYTES:
         problem = (
-            f"take {size:,} bytes in the lists of the service, which has space for {MAX_BYTES:,}"
+            f"take {size:,} bytes as a search attribute of Temporal, over the limit of"
+            f" {MAX_BYTES:,}"
         )
         raise InvalidValue("tag", f"{len(tags)} tags", problem, "use fewer or shorter ones")
     return tags

@@ -75,7 +75,9 @@ def changes(before: Results, after: Results) -> dict[Path, Change]:
         ValueError: the two have different seeds.
     """
     if before.seeds != after.seeds:
-        raise ValueError(f"the seeds differ: {before.seeds} and {after.seeds}")
+        raise ValueError(
+            f"the two simulations were run with different seeds: {before.seeds} and {after.seeds}"
+        )
     old, new = _by_path(before.answers), _by_path(after.answers)
     nothing = (0.0,) * len(before.seeds)
     return {

@@ -60,11 +60,11 @@ def test_a_bad_file_is_refused_with_all_its_problems(tmp_path: Path) -> None:
     [
         (
             "local: {}",
-            "line 2: controller.temporal: 't:7233' is not served with platform.manual; remove it",
+            "line 2: controller.temporal: 't:7233' is not supported with platform.manual; remove it",
         ),
         (
             "manual: {host: h}",
-            "line 2: controller.temporal: 't:7233' is not served with platform.manual; remove it",
+            "line 2: controller.temporal: 't:7233' is not supported with platform.manual; remove it",
         ),
     ],
 )

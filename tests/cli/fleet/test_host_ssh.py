@@ -110,7 +110,7 @@ def test_a_cluster_without_machines_over_ssh_is_named(
     """Its machines are reached otherwise."""
     example = Path(__file__).parents[3] / "examples" / "eu-west4.yaml"
     assert run(["ssh-config", "--config", str(example)]) == 5
-    assert "cluster eu-west4 has no machines over SSH" in capsys.readouterr().err
+    assert "no SSH machines of cluster eu-west4 are known here" in capsys.readouterr().err
 
 
 def test_an_unknown_machine_is_answered_with_the_known_ones(

@@ -137,8 +137,8 @@ def test_a_paused_closing_or_blind_autoscaler_says_so_first() -> None:
         "PAUSED    the autoscaler: by ada",
         "CLOSING   all slices are being deleted: stop",
         (
-            "12 hosts are silent and most others do not answer either; none is given up: the cause may"
-            " be the service or the network"
+            "12 hosts are silent and most others do not answer either; none counts as lost, because"
+            " the Temporal service or the network may be the cause"
         ),
         "zone west-b could not be listed: timeout",
         "no workflow manages slice stray in west-a",

@@ -165,7 +165,7 @@ def test_a_group_that_no_configuration_has_is_a_warning(
         (("--workload", "jobs.jsonl", "--last", "7d"), 2, "one workload"),
         (("--last", "soon"), 2, "'soon' is not a duration"),
         (("--synthetic", "jobs=5,days=1", "--gpu", "H100"), 2, "--gpu"),
-        (("--workload", "old.yaml"), 2, "'old.yaml' is no trace"),
+        (("--workload", "old.yaml"), 2, "'old.yaml' is not a trace in a format that Iris reads"),
         (("--workload", "none.jsonl"), 2, "none.jsonl"),
         (("--workload", "binary"), 2, "not UTF-8"),
         (("--workload", "jobs.jsonl", "--world", "old.yaml"), 5, "line 1: platform"),

@@ -556,11 +556,14 @@ def test_words_about_files_that_make_no_sense_are_wrong_usage(
         (("--extra", "a b", "--file", __file__), "extra: 'a b' is not a valid name of an extra"),
         (
             ("--extra", "tpu", "--no-sync", "--file", __file__),
-            "extra: 'tpu' requires a synced project",
+            "extra: 'tpu' can be installed only with the project",
         ),
         (("--image", ""), "image: '' is not a valid name of a container image"),
         (("--port", "80"), "port: '80' is not a valid name of a port"),
-        (("--port", "a-b", "--port", "a_b"), "port: 'a-b, a_b' names the same port twice"),
+        (
+            ("--port", "a-b", "--port", "a_b"),
+            "port: 'a-b, a_b' would give two ports the same environment variable",
+        ),
     ],
 )
 def test_an_environment_that_cannot_be_is_refused(options: tuple[str, ...], said: str) -> None:

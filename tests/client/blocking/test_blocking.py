@@ -34,7 +34,7 @@ def test_the_generated_methods_are_current() -> None:
                 "tpu": "v5litepod-4",
                 "config": make_local_config(load_config("platform: {local: {}}")),
             },
-            "add a scale group to the",
+            "which lists the scale groups itself; add a scale group for it to the configuration",
         ),
     ],
 )

@@ -177,7 +177,7 @@ def test_a_job_without_a_name_gets_one_that_says_what_it_runs() -> None:
         ({"resources": Resources(tpu=16)}, "tpu: '16' is not a TPU variant; use one of"),  # type: ignore[arg-type]
         (
             {"resources": Resources(tpu="v5litepod-16", slices=-1)},
-            "slices: '-1' is no number of slices; write 1 or more",
+            "slices: '-1' is not a valid number of slices; write 1 or more",
         ),
         (
             {"environment": {"pip": "numpy"}},

@@ -125,7 +125,7 @@ def test_a_configuration_does_not_mean_another_cluster_of_its_name(
     """
     know()
     this = "the new cluster is in project my-project, store gs://mine; give the new cluster another name, or "
-    with pytest.raises(InvalidValue, match=f"name: 'euw4' is the name of a cluster {words}{this}"):
+    with pytest.raises(InvalidValue, match=f"name: 'euw4' is taken by a cluster {words}{this}"):
         resolve_cluster(None, file)
 
 
@@ -136,7 +136,7 @@ def test_a_simulation_has_not_the_name_of_a_cluster_elsewhere(file: Path) -> Non
     far()
     with pytest.raises(
         InvalidValue,
-        match=r"is the name of a cluster elsewhere .*, and the new cluster is on this machine; give ",
+        match=r"is taken by a cluster elsewhere .*, and the new cluster is on this machine; give ",
     ):
         LocalController(local_config("euw4")).start()
     file.write_text(

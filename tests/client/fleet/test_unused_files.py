@@ -110,7 +110,7 @@ async def test_a_store_without_the_mark_of_the_cluster_is_refused(
     """The address may be wrong, or the control plane of another cluster may not have left its mark
     either.
     """
-    with pytest.raises(Rejected, match="has no mark of the cluster local"):
+    with pytest.raises(Rejected, match="has no file that marks it as the store of cluster local"):
         await find_unused(connected(client, store), MONTH)
 
 

@@ -330,7 +330,10 @@ async def test_another_version_of_python_is_refused_with_both_versions(place: Pl
 
     assert ran.code == 1
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert f"builtins:int was pickled by Python 3.1, and this job has Python {here}" in ran.err
+    assert (
+        f"function builtins:int was pickled by Python 3.1, and this job runs Python {here}"
+        in ran.err
+    )
     assert (
         f"give the job a project or an image with it, or submit from Python {here}"
         in (await ran.result()).text
@@ -481,7 +484,7 @@ def test_lists_show_a_function_by_its_module_and_name(
         (
             "python train.py",
             (
-                "work: 'python train.py' is one word.*; pass each word: 'python', 'train.py'; or a"
+                "work: 'python train.py' is one text, .*; pass each word: 'python', 'train.py'; or a"
                 " shell: 'sh', '-c', "
             ),
         ),

@@ -33,7 +33,7 @@ def test_a_control_plane_that_cannot_be_started_is_refused(tmp_path: Path) -> No
     )
     elsewhere = ClusterManager(load_config(file))
     with pytest.raises(
-        InvalidValue, match=r"controller.temporal: 't:1' is not served with platform.manual"
+        InvalidValue, match=r"controller.temporal: 't:1' is not supported with platform.manual"
     ):
         elsewhere.start()
 

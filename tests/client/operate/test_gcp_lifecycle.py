@@ -238,7 +238,7 @@ def test_a_cluster_elsewhere_takes_no_name_of_a_simulation_that_has_jobs(place: 
     write_record(record)
     for deed in (place.controller().start, place.controller().stop):
         with pytest.raises(
-            InvalidValue, match="is the name of a cluster on this machine that was stopped"
+            InvalidValue, match="is taken by a cluster on this machine that was stopped"
         ):
             deed()
     assert place.alive() == []

@@ -221,7 +221,7 @@ async def test_a_store_that_refuses_large_arguments_ends_their_calls(
 
     with pytest.raises(
         CallLost,
-        match=r"the function are not sent: the store file:.* refuses it: .*; correct controller",
+        match=r"the function are not sent: the store file:.* refuses the request: .*; correct controller",
     ):
         await asyncio.wait_for(exchange(client, store).run([call(len, bytes(INLINE))]), PATIENCE)
 

@@ -227,9 +227,10 @@ async def test_another_job_or_user_cannot_use_a_sealed_value(
         ]
         await lab.store.copy(*paths)
         variable = "NAMED" if "user" in copy else "TOKEN"
-        assert "sealed for another place" in await lab.refusal(a_job(**{variable: copy}), "bob/own")
+        refusal = await lab.refusal(a_job(**{variable: copy}), "bob/own")
+        assert "sealed for another cluster, object or name" in refusal
     renamed = await lab.refusal(a_job(OTHER=token))
-    assert "the sealed object has no value of OTHER" in renamed
+    assert "the stored object with the sealed values has no value for OTHER" in renamed
 
 
 async def test_what_is_gone_or_changed_in_the_store_is_said(
@@ -246,7 +247,7 @@ async def test_what_is_gone_or_changed_in_the_store_is_said(
     content = json.loads(stored)
 
     await lab.store.put(path, b"{")
-    assert "malformed" in await lab.refusal(spec)
+    assert "with its sealed value is damaged" in await lab.refusal(spec)
     content["values"]["TOKEN"]["data"] = "AAAA"
     await lab.store.put(path, json.dumps(content).encode())
     assert "secret TOKEN (its submitter) cannot be used" in await lab.refusal(spec)
@@ -378,7 +379,8 @@ async def test_the_keys_of_another_cluster_are_not_rotated(
     write_key_file(other := tmp_path / "other", new_keys())
     monkeypatch.setenv("IRIS_SECRET_KEYS", str(other))
     with pytest.raises(
-        InvalidValue, match="has not the key with which the secrets of cluster lab are sealed"
+        InvalidValue,
+        match="does not contain the key with which the secrets of cluster lab are sealed",
     ):
         await rotate_keys(lab.record)
     monkeypatch.delenv("IRIS_SECRET_KEYS")

@@ -96,7 +96,7 @@ def test_a_new_job_starts_from_the_checkpoint_of_an_earlier_one() -> None:
         cluster.iris("fetch", "more", "--checkpoint")
         assert (cluster.work / "more-checkpoint" / "1" / "state").read_text() == "1 of new\n"
         for source, reason in (
-            ("train", "has a checkpoint of task 1, and the job's last task is 0"),
+            ("train", "has a checkpoint of task 1, but the last task of the new job is 0"),
             ("train:5", "name a task"),
         ):
             assert (

@@ -61,8 +61,8 @@ def test_each_task_starts_from_the_task_of_its_number_or_all_from_one() -> None:
             None,
             [0, 7],
             (
-                "'ada/train' has a checkpoint of task 7, and the job's last task is 1; give the job 8"
-                " tasks, or name the task"
+                "'ada/train' has a checkpoint of task 7, but the last task of the new job is 1; give"
+                " the new job 8 tasks, or name the task"
             ),
         ),
     ],
@@ -104,8 +104,8 @@ def test_the_tasks_of_an_array_start_from_those_with_their_indices(
 def test_an_array_of_which_no_task_has_a_checkpoint_is_refused() -> None:
     """The user meant other indices: no task of the job would start from a checkpoint."""
     problem = (
-        "'ada/train' has checkpoints of tasks 0, 1, and the job has the tasks 3, 17; name the task"
-        " whose"
+        "'ada/train' has checkpoints of tasks 0, 1, but the new job has only the tasks 3, 17; name"
+        " the task whose"
     )
     with pytest.raises(InvalidValue, match=problem):
         CheckpointSource(job="ada/train").found(FOLDER, [0, 1], 2, Array(indices="3,17", size=2))

@@ -62,5 +62,5 @@ def test_jobs_are_not_root_unless_a_person_says_so_or_the_cluster_is_local(
 
 def test_an_agent_that_is_not_root_refuses_to_promise_other_users() -> None:
     """It cannot start processes of other users, and must not drop the setting in silence."""
-    with pytest.raises(InvalidValue, match="needs an agent that is root"):
+    with pytest.raises(InvalidValue, match="needs an agent that runs as root"):
         choose_uids("62000-62009", root=False, simulated=False)

@@ -76,7 +76,7 @@ def test_an_error_about_a_source_does_not_show_it(source: str) -> None:
     [
         ({"IRIS_X": "env:A"}, {}, "is set by Iris"),
         ({"A-B": "env:A"}, {}, "not a valid name"),
-        ({"A": "hf_abc"}, {}, "not a reference"),
+        ({"A": "hf_abc"}, {}, "has an invalid source"),
         ({"A": "env:A"}, {"A": "1"}, "both"),
     ],
 )
@@ -155,7 +155,7 @@ def test_a_list_may_have_sources_and_their_beginnings(pattern: str) -> None:
 )
 def test_a_list_may_not_have_what_matches_nothing(pattern: str) -> None:
     """A pattern that matches nothing is a mistake, and its job would be refused much later."""
-    with pytest.raises(InvalidValue, match="matches no secret"):
+    with pytest.raises(InvalidValue, match="is not a valid entry"):
         check_pattern("bootstrap.secrets", pattern)
 
 

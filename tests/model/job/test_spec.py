@@ -80,7 +80,7 @@ def test_a_gang_is_split_evenly_over_its_groups(replicas: int, groups: int) -> N
         ({"replicas": 4}, {"tasks_per_host": 4, "groups": 2}, "does not divide the tasks evenly"),
         ({"replicas": 4}, {"tasks_per_host": 0}, "does not divide the tasks evenly"),
         ({"replicas": 4}, {"tasks_per_host": -2}, "does not divide the tasks evenly"),
-        ({"replicas": 4}, {"tasks_per_host": 2, "group_by": TPU_NAME}, "does not go with slices"),
+        ({"replicas": 4}, {"tasks_per_host": 2, "group_by": TPU_NAME}, "cannot be used on slices"),
         (
             {"replicas": 4, "resources": some(memory=2**32)},
             {"tasks_per_host": 2},

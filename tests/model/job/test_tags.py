@@ -81,7 +81,7 @@ def test_the_tags_of_a_job_fit_into_the_service_and_are_found_by_their_keys_and_
     """A job whose tags the service refuses would be refused by an error of Temporal's."""
     if len(tags) > MAX_TAGS or len(json.dumps(indexed(tags))) > MAX_BYTES:
         with pytest.raises(
-            ValidationError, match=r"are too many|bytes in the lists of the service"
+            ValidationError, match=r"are too many|bytes as a search attribute of Temporal"
         ):
             a_spec(tags=tags)
         return

@@ -374,7 +374,7 @@ async def test_a_machine_that_leaves_the_configuration_during_its_login_gets_no_
         asked = asyncio.create_task(ManualPlatform(settings, connections).unusable())
         await until(lambda: connections.is_logging_in(host))
         connections.reconfigure(settings.model_copy(update={"hosts": {}}))
-        assert "the login was ended: " in (await asked)[host]
+        assert "the login was broken off, because " in (await asked)[host]
 
         opens.set()
         await until(lambda: len(lab[0].sshd()) == 1)

@@ -62,7 +62,7 @@ def test_a_count_that_only_one_side_has_is_zero_on_the_other() -> None:
 
 def test_other_seeds_are_not_compared() -> None:
     """The luck would differ."""
-    with pytest.raises(ValueError, match="seeds differ"):
+    with pytest.raises(ValueError, match="the two simulations were run with different seeds"):
         changes(results("old", 4), results("new", 4, 5))
 
 

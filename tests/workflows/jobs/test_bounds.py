@@ -172,7 +172,8 @@ async def test_a_message_that_the_service_does_not_take_holds_up_nobody(cluster:
     async with asyncio.timeout(PATIENCE):
         answers = await asyncio.gather(*map(cluster.outbox.exchange, others))
         with pytest.raises(
-            ApplicationError, match=r"ask: [23],\d{3},\d{3} bytes are too many for the scheduler"
+            ApplicationError,
+            match=r"the message `ask` has [23],\d{3},\d{3} bytes; the scheduler takes at most",
         ):
             await sent
         with pytest.raises(WorkflowUpdateFailedError) as error:  # from whoever has no outbox

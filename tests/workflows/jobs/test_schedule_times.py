@@ -128,7 +128,10 @@ async def test_the_first_of_two_runs_at_the_same_time_of_the_clock_is_left_out(
 
     await cluster.until(both_ended)
     second, first = (await cluster.users.schedules.show("ada/nightly")).runs
-    assert first.reason == "the clock shows this time again, and the job starts then"
+    assert (
+        first.reason
+        == "the clock is set back and shows this time twice; the job starts the second time"
+    )
     assert (second.scheduled_at - first.scheduled_at) == timedelta(hours=1)
     assert len(host.taken) == 1
 

@@ -62,7 +62,7 @@ class ContainerCommand:
             },
         )
         if status == 404 or status == 409:
-            raise JobFault(f"the container does not run: {made.get('message', status)}", 126)
+            raise JobFault(f"the task's container does not run: {made.get('message', status)}", 126)
         if status != 201:
             raise HostFault(
                 f"the container engine did not run the command: {made.get('message', status)}",

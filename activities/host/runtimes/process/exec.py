@@ -80,7 +80,10 @@ class ProcessCommand:
             started = await self._answer()
             if "pid" not in started:
                 raise JobFault(
-                    started.get("error", "the shim of the command ended"),
+                    started.get(
+                        "error",
+                        "the helper process that runs the command on the host ended unexpectedly",
+                    ),
                     started.get("status", 126),
                 )
         except BaseException:

@@ -127,7 +127,8 @@ class JobUsers(NamedTuple):
             if uid not in taken and not has_processes(uid):
                 return uid
         raise HostFault(
-            f"all {len(self.uids)} uids of jobs are in use on this host; widen bootstrap.run_as",
+            f"all {len(self.uids)} user ids for jobs (bootstrap.run_as or --run-as) are in use on"
+            " this host; configure a larger range",
             USERS_FAULT,
         )
 

@@ -380,7 +380,7 @@ class Container:
                 answer += chunk
         status, content = _answer(answer)
         if status is None:
-            raise OSError("it hung up")
+            raise OSError("it closed the connection without a complete answer")
         return status, content
 
 

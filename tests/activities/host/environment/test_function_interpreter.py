@@ -121,7 +121,7 @@ async def test_a_function_for_which_there_is_no_python_is_not_run_again(host: Ho
 
     assert (outcome.state, outcome.final) == (TaskState.FAILED, True)
     assert outcome.exit_code == 1
-    assert "builtins:abs was pickled by Python 3.1" in outcome.reason
+    assert "function builtins:abs was pickled by Python 3.1" in outcome.reason
 
 
 async def test_a_worker_of_a_pool_for_which_there_is_no_python_says_so_and_is_not_run_again(

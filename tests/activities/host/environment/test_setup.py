@@ -809,7 +809,7 @@ async def test_a_set_up_that_hangs_ends_with_its_time_and_names_the_step(
     with pytest.raises(HostFault) as caught:
         await setting_up
 
-    reason = f"set-up failed: it took longer than 1h (--setup-timeout), in `{command}`"
+    reason = f"set-up failed: it took longer than 1h (--setup-timeout); last step: `{command}`"
     assert (str(caught.value), caught.value.fault) == (reason, "setup-timeout")
     assert not psutil.pid_exists(int(pid.read_text()))
 

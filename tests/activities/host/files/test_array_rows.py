@@ -83,7 +83,7 @@ async def test_a_task_whose_row_is_not_in_the_store_fails_with_the_reason(bench:
     lost = array.model_copy(update={"table": Bundle(sha256="0" * 64)})
 
     assert (await _refusal(bundles, a_run("true", index=3, array=array), bench)).startswith(
-        "the table of the array has no row 3"
+        "the stored parameter table of this job has no row for task 3"
     )
     assert "is not in the store" in await _refusal(bundles, a_run("true", array=lost), bench)
 

@@ -457,7 +457,9 @@ async def test_a_manifest_of_any_size_does_not_fill_the_memory_of_the_agent(
     await store.put(name, b"{}")
     os.truncate(Path(store.url.removeprefix("file://"), name), 10**13)
 
-    with pytest.raises(HostFault, match="is larger than a manifest of Iris"):
+    with pytest.raises(
+        HostFault, match="has more than 64 MiB, the limit for a checkpoint manifest"
+    ):
         await Host(store, tmp_path / "2", 2).restore()
 
 

@@ -201,7 +201,8 @@ async def test_a_client_cannot_open_more_connections_than_the_host_holds_buffers
         reader, writer = users[-1]
         assert await reader.read() == b""
         assert client.reasons == [
-            f"{MAX_CONNECTIONS} connections are open, and more are not possible at a time"
+            f"{MAX_CONNECTIONS} connections are open, which is the most that one port forward"
+            " carries at a time"
         ]
         for _, other in [*users[:-1], (reader, writer)]:
             other.close()
