@@ -15,7 +15,7 @@ from iris.model.slice.provisioning import (
     SliceRequest,
 )
 
-#: The most bytes that `Platform.last_output` returns: about twenty console lines.
+#: The maximum number of bytes that `Platform.last_output` returns: about twenty console lines.
 MAX_OUTPUT_BYTES = 2_000
 
 

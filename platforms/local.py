@@ -39,7 +39,7 @@ from iris.platforms.base import BadConfig, Unavailable
 
 #: The address of every host of a local cluster.
 LOCAL_ADDRESS = "127.0.0.1"
-#: The most hosts that a local cluster may have. Each host needs 20 to 60 MB of memory.
+#: The maximum number of hosts that a local cluster may have. Each host needs 20 to 60 MB of memory.
 MAX_LOCAL_HOSTS = 500
 
 REQUEST = "request.json"

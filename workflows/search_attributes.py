@@ -15,7 +15,7 @@ from iris.model.job.tags import MEMO_NOTE, POOL_MARK, indexed
 from iris.model.states import JobState
 from iris.workflows import web_ui
 
-#: The most bytes of a reason that is shown in lists of jobs.
+#: The maximum number of bytes of a reason that is shown in lists of jobs.
 MOST_REASON = 300
 
 

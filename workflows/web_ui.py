@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # a client uses only `summary`, and must not import the ledge
     from iris.scheduling.ledger.ledger import Ledger
     from iris.scheduling.ledger.size import LedgerSize
 
-#: The most entries of a list in Temporal's web UI. Of further tasks of a job, only the number is
-#: shown.
+#: The maximum number of entries of a list in Temporal's web UI. Of further tasks of a job, only the
+#: number is shown.
 SHOWN = 20
 #: Characters that are markup in Markdown or in its extensions for mathematics, links and HTML.
 _MARKUP = re.compile(r"([\\`*_\[\]<>$~|#&])")

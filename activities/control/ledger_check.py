@@ -10,12 +10,12 @@ from iris.autoscaling.missing_hosts import MissingHost
 from iris.model import names
 from iris.model.slice.status import SliceState, SliceStatus
 
-#: The most slices that one check queries. If the scheduler's ledger seems to lack hosts of more
-#: slices, later checks query the others, after the hosts of the first ones have been added to the
-#: ledger.
+#: The maximum number of slices that one check queries. If the scheduler's ledger seems to lack
+#: hosts of more slices, later checks query the others, after the hosts of the first ones have been
+#: added to the ledger.
 SLICES = 32
-#: The most hosts that one check returns. They are hosts of READY slices that the scheduler's ledger
-#: does not contain.
+#: The maximum number of hosts that one check returns. They are hosts of READY slices that the
+#: scheduler's ledger does not contain.
 HOSTS = 64
 PAGE = 1_000
 

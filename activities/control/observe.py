@@ -55,11 +55,11 @@ PAGE = 1_000
 LIST_PATIENCE = 10
 #: How many seconds the comparison of the slices with the scheduler's ledger may take.
 LEDGER_PATIENCE = 5
-#: The most task queues that one observation describes, to find when each host last polled. Later
-#: observations describe the others.
+#: The maximum number of task queues that one observation describes, to find when each host last
+#: polled. Later observations describe the others.
 MOST_POLLS_READ = 1_000
-#: The most task queues that the observer describes at the same time, to find when each host last
-#: polled. Temporal allows 2,400 requests a second in a namespace by default.
+#: The maximum number of task queues that the observer describes at the same time, to find when each
+#: host last polled. Temporal allows 2,400 requests a second in a namespace by default.
 POLLS_AT_ONCE = 50
 
 

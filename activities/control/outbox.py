@@ -55,7 +55,7 @@ from iris.scheduling.placement.refusals import IN_QUEUE
 
 logger = logging.getLogger(__name__)
 
-#: The most messages in one batch. `BATCH_BYTES` may allow fewer.
+#: The maximum number of messages in one batch. `BATCH_BYTES` may allow fewer.
 MAX_BATCH = 500
 #: How long the outbox counts as busy after a message has arrived while a batch was on its way to
 #: the scheduler, in seconds.
@@ -69,8 +69,8 @@ UNHURRIED = 0.2
 #: because hosts are likely to become free. While it waits for the answer, the gang's workflow
 #: answers no queries.
 KEEP = 2.5
-#: The most answers that the outbox delays at the same time. Each delayed answer occupies a slot for
-#: workflow tasks, and a worker has a hundred slots.
+#: The maximum number of answers that the outbox delays at the same time. Each delayed answer
+#: occupies a slot for workflow tasks, and a worker has a hundred slots.
 MOST_KEPT = 32
 #: The period over which placements are counted to estimate how long a gang will wait, in seconds.
 RATE_OVER = 2.0

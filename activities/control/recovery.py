@@ -40,12 +40,12 @@ OUTAGES = (
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-#: The most queries of workflows that one activity runs at the same time.
+#: The maximum number of queries of workflows that one activity runs at the same time.
 AT_ONCE = 32
-#: The most workflows that one activity queries. `PAGE_BYTES` may allow fewer.
+#: The maximum number of workflows that one activity queries. `PAGE_BYTES` may allow fewer.
 PAGE = 1_000
-#: The most bytes of the workflows' answers that one activity returns. The answers of a thousand
-#: ordinary gangs have half of this size.
+#: The maximum number of bytes of the workflows' answers that one activity returns. The answers of a
+#: thousand ordinary gangs have half of this size.
 PAGE_BYTES = MESSAGE_BYTES
 #: The states of a slice in which the scheduler knows the slice's hosts.
 SERVING = (SliceState.READY, SliceState.DRAINING)

@@ -3,8 +3,8 @@
 from temporalio.client import WorkflowExecutionDescription
 from temporalio.service import RPCStatusCode
 
-#: The most calls that one activity makes to the service at the same time. The number is large
-#: enough to hide the round-trip time, and far below the service's limits.
+#: The maximum number of calls that one activity makes to the service at the same time. The number
+#: is large enough to hide the round-trip time, and far below the service's limits.
 AT_ONCE = 32
 #: The server's status codes for any request while it is away or busy. All other codes are about the
 #: one workflow of the request.

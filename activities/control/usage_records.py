@@ -8,8 +8,8 @@ from iris.metrics.declared import USES_STORED
 from iris.storage.object_store import Store
 from iris.usage.lines import to_objects
 
-#: The most objects that are written at the same time. A batch of records has one object for each
-#: day on which an attempt or a slice ended.
+#: The maximum number of objects that are written at the same time. A batch of records has one
+#: object for each day on which an attempt or a slice ended.
 _AT_ONCE = 8
 
 

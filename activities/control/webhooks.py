@@ -20,7 +20,7 @@ from iris.model.job.notifications import parse_webhook, refusal, shown_webhook
 
 #: The time limit of one call, in seconds. The time limit of the activity is longer.
 TIMEOUT = 15.0
-#: The most bytes of a webhook's answer that are read: the status line and the headers.
+#: The maximum number of bytes of a webhook's answer that are read: the status line and the headers.
 HEAD_BYTES = 16_384
 #: The HTTP statuses after which the same call may be accepted later: a timeout, a conflict with
 #: another call, and too many calls.

@@ -17,8 +17,8 @@ from iris.model.slice.status import SliceState
 from iris.scheduling.placement.catalog import Catalog
 from iris.scheduling.reasons.why_waiting import no_scale_group
 
-#: The most characters of the text that explains why gangs wait for slices. Longer texts are cut,
-#: because they are cells of a table.
+#: The maximum number of characters of the text that explains why gangs wait for slices. Longer
+#: texts are cut, because they are cells of a table.
 LONGEST = 300
 
 _LEAVING = (SliceState.DRAINING, SliceState.DELETING, SliceState.FAILED)

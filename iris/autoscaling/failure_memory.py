@@ -15,9 +15,9 @@ from iris.model.slice.scale_groups import ScaleGroup, SliceType
 from iris.model.slice.scaling import Action, GroupMemory, Memory, StockedOut
 from iris.model.slice.status import SliceFacts, SliceState
 
-#: The most actions of the autoscaler that are remembered.
+#: The maximum number of actions of the autoscaler that are remembered.
 MOST_ACTIONS = 100
-#: The most lost slices whose lifetimes are remembered for each group.
+#: The maximum number of lost slices whose lifetimes are remembered for each group.
 MOST_LIFETIMES = 100
 #: If a zone's last stock-out ended longer ago than this, the next stock-out delays requests in the
 #: zone only by the first delay (`stockout_delay`) again.

@@ -26,7 +26,7 @@ def job_and_task(job: str, task: int | None = None) -> tuple[str, int | None]:
     if colon:
         if not number.isdecimal():
             raise InvalidValue(
-                "job", job, "does not name a task", "write NAME:NUMBER, such as train:3"
+                "job", job, "does not name a task", "write NAME:NUMBER, such as train:3 for task 3"
             )
         if task not in (None, int(number)):
             raise InvalidValue("job", job, f"differs from --task {task}", "name the task once")

@@ -279,7 +279,8 @@ class SchedulerStart(Frozen):
     #: The code of the last reason that was sent to the waiting gangs of each shape, which are the
     #: gangs with the same demands on hosts. The keys are hashes of the shapes.
     sent_reasons: dict[str, str] = Field(default_factory=dict)
-    #: When the scheduler last checked that the owners of requests and placements still exist.
+    #: When the scheduler last checked that the workflows with requests and placements still exist;
+    #: None before the first check.
     checked_at: datetime | None = None
     #: Whether to recover the ledger first, by queries to all slices and gangs. An earlier ledger
     #: may have been lost.

@@ -12,11 +12,11 @@ from iris.model.job.requests import Shape
 from iris.model.slice.scaling import MOST_OUTLOOKS, Demand, Wanted
 from iris.scheduling.ledger.ledger import Ledger
 
-#: The most shapes of waiting gangs in one answer of the scheduler to the autoscaler. Further shapes
-#: are in a later answer, when gangs of the first shapes have been placed.
+#: The maximum number of shapes of waiting gangs in one answer of the scheduler to the autoscaler.
+#: Further shapes are in a later answer, when gangs of the first shapes have been placed.
 MOST_SHAPES = 1_000
-#: The most bytes of the demands in one answer of the scheduler to the autoscaler. The answer also
-#: lists the idle slices, which take further bytes.
+#: The maximum number of bytes of the demands in one answer of the scheduler to the autoscaler. The
+#: answer also lists the idle slices, which take further bytes.
 DEMANDS_BYTES = 2 * BATCH_BYTES
 
 

@@ -39,13 +39,14 @@ from iris.scheduling.placement.preemption import Eviction
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 from iris.scheduling.reasons.explain import MOST_REASONS
 
-#: The most placements of one scheduling pass. A thousand placements take some hundred milliseconds,
-#: and a workflow task must yield within two seconds.
+#: The maximum number of placements of one scheduling pass. A thousand placements take some hundred
+#: milliseconds, and a workflow task must yield within two seconds.
 MAX_PLACEMENTS = 1_000
-#: The most bytes of outlooks that the ledger stores. An outlook says which slice the waiting gangs
-#: of one shape can expect. It contains the shape, and users choose how long a shape is.
+#: The maximum number of bytes of outlooks that the ledger stores. An outlook says which slice the
+#: waiting gangs of one shape can expect. It contains the shape, and users choose how long a shape
+#: is.
 OUTLOOKS_BYTES = 128 * 1024
-#: The most characters of an answer's `problem`.
+#: The maximum number of characters of an answer's `problem`.
 MAX_PROBLEM = 500
 #: The refusal that replaces a gang's placement, or the reason why it waits, in an answer when the
 #: answers to the whole batch exceed `BATCH_BYTES`. A replaced placement is signalled to the gang.

@@ -70,8 +70,8 @@ class SimulatedScheduler:
         self._watch = DemandWatch()
         #: When the autoscaler was last told that the demand has changed; None if it was never told.
         self._woken_at: datetime | None = None
-        #: The event in which the autoscaler is told the next time that the demand has changed; None
-        #: if it is not planned.
+        #: The planned event that next tells the autoscaler that the demand has changed; None if no
+        #: such event is planned.
         self._waking: Event | None = None
         #: The event that starts the next pass if no message arrives before it.
         self._again: Event | None = None

@@ -31,7 +31,8 @@ T = TypeVar("T")
 #: `MAX_WAIT_S`), makes the create call and reads the result. These three times together must be
 #: less than the 60 s that the workflows allow for a platform call (`PLATFORM_CALL`).
 DEADLINE = 15.0
-#: The most calls to Google's APIs that run at the same time, each in a thread of its own.
+#: The maximum number of calls to Google's APIs that run at the same time, each in a thread of its
+#: own.
 THREADS = 32
 #: The beginnings of the URLs of endpoints that use neither encryption nor credentials.
 _PLAIN = ("http://", "grpc://")

@@ -15,10 +15,10 @@ from iris.platforms.gcp.observe import CreateOperation, ObservedResource, observ
 from iris.platforms.gcp.rate_limiter import Urgency
 from iris.platforms.gcp.requests import CreateRequest, zone_of
 
-#: The most items per page of an answer of the Compute API.
+#: The maximum number of items per page of an answer of the Compute API.
 PAGE = 500
-#: The most pages that one search for the operation that created a machine reads. An empty page does
-#: not end the search, because other pages may follow.
+#: The maximum number of pages that one search for the operation that created a machine reads. An
+#: empty page does not end the search, because other pages may follow.
 MOST_PAGES = 5
 #: The number of bytes that are read from the end of a console; Google keeps a million. The system
 #: prints much text between the startup script's lines.

@@ -28,10 +28,11 @@ from iris.platforms.gcp.requests import CreateRequest, location, zone_of
 
 T = TypeVar("T")
 
-#: The most items per page of an answer of the TPU API. Pages are large, because each node includes
-#: its startup script.
+#: The maximum number of items per page of an answer of the TPU API. Pages are large, because each
+#: node includes its startup script.
 PAGE = 500
-#: The most pages of a zone's operations that are searched. Only recent operations are needed.
+#: The maximum number of pages of a zone's operations that are searched. Only recent operations are
+#: needed.
 MOST_PAGES = 5
 #: The name that stands for all zones in the TPU API.
 EVERYWHERE = "-"

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 #: The interval of SSH keepalives. A connection is closed after three keepalives without an answer.
 KEEPALIVE = timedelta(seconds=15)
-#: The most bytes of a command's output that an error shows.
+#: The maximum number of bytes of a command's output that an error shows.
 SHOWN = 400
 #: The command that runs a script in `sh`, whatever the user's login shell is.
 SHELL = "exec env IRIS_SHELL=runs sh -s"

@@ -36,8 +36,8 @@ COMMAND_LIMIT = timedelta(seconds=15)
 #: The time limit for the start of an agent. The new agent may have to wait for the end of an
 #: earlier one.
 START_LIMIT = timedelta(seconds=30)
-#: The most machines on which the agent is installed at the same time. Each machine needs its own
-#: upload.
+#: The maximum number of machines on which the agent is installed at the same time. Each machine
+#: needs its own upload.
 MAX_INSTALLING = 8
 #: The longest pause between two visits of a machine with a fault. Each visit tries again to start
 #: the agent.

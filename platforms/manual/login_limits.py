@@ -12,8 +12,8 @@ import asyncssh
 from iris.platforms.base import Unavailable
 from iris.platforms.manual.settings import HostAccess
 
-#: The most logins at the same time to machines whose last login did not fail. In addition, as many
-#: logins may run at the same time to machines whose last login failed.
+#: The maximum number of logins at the same time to machines whose last login did not fail. In
+#: addition, as many logins may run at the same time to machines whose last login failed.
 MAX_AT_ONCE = 32
 #: The time for which a call on many machines skips a machine whose login has failed.
 COOL_DOWN = timedelta(seconds=20)

@@ -43,13 +43,14 @@ REMOVE_LIMIT = timedelta(seconds=50)
 #: The time limit for the end of an agent, which first gives its programs their grace period (30 s
 #: by default) to stop.
 GRACE = timedelta(seconds=45)
-#: The most machines that an error about a refused slice names.
+#: The maximum number of machines that an error about a refused slice names.
 MAX_REASONS = 5
 #: The time limit for reading the state of one machine, including the SSH login, and the time limit
 #: for the script that reads the state, without the login.
 LIST_LIMIT, LOOK_LIMIT = timedelta(seconds=8), timedelta(seconds=6)
 
-#: The most slices for which the platform remembers the machines that may have the slice's lease.
+#: The maximum number of slices for which the platform remembers the machines that may have the
+#: slice's lease.
 MAX_REMEMBERED = 1000
 
 #: A function that the platform calls for each machine that is leased by a slice, except if the

@@ -106,11 +106,11 @@ AUTOSCALER_VERSION = 1
 #: The interval between two checks that the workflows of the scheduler and the autoscaler run. A
 #: user may have terminated one.
 PLANNER_CHECK_INTERVAL = timedelta(seconds=15)
-#: The most workflows that stay in memory. A replay costs milliseconds, and a cached job costs some
-#: tens of kilobytes.
+#: The maximum number of workflows that stay in memory. A replay costs milliseconds, and a cached
+#: job costs some tens of kilobytes.
 CACHED_WORKFLOWS = 5_000
-#: The most activities that may wait for other workflows at the same time. A waiting activity costs
-#: a few kilobytes.
+#: The maximum number of activities that may wait for other workflows at the same time. A waiting
+#: activity costs a few kilobytes.
 PATIENT_ACTIVITIES = 2_000
 
 

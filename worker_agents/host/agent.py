@@ -96,8 +96,8 @@ RETRY_INTERVAL = timedelta(seconds=2)
 SIGN_OFF_TIMEOUT = timedelta(seconds=1)
 #: The interval between two measurements for the host's metrics.
 GATHER_INTERVAL = timedelta(seconds=5)
-#: The most attempts that start at the same time. The scheduler limits the number of attempts that
-#: run.
+#: The maximum number of attempts that start at the same time. The scheduler limits the number of
+#: attempts that run.
 MAX_CONCURRENT_STARTS = 100
 
 

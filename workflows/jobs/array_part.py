@@ -25,9 +25,9 @@ from iris.workflows.signals import send_signal
 #: further pause is longer. In a week of changes, a part sends about 120 reports. The 40 parts of
 #: the largest array then send half as many signals as one workflow accepts.
 FIRST_PAUSE, GROWTH = timedelta(seconds=1), 1.1
-#: The most reports about failed or cancelled tasks that one run of a part's workflow sends before
-#: the pause after the previous report is over. A failure may end the job, and a user may wait for a
-#: cancellation.
+#: The maximum number of reports about failed or cancelled tasks that one run of a part's workflow
+#: sends before the pause after the previous report is over. A failure may end the job, and a user
+#: may wait for a cancellation.
 EARLY_REPORTS = 50
 #: When a part has fewer unfinished tasks than it may run at the same time, it reports each time
 #: their number has decreased to this share of the last reported number. The job then lets other

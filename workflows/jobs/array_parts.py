@@ -29,8 +29,8 @@ from iris.workflows.jobs.independent_tasks import SeparateTasks
 from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
 
-#: The most tasks of an array that have a workflow at the same time. A control plane keeps five
-#: times as many workflows in memory (`CACHED_WORKFLOWS`).
+#: The maximum number of tasks of an array that have a workflow at the same time. A control plane
+#: keeps five times as many workflows in memory (`CACHED_WORKFLOWS`).
 MOST_AT_ONCE = 1_000
 
 
@@ -42,7 +42,7 @@ class _Part:
         self.indices = indices
         #: The number of tasks of the part that have not ended.
         self.unfinished = len(indices)
-        #: The most tasks of the part that may have a workflow at the same time.
+        #: The maximum number of tasks of the part that may have a workflow at the same time.
         self.places = 0
         #: The coroutine that runs the part's workflow; None before the part begins.
         self.running: asyncio.Task[None] | None = None

@@ -22,9 +22,11 @@ from iris.workflows.patient_call import until_done
 from iris.workflows.scheduler_call import uninterrupted
 from iris.workflows.signals import send_signal
 
-#: The most child jobs that one activity cancels. Their ids need some 50 KiB of its input.
+#: The maximum number of child jobs that one activity cancels. Their ids need some 50 KiB of its
+#: input.
 CANCELLED_AT_ONCE = 500
-#: The most child jobs that a workflow passes to its next run. Their ids need some 50 KiB.
+#: The maximum number of child jobs that a workflow passes to its next run. Their ids need some 50
+#: KiB.
 MOST_CARRIED = 500
 
 

@@ -23,12 +23,12 @@ from iris.workflows import policies
 from iris.workflows.patient_call import until_done
 from iris.workflows.scheduler_call import uninterrupted
 
-#: The most dependents (jobs that wait for a job) that one activity signals. The ids
-#: of that many take some 50 KiB in the activity's input.
+#: The maximum number of dependents (jobs that wait for a job) that one activity signals. The ids of
+#: that many take some 50 KiB in the activity's input.
 SIGNALLED_AT_ONCE = 500
-#: The most dependents (jobs that wait for a job) that a workflow passes to its next run. Their ids
-#: need some 100 KiB. Further dependents learn of the job's end when they ask for it, at most an
-#: hour later.
+#: The maximum number of dependents (jobs that wait for a job) that a workflow passes to its next
+#: run. Their ids need some 100 KiB. Further dependents learn of the job's end when they ask for it,
+#: at most an hour later.
 MOST_CARRIED = 1_000
 
 

@@ -27,8 +27,9 @@ from iris.model.units import MIB, format_duration
 from iris.scheduling.jobs.gang_lifecycle import GangLifecycle
 from iris.workflows import policies
 
-#: The most bytes of activity inputs that one workflow task starts. Each input carries the command
-#: and its environment, and all inputs go in one request, which Temporal limits to 4 MiB.
+#: The maximum number of bytes of activity inputs that one workflow task starts. Each input carries
+#: the command and its environment, and all inputs go in one request, which Temporal limits to 4
+#: MiB.
 START_BYTES = 2 * MIB
 #: The pause after activities with `START_BYTES` of inputs were started, so that another workflow
 #: task starts the next activities.

@@ -34,8 +34,8 @@ from iris.workflows.jobs.task import TaskWorkflow
 from iris.workflows.patient_call import until_done
 from iris.workflows.search_attributes import keywords
 
-#: The most workflows of tasks that one workflow task starts. Each start carries the job's
-#: specification, and all starts go in one request, which Temporal limits to 4 MiB.
+#: The maximum number of workflows of tasks that one workflow task starts. Each start carries the
+#: job's specification, and all starts go in one request, which Temporal limits to 4 MiB.
 STARTS_AT_ONCE = 32
 
 
@@ -130,8 +130,8 @@ class IndependentTasks(SeparateTasks):
         self._is_part = places is not None
         if places is None and job.spec.array is not None:
             places = job.spec.array.limit
-        #: The most tasks that have a workflow at the same time. Without a limit, it is the number
-        #: of tasks.
+        #: The maximum number of tasks that have a workflow at the same time. Without a limit, it is
+        #: the number of tasks.
         self.places = len(job.tasks) if places is None else places
         self._window = contextlib.nullcontext() if places is None else asyncio.Semaphore(places)
         self._cancellations = Cancellations()

@@ -50,9 +50,9 @@ from iris.workflows.own_input import check_id, check_reads, foreign, was_started
 from iris.workflows.scheduler_call import uninterrupted
 from iris.workflows.search_attributes import ListEntry
 
-#: The most tasks in the result of a job's workflow. They need some tens of kilobytes.
+#: The maximum number of tasks in the result of a job's workflow. They need some tens of kilobytes.
 TASKS_IN_RESULT = 100
-#: The most child jobs in the input of one activity. Their ids need some 50 KiB.
+#: The maximum number of child jobs in the input of one activity. Their ids need some 50 KiB.
 _MOST_CHILDREN = 500
 
 

@@ -24,13 +24,14 @@ from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.placement.lines import Line, line_of
 from iris.scheduling.placement.refusals import Refusal
 
-#: The most users in an answer about the resources that users hold, and the most users of one band
-#: on a page of the queue.
+#: The maximum number of users in an answer about the resources that users hold, and the maximum
+#: number of users of one band on a page of the queue.
 MOST_USERS = 100
 MOST_USERS_OF_BAND = 10
-#: The most idle slices in one answer about resources.
+#: The maximum number of idle slices in one answer about resources.
 MOST_IDLE = 1_000
-#: The most bytes of all reasons on one page of the queue. The rest of the page is for the gangs.
+#: The maximum number of bytes of all reasons on one page of the queue. The rest of the page is for
+#: the gangs.
 REASONS_BYTES = 128 * 1024
 
 

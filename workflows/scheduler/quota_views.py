@@ -9,7 +9,7 @@ from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.ledger.waiting_quotas import waiting_jobs
 from iris.scheduling.quotas.use import QuotaUse
 
-#: The most rows in one answer about quotas.
+#: The maximum number of rows in one answer about quotas.
 MOST_ROWS = 1_000
 
 

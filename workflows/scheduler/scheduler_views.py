@@ -28,7 +28,7 @@ from iris.scheduling.ledger.reason_changes import MAX_SHAPES
 from iris.scheduling.placement.refusals import RefusalCode
 from iris.usage.records import AttemptUse, SliceUse
 
-#: The most quarantined hosts that a snapshot of the scheduler names.
+#: The maximum number of quarantined hosts that a snapshot of the scheduler names.
 MOST_QUARANTINED = 100
 
 

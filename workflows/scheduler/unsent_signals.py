@@ -26,8 +26,8 @@ from iris.scheduling.ledger.reason_changes import ReasonChange
 from iris.scheduling.placement.preemption import Eviction
 from iris.workflows import policies
 
-#: The most signals that one activity sends, which takes a second. The limit on the size of its
-#: input, `BATCH_BYTES`, may allow fewer.
+#: The maximum number of signals that one activity sends, which takes a second. The limit on the
+#: size of its input, `BATCH_BYTES`, may allow fewer.
 MAX_SIGNALS = 500
 Item = TypeVar("Item", Placement, Eviction, Reason)
 #: A control plane that has sent no batch for this time no longer counts as running. The answer to a

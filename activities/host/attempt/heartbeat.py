@@ -34,7 +34,7 @@ from iris.retrying import retry
 ANNOUNCE_AFTER = timedelta(seconds=1)
 #: The shortest time between two messages to a job about the steps of a preparation.
 ANNOUNCE_EVERY = timedelta(seconds=3)
-#: The most heartbeats that all attempts on one host send together in a second.
+#: The maximum number of heartbeats that all attempts on one host send together in a second.
 HEARTBEATS_PER_SECOND = 25
 RPC_TIMEOUT = timedelta(seconds=10)
 

@@ -59,12 +59,12 @@ SETTLE_NS = 2 * 10**9
 #: The name of the file in the attempt's directory that records the last save. An agent that
 #: continues the attempt reads it.
 RECORD = "checkpoint.json"
-#: The most reads of the checkpoint directory in a row. A read is repeated if the program has
-#: replaced a file before the agent could open it.
+#: The maximum number of reads of the checkpoint directory in a row. A read is repeated if the
+#: program has replaced a file before the agent could open it.
 _LOOKS = 5
-#: The most paths that one line of the log names.
+#: The maximum number of paths that one line of the log names.
 _NAMED = 3
-#: The most files that are kept open, to find out whether the program replaces them.
+#: The maximum number of files that are kept open, to find out whether the program replaces them.
 _HELD = 64
 
 
@@ -142,8 +142,9 @@ class Saver:
         #: the last two saves.
         self._swept = False
         self._problem = ""
-        #: The most bytes that one try to save has read; reset when the program has ended. A later
-        #: try that reads more makes progress, so the attempt waits longer for the store.
+        #: The maximum number of bytes that one try to save has read; reset when the program has
+        #: ended. A later try that reads more makes progress, so the attempt waits longer for the
+        #: store.
         self.progress = 0
         self._reads, self._finishing = 0, False
         #: Follows the changes of the directory, from the call of `watch` to the end.

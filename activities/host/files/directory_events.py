@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 #: The shortest pause between two reads of inotify events, in seconds.
 PAUSE = 0.1
-#: The most directories of one checkpoint that are watched.
+#: The maximum number of directories of one checkpoint that are watched.
 MOST_WATCHED = 1_000
-#: The most bytes of inotify events that one read returns.
+#: The maximum number of bytes of inotify events that one read returns.
 _READ = 64 * 1024
-#: The most reads of inotify events in a row before the event loop does other work.
+#: The maximum number of reads of inotify events in a row before the event loop does other work.
 _READS = 32
 #: The number of reads after which even a full queue of inotify is empty. A full queue has 16,384
 #: events of 272 bytes.

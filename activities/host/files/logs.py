@@ -45,17 +45,17 @@ FLUSH_EVERY = timedelta(seconds=1)
 #: The largest stored chunk that is read again, in bytes. A job may be able to write to the store,
 #: so a chunk may be larger than the chunk that Iris stored.
 MOST_CHUNK = 64 * 1024 * 1024
-#: The most bytes that are read from a file at once. The limit keeps the memory small, and the time
-#: for which the event loop is blocked.
+#: The maximum number of bytes that are read from a file at once. The limit keeps the memory small,
+#: and the time for which the event loop is blocked.
 READ = 256 * 1024
-#: The most unread bytes of one file while the store is unreachable. Above this limit, the oldest
-#: bytes are dropped until half of the limit is left.
+#: The maximum number of unread bytes of one file while the store is unreachable. Above this limit,
+#: the oldest bytes are dropped until half of the limit is left.
 MAX_BACKLOG = 1024 * MIB
 #: When output is stored, its disk space is freed in pieces of this size, in bytes.
 RELEASE = 8 * MIB
-#: The most lines from the end of the output that the outcome contains.
+#: The maximum number of lines from the end of the output that the outcome contains.
 LAST_LINES = 10
-#: The most bytes from the end of the output that the outcome contains.
+#: The maximum number of bytes from the end of the output that the outcome contains.
 LAST_BYTES = 1_000
 _GAP = re.compile(rb"\[iris\] gap: (\d+) bytes of std(out|err) are missing here")
 

@@ -18,10 +18,10 @@ from iris.model.host.store_limits import MOST_STEPS, OutputFile, select
 from iris.storage.object_store import Store
 from iris.storage.output_names import object_name
 
-#: The most files of one host that are uploaded at the same time. The upload of a large file needs
-#: the memory of several parts of 5 MiB each.
+#: The maximum number of files of one host that are uploaded at the same time. The upload of a large
+#: file needs the memory of several parts of 5 MiB each.
 AT_ONCE = 8
-#: The most links that a path may contain, the same as in Linux.
+#: The maximum number of links that a path may contain, the same as in Linux.
 MOST_LINKS = 40
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

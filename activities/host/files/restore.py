@@ -19,7 +19,7 @@ from iris.model.units import format_bytes, format_duration
 from iris.storage.object_store import STORE_ERRORS, Store
 from iris.storage.saves import latest_save
 
-#: The most files of one checkpoint that are fetched from the store at the same time.
+#: The maximum number of files of one checkpoint that are fetched from the store at the same time.
 AT_ONCE = 8
 
 

@@ -25,8 +25,9 @@ from iris.activities.host.runtimes.process import job_users
 
 logger = logging.getLogger(__name__)
 
-#: The most reads of an attempt's directories before its processes are stopped for a further read.
-#: Most programs seldom change their directories, so a read without a stop usually succeeds.
+#: The maximum number of reads of an attempt's directories before its processes are stopped for a
+#: further read. Most programs seldom change their directories, so a read without a stop usually
+#: succeeds.
 TRIES = 2
 #: The longest time for which the processes of an attempt are stopped, so that its directories do
 #: not change while they are read, in seconds. After a longer time, other tasks of its job might

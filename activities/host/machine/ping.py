@@ -26,8 +26,8 @@ TRY = timedelta(seconds=1.5)
 TRIES = RetryPolicy(
     initial_interval=timedelta(milliseconds=100), backoff_coefficient=1, maximum_attempts=3
 )
-#: The most hosts that one observation pings. The next observation, a second later, pings the other
-#: hosts.
+#: The maximum number of hosts that one observation pings. The next observation, a second later,
+#: pings the other hosts.
 MAX_PINGED = 500
 
 

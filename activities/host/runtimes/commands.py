@@ -6,7 +6,7 @@ from typing import Protocol
 
 from iris.messages.exec import Frame, FrameKind
 
-#: The most bytes of a command's output that one read returns.
+#: The maximum number of bytes of a command's output that one read returns.
 BLOCK = 64 * 1024
 
 Tell = Callable[[Frame], Awaitable[None]]

@@ -3,8 +3,8 @@
 import contextlib
 from pathlib import Path
 
-#: The most processes and threads of one task. JAX and data loaders start a few threads for each
-#: core, so they need some thousands on a machine with 200 cores.
+#: The maximum number of processes and threads of one task. JAX and data loaders start a few threads
+#: for each core, so they need some thousands on a machine with 200 cores.
 MOST = 32_768
 #: A task gets at most the machine's own limits divided by this number. If the kernel's limit is
 #: 32,768 processes, a task gets 8,192.

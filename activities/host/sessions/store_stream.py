@@ -25,11 +25,12 @@ POLL_INTERVAL_MIN = timedelta(milliseconds=10)
 #: The longest delay between two polls for the next chunk.
 POLL_INTERVAL_MAX = timedelta(milliseconds=500)
 POLLS_PER_WAIT = 50
-#: The most bytes that may wait to be written to the store. Above this limit, the sender must wait.
+#: The maximum number of bytes that may wait to be written to the store. Above this limit, the
+#: sender must wait.
 MOST_WAITING = 512 * KIB
 #: The size limit of a chunk that is read, in bytes. Neither side writes larger chunks.
 MOST_CHUNK = 16 * MIB
-#: The most chunks that a side may have sent without an acknowledgement.
+#: The maximum number of chunks that a side may have sent without an acknowledgement.
 WINDOW = 32
 #: A side sends an acknowledgement after it has read this many chunks.
 ACKNOWLEDGE_EVERY = 8

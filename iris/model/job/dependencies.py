@@ -40,7 +40,7 @@ class Condition(StrEnum):
 class Dependency(Frozen):
     """A run of another job that must end first."""
 
-    #: The id of the other job.
+    #: The id of the job that must end first.
     job: str
     on: Condition = Condition.OK
     #: The number of the run among the job's runs, as the user gave it. None means the latest run at

@@ -82,8 +82,8 @@ SETUP_DELAYS = (
     timedelta(minutes=2),
     timedelta(minutes=5),
 )
-#: The most hosts that a gang avoids at once. Each avoided host is a constraint of the gang's
-#: request, whose size is limited (`REQUEST_BYTES`).
+#: The maximum number of hosts that a gang avoids at once. Each avoided host is a constraint of the
+#: gang's request, whose size is limited (`REQUEST_BYTES`).
 MAX_AVOIDED = 4
 
 #: The order in which accounts are tried if several tasks of a gang fail: the gang's attempt counts

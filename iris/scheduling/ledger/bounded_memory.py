@@ -4,9 +4,9 @@ from collections.abc import Hashable
 from itertools import islice
 from typing import TypeVar
 
-#: The most entries of each dictionary that `remember` fills. Released keys, for example, are kept
-#: to recognise late messages. Messages are late by seconds, and fewer than a hundred keys are
-#: released a second, so 2,000 are enough.
+#: The maximum number of entries of each dictionary that `remember` fills. Released keys, for
+#: example, are kept to recognise late messages. Messages are late by seconds, and fewer than a
+#: hundred keys are released a second, so 2,000 are enough.
 REMEMBERED = 2_000
 
 _Entry = TypeVar("_Entry", bound=Hashable)

@@ -13,11 +13,11 @@ from iris.model.job.spec import Band
 from iris.scheduling.ledger.ledger import Ledger
 from iris.scheduling.placement.refusals import Refusal, RefusalCode
 
-#: The most shapes for which one call of `reason_changes` computes why their gangs wait. A query
-#: computes the exact reason at any time.
+#: The maximum number of shapes for which one call of `reason_changes` computes why their gangs
+#: wait. A query computes the exact reason at any time.
 MAX_SHAPES = 50
-#: The most gangs of one shape that one call of `reason_changes` lists to be told their changed
-#: reason.
+#: The maximum number of gangs of one shape that one call of `reason_changes` lists to be told their
+#: changed reason.
 MAX_GANGS = 1_000
 #: The codes of reasons to wait that are treated like BUSY. They change with every pass, so a change
 #: between them is not reported.

@@ -22,7 +22,9 @@ class RecoveryCursor(Frozen):
 
 
 class GangReport(Frozen):
-    """The request or the placement of one gang. At most one of them is set."""
+    """What the workflow of a gang reports to make a lost ledger again: the gang's request if it
+    waits, or its placement if it has hosts. Neither is set if it has neither.
+    """
 
     request: Request | None = None
     held: bool = False

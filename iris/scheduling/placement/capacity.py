@@ -26,9 +26,9 @@ _Amounts = tuple[int, int, int, int]
 #: Lists of amounts that do not fit, by the fields of a shape other than its amounts. Only the
 #: smallest amounts are listed, because larger ones do not fit either.
 _Smallest = dict[tuple[object, ...], list[_Amounts]]
-#: The most amounts in one list of `_Smallest`. Users could choose thousands of amounts of which
-#: none is larger than another, and each would be compared with all others. Amounts that are not in
-#: the list are compared with the hosts instead.
+#: The maximum number of amounts in one list of `_Smallest`. Users could choose thousands of amounts
+#: of which none is larger than another, and each would be compared with all others. Amounts that
+#: are not in the list are compared with the hosts instead.
 MOST_SMALLEST = 50
 
 

@@ -13,7 +13,8 @@ from iris.model.host.constraints import SCALE_GROUP, TPU_WORKER_ID, Attribute, C
 from iris.model.host.hosts import ClosedBy, Closure, Host, fault_of
 from iris.model.job.requests import Request, Shape
 
-#: The most shapes whose candidate hosts are cached; each shape costs some bytes per host.
+#: The maximum number of shapes whose candidate hosts are cached; each shape costs some bytes per
+#: host.
 REMEMBERED_SHAPES = 500
 
 

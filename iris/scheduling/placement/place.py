@@ -48,8 +48,8 @@ FIRST_PORT, LAST_PORT = 30_000, 39_999
 #: for programs (`activities/host/machine/ports.py`).
 FIRST_PORTS = 1_000
 
-#: The most candidate hosts that a pass with a limit examines; a host counts once for every shape
-#: that it could serve. That takes less than half a second.
+#: The maximum number of candidate hosts that a pass with a limit examines; a host counts once for
+#: every shape that it could serve. That takes less than half a second.
 MAX_CHECKS = 500_000
 #: The most work of a pass with a limit, without the preparation of the pass. A look is the work to
 #: examine one host (`Effort`). This much work takes half a second. The limit also ends a pass over

@@ -31,8 +31,8 @@ from iris.scheduling.placement.victims import Possible, Victim, possible_victims
 from iris.scheduling.quotas.gate import QuotaGate
 from iris.scheduling.quotas.use import QuotaUse
 
-#: The most gangs for which one pass searches victims. A gang without possible victims on its
-#: candidate hosts does not count. The cost of each search grows with the number of possible
+#: The maximum number of gangs for which one pass searches victims. A gang without possible victims
+#: on its candidate hosts does not count. The cost of each search grows with the number of possible
 #: victims. The next pass continues with the other gangs.
 MOST_SEARCHES = 6
 #: The most work of one search for gangs to evict, without its preparation. A look is the work to

@@ -25,11 +25,11 @@ from iris.scheduling.reasons.quota_reasons import QuotaReasons
 #: The limit on shapes for which one answer says why their requests wait. For further shapes, the
 #: answer refers to `iris explain`.
 MOST_REASONS = 50
-#: The most checks for the reasons of one answer, which take half a second. A check compares one
-#: constraint or amount with one host. The first reason is computed in any case.
+#: The maximum number of checks for the reasons of one answer, which take half a second. A check
+#: compares one constraint or amount with one host. The first reason is computed in any case.
 MOST_CHECKS = 500_000
-#: The most comparisons of users to compute the queue positions of the requests in one answer. They
-#: take half a second. The first position is computed in any case.
+#: The maximum number of comparisons of users to compute the queue positions of the requests in one
+#: answer. They take half a second. The first position is computed in any case.
 MOST_COMPARED = 100_000
 #: The codes of the reasons that come before quotas: a request with one of them is not checked
 #: against quotas.

@@ -12,10 +12,10 @@ from iris.scheduling.placement.host_index import HostIndex
 from iris.scheduling.placement.refusals import Refusal
 from iris.scheduling.reasons.why_waiting import host_reasons, infeasible, no_scale_group
 
-#: The most hosts that one `Fit` names; further hosts are only counted.
+#: The maximum number of hosts that one `Fit` names; further hosts are only counted.
 NAMED = 4
-#: The most `Fit` entries of one forecast. On a large cluster, almost every busy host has its own
-#: reason why a task does not fit.
+#: The maximum number of `Fit` entries of one forecast. On a large cluster, almost every busy host
+#: has its own reason why a task does not fit.
 MOST_FITS = 1_000
 
 

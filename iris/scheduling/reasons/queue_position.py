@@ -26,9 +26,9 @@ from iris.scheduling.placement.usage import Usage, use_by_band
 
 #: The limit on requests ahead of a waiting request that the reason of its wait names.
 MOST_NAMED = 5
-#: The most requests ahead that are counted if the use of teams decides before the use of users.
-#: They are counted one by one, in the order of service, and each takes as long as a turn in a
-#: scheduling pass.
+#: The maximum number of requests ahead that are counted if the use of teams decides before the use
+#: of users. They are counted one by one, in the order of service, and each takes as long as a turn
+#: in a scheduling pass.
 MOST_COUNTED = 10_000
 _Weights = dict[str, int]
 #: The units of time, in seconds. A time is shown in the largest unit that gives at least 0.1.

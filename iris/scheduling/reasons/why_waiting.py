@@ -37,9 +37,9 @@ from iris.scheduling.placement.phrases import (
 )
 from iris.scheduling.placement.refusals import INFEASIBLE, LEAVING, REPAIR, Refusal, RefusalCode
 
-#: The most constraints for which one refusal counts the excluded hosts.
+#: The maximum number of constraints for which one refusal counts the excluded hosts.
 MOST_EXCLUDED = 8
-#: The most groups, kinds of devices or values that a message names.
+#: The maximum number of groups, kinds of devices or values that a message names.
 MOST_NAMED = 5
 #: The codes of refusals that more hosts could end. These refusals also contain the autoscaler's
 #: message about the request.

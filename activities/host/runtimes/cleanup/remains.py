@@ -36,7 +36,7 @@ from iris.storage.files import make_private
 
 logger = logging.getLogger(__name__)
 
-#: The most attempts that stay in quarantine. The oldest ones are removed.
+#: The maximum number of attempts that stay in quarantine. The oldest ones are removed.
 MOST_KEPT = 5
 
 

@@ -25,8 +25,8 @@ import socket
 import sys
 from types import ModuleType
 
-#: The most bytes of the directory's path in a message to the fork server, and the most file
-#: descriptors in a message.
+#: The maximum number of bytes of the directory's path in a message to the fork server, and the
+#: maximum number of file descriptors in a message.
 LONGEST, MOST = 4096, 64
 #: The bytes after the directory's path in a message that starts a program with secrets. No path can
 #: contain these bytes.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from iris.activities.host.runtimes.shim.masks import Masker
 
-#: The most bytes that are read at once from a pipe: as many as a pipe can hold.
+#: The maximum number of bytes that are read at once from a pipe: as many as a pipe can hold.
 PIPE = 64 * 1024
 
 

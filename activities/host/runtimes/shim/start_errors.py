@@ -17,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-#: The most bytes that are read from the beginning of a file. The kernel reads 256 bytes of a
-#: script's first line.
+#: The maximum number of bytes that are read from the beginning of a file. The kernel reads 256
+#: bytes of a script's first line.
 HEAD = 1024
 #: The exit codes that a shell uses for a program that does not exist, and for a program that cannot
 #: be executed.

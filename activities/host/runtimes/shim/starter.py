@@ -18,8 +18,8 @@ from iris.activities.host.runtimes.shim import fork_server
 
 #: The time limit for an answer of the fork server, in seconds.
 ANSWER = 5.0
-#: The most SIGCONT signals that the agent sends to the fork server while it waits for an answer. A
-#: job may have stopped the fork server, and the signal resumes it.
+#: The maximum number of SIGCONT signals that the agent sends to the fork server while it waits for
+#: an answer. A job may have stopped the fork server, and the signal resumes it.
 WAKES = 25
 #: The time limit within which the processes of programs that killed their shims must end, in
 #: seconds.
