@@ -4,6 +4,8 @@ import re
 import unicodedata
 
 _SEQUENCE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
+#: The beginning of a sequence whose end has not been read.
+_BEGUN = re.compile(r"\x1b(\[[0-9;?]*)?\Z")
 
 
 class Screen:
@@ -19,6 +21,7 @@ class Screen:
         self._rows: list[list[str]] = [[]]
         self._row = self._column = 0
         self._beside: tuple[list[list[str]], int, int] | None = None
+        self._begun = ""
 
     @property
     def lines(self) -> list[str]:
@@ -33,7 +36,10 @@ class Screen:
         return self._column
 
     def feed(self, text: str) -> None:
-        """Shows more text, in whole sequences."""
+        """Shows more text. A read may end in the midst of a sequence, which the next one completes."""
+        text, self._begun = self._begun + text, ""
+        if begun := _BEGUN.search(text):
+            text, self._begun = text[: begun.start()], begun[0]
         at = 0
         while at < len(text):
             if found := _SEQUENCE.match(text, at):
