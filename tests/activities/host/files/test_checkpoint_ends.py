@@ -321,7 +321,9 @@ async def test_events_that_the_system_drops_leave_nothing_for_finished_that_is_n
             b.write(b"x")
         order = watch.catch_up()
         found = {item.path: item for item in scan(tmp_path, None)}
-        assert not any(order.is_finished(item, found) for item in found.values())
+        finished = {path for path, item in found.items() if order.is_finished(item, found)}
+        # If the machine paused this test before the renaming, the file's times tell of it, too.
+        assert finished <= {"state"}
         a.write(b"x")
     (top / "draft").write_text("2")
     (top / "draft").rename(top / "state")
