@@ -474,9 +474,9 @@ def test_no_folder_has_too_many_modules() -> None:
 def test_pytest_leaves_no_test_file_out(pytestconfig: pytest.Config) -> None:
     """Tests in a folder with a name that pytest skips would never run, and nobody would notice."""
     skipped = pytestconfig.getini("norecursedirs")
-    files = Path(__file__).parent.rglob("test_*.py")
+    tests = ROOT / "tests"
     folders = {
-        part for file in files for part in file.relative_to(Path(__file__).parent).parent.parts
+        part for file in tests.rglob("test_*.py") for part in file.relative_to(tests).parent.parts
     }
     assert [each for each in folders if any(fnmatch(each, pattern) for pattern in skipped)] == []
 

@@ -176,11 +176,9 @@ def _serve(listener: socket.socket) -> None:
 def _fork(client: socket.socket) -> int | None:
     """Returns the pid of the command; None: its client ended before it had sent its request."""
     message, files, _, _ = socket.recv_fds(client, 65536, 2)
-    while not message.endswith(b"\n"):
-        if not (rest := client.recv(65536)):
-            return None
+    while not message.endswith(b"\n") and (rest := client.recv(65536)):
         message += rest
-    pid = os.fork()
+    pid = os.fork() if message.endswith(b"\n") else None
     if pid == 0:
         try:
             _become(json.loads(message), *files)
