@@ -52,9 +52,9 @@ def job_task(spec: JobSpec) -> timedelta:
 #: a control plane has died during a task.
 PLANNER_TASK = timedelta(seconds=30)
 
-#: The time limit of the first try of an exchange with the scheduler, inside the workflow task. The
-#: control plane's outbox may delay an answer by a little less (`outbox.KEEP`). A longer try would
-#: occupy a workflow-task slot, and would be repeated after four fifths of `JOB_TASK`.
+#: The time limit of the first try of an exchange with the scheduler, inside the workflow task. It
+#: exceeds the delay of an answer by the outbox (`outbox.KEEP`, 2.5 s). A longer try would occupy a
+#: workflow-task slot. After 4 s (80 % of `JOB_TASK`), Temporal's SDK would begin another task.
 EXCHANGE_QUICK = timedelta(seconds=3)
 #: The time limit of each further try of an exchange with the scheduler, as a normal activity.
 EXCHANGE_PATIENT = timedelta(seconds=30)
@@ -110,9 +110,9 @@ ORPHAN_OBSERVATIONS = 2
 #: The time limit for signalling the owners of placements. Each owner takes a few milliseconds, and
 #: the activity itself gives up owners that do not answer, at the latest after `BATCH_PATIENCE`.
 SIGNAL_OWNERS = timedelta(seconds=20)
-#: How long the scheduler waits for the confirmation that a control plane has signalled placements,
-#: before it signals them itself. A control plane takes milliseconds to signal an owner, 15 s if
-#: owners do not answer, and two seconds to confirm.
+#: After one to two times this long without a control plane's confirmation, the scheduler signals
+#: placements itself. A confirmation takes up to two seconds, or 17 s if owners do not answer. If
+#: it comes too late, owners get a signal twice and ignore the second one.
 CONFIRM_SIGNALS = timedelta(seconds=10)
 #: How long a run of the scheduler that has to end waits for signals that are under way. The next
 #: run sends the signals that were not sent by then. A receiver ignores a signal that it gets twice.
@@ -139,8 +139,8 @@ CHECK_JOBS = timedelta(seconds=60)
 #: The time limit of the check for running children of jobs that have ended without success. Each
 #: parent takes one call.
 CHECK_ORPHANS = timedelta(minutes=10)
-#: The time limit for asking how a parent job has ended, and for signalling it. This takes a few
-#: calls.
+#: The time limit of the activity that asks whether a child job's parent has ended, and how, and
+#: signals the start of the child to a parent that still runs. This takes a few calls.
 REGISTER = timedelta(seconds=30)
 
 #: How long a record of use waits at most before it is stored. A scheduler that is terminated loses

@@ -269,7 +269,8 @@ class FleetObserver:
             if not await self._witnesses_answer(cluster, expected, silent):
                 self._held_at = time.monotonic()
                 logger.warning(
-                    "%d of %d hosts are silent and no other answers: none is given up",
+                    "%d of %d hosts are silent, and too few others reach the service: none is given"
+                    " up",
                     len(silent),
                     len(expected),
                 )

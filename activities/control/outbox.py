@@ -105,7 +105,8 @@ class _Kept(NamedTuple):
     """A request that got no hosts, and whose answer is delayed."""
 
     entry: _Entry
-    #: The answer that the request gets when the delay ends.
+    #: The scheduler's answer that the request has no hosts yet. The request gets it if the delay
+    #: ends without a placement.
     answer: Answer
     timer: asyncio.TimerHandle
 

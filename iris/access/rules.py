@@ -39,8 +39,8 @@ _POOL_CALLS = ("run_calls", "retire")
 _OWN_HOST = "{host}"
 #: The signals with which a user changes a job.
 _CHANGES = ("hold", "release", "set_priority", "cancel_task")
-#: The queries that every role of people may make, by kind. Their answers contain states and
-#: reasons, but not the command, environment or other inputs of a job.
+#: The queries that every role of people may make, by kind of workflow. Their answers contain states
+#: and reasons, but not the command, environment or other inputs of a job.
 _STATES: Mapping[str, tuple[str, ...]] = {
     _JOB: ("status", "attempts"),
     _TASK: ("status", "own_status", "attempts"),

@@ -25,7 +25,7 @@ MINUTE = timedelta(minutes=1)
 #: Only slices that were lost within this period count for `Churn`, the share of short-lived slices.
 #: Slices that are deleted on purpose never count.
 CHURN_WINDOW = timedelta(minutes=30)
-#: If fewer lost slices than this count, the share of short-lived ones is taken as 0.
+#: If `Churn` counts fewer lost slices than this (`Churn.of`), the share of short-lived ones is 0.
 CHURN_SAMPLES = 3
 #: A slice that is lost sooner than this after it became ready is short-lived.
 SHORT_LIFETIME = timedelta(minutes=5)

@@ -48,19 +48,22 @@ PING_AFTER = AWAY + REPORT_INTERVAL - PING_TIMEOUT
 #: least once a minute: a poll without a task ends after a minute, and the next begins. Polls count
 #: only if reports or pings do not arrive, because they show a dead host half a minute later.
 POLL_LIMIT = timedelta(seconds=75)
-#: If at most this many slices are silent at once, no witnesses are needed. Witnesses are other
-#: hosts that must answer a ping before silent hosts count as lost.
+#: Witnesses are other hosts that must reach the service before silent hosts count as lost. None are
+#: needed if the fleet has at most this many slices. Unless polls decide, none are needed either if
+#: at most this many slices are silent at once.
 FEW_SLICES = 2
-#: If at most this share of all slices of the fleet is silent at once, no witnesses are needed
-#: either. Slices are counted, not hosts, because the hosts of one slice are lost together.
+#: Unless polls decide, no witnesses are needed either if at most this share of all slices of the
+#: fleet is silent. Slices are counted, not hosts, because the hosts of one slice are lost together.
 SHARE = 0.5
 #: The number of hosts that are pinged as witnesses. They are hosts that are not silent. Most of
-#: them have to answer before silent hosts count as lost.
+#: them have to answer before silent hosts count as lost. If the service cannot ping, one host that
+#: has just begun a poll is enough.
 WITNESSES = 5
 #: For this time after witnesses did not answer, silent hosts that need witnesses do not count as
 #: lost. The Temporal service was probably away, and an agent polls it again after at most 12 s.
 RECONNECT = timedelta(seconds=30)
-#: The message that is shown if silent hosts do not count as lost because witnesses do not answer.
+#: The message that is shown if silent hosts do not count as lost, because other hosts, the
+#: witnesses, do not show either that they reach the Temporal service.
 HELD = (
     "{} hosts are silent and most others do not answer either; none counts as lost, because the"
     " Temporal service or the network may be the cause"

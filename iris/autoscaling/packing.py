@@ -249,13 +249,15 @@ def _mixed_slices(
 
 
 class _Part(NamedTuple):
-    """The slices for one part of a gang."""
+    """The slices for one part of a gang. The hosts of a part must have the same value of the
+    attribute `Request.group_by`. A gang has `Request.groups` parts of equal size.
+    """
 
-    #: The slices that are idle or on their way already, and that this part of the gang gets.
+    #: The existing slices that the part gets: idle ones, and requested ones that are not ready yet.
     slices: list[PlannedSlice]
     #: The number of new slices to request for this part of the gang, by group and zone.
     new: dict[tuple[str, str], int]
-    #: Whether all these slices together have enough hosts for this part of the gang.
+    #: Whether `slices` and the new slices in `new` together have enough hosts for the part.
     enough: bool
 
 

@@ -25,8 +25,8 @@ class Known(NamedTuple):
     #: The names of the parts of the output that are missing, because only the control plane knows
     #: them.
     not_asked: str = ""
-    #: The known fields of an object, as JSON. None for a list, because an incomplete list would
-    #: look complete.
+    #: The known fields of the object that the command shows, for the output as JSON. None if the
+    #: command shows a list, because an incomplete list would look complete.
     fields: Mapping[str, Any] | None = None
 
 

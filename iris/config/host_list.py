@@ -74,7 +74,10 @@ def _numbers(part: str, text: str) -> list[str]:
     match = _RANGE.fullmatch(part)
     if match is None or int(match[2] or match[1]) < int(match[1]):
         raise InvalidValue(
-            "HOST", text, f"has the range {part!r}", "write a range such as gpu[1-4] or gpu[1,3-5]"
+            "HOST",
+            text,
+            f"has the range {part!r}, which is not NUMBER or FIRST-LAST in ascending order",
+            "write a range such as gpu[1-4] or gpu[1,3-5], with at most 9 digits in a number",
         )
     first, last = int(match[1]), int(match[2] or match[1])
     if last - first >= MAX_MACHINES:

@@ -106,7 +106,7 @@ def _sum_of_parts(value: Mapping[Any, Any]) -> timedelta:
         raise InvalidValue("duration", value, "is empty", remedy)
     for part, number in value.items():
         if part not in DURATION_PARTS:
-            raise InvalidValue("duration", value, f"has the unknown part {part!r}", remedy)
+            raise InvalidValue("duration", value, f"has the unknown time unit {part!r}", remedy)
         if (
             isinstance(number, bool)
             or not isinstance(number, int | float)
@@ -195,7 +195,10 @@ def _read_device(value: object) -> str:
     device = parse_device(value)
     if device is not None and "," in device.variant:
         raise InvalidValue(
-            "device", value, "has several variants", "set the variant of the machines"
+            "device",
+            value,
+            "has several variants, but all machines of a group have the same one",
+            "name only that variant, such as gpu:H100:8",
         )
     return str(device or "cpu")
 

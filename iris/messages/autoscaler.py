@@ -95,8 +95,8 @@ class FleetReport(Frozen):
     #: The number of this report. The next observation names it as the last report that the
     #: autoscaler received.
     number: int = 0
-    #: The number of this observation: the number in `Patience.before`, plus the observations of
-    #: this activity. It is 0 if the activity observed only once.
+    #: The number of this observation: `Patience.before` plus the number of tries of the activity.
+    #: It is 0 if the request has no `patience`; then the activity observes only once.
     observations: int = 0
     #: Machines whose state on the platform changed since the last report that the autoscaler
     #: received.

@@ -15,6 +15,7 @@ class ScheduledJob(Frozen):
 
     cluster: str
     spec: JobSpec
-    #: The time zone of the schedule's cron expressions; empty if no time of the schedule can come
-    #: twice when the clock is set back.
+    #: The time zone of the schedule's cron expressions, to find the times that come twice when the
+    #: clock is set back. Empty if none can come twice: the schedule has an interval, or Temporal
+    #: computes its times in UTC.
     time_zone: str = ""

@@ -146,8 +146,8 @@ class Configure(Frozen):
 
 
 class Retire(Frozen):
-    """A slice's request to remove its hosts. Free hosts are removed. If tasks run on hosts, the
-    `problem` of the answer names the tasks.
+    """A slice's request to remove its hosts, all together. If a task runs on one of them, none is
+    removed, and the `problem` of the answer names the host and its tasks.
     """
 
     kind: Literal["retire"] = "retire"
@@ -155,10 +155,11 @@ class Retire(Frozen):
     incarnations: tuple[tuple[str, str], ...]
     #: If it is set, the hosts are removed only if no task has run on them since this time.
     idle_since: datetime | None = None
-    #: If set, hosts with running tasks are closed to new work, with this closure. None leaves these
-    #: hosts open.
+    #: If set, and the hosts cannot be removed, all of them are closed to new work, with this
+    #: closure. None leaves them open.
     closure: Closure | None = None
-    #: Whether to evict the running tasks, too.
+    #: Whether to evict the running tasks, in addition to closing the hosts. It has no effect if
+    #: `closure` is None.
     evict: bool = False
 
 
@@ -204,8 +205,8 @@ class Envelope(Frozen):
     """One message to the scheduler, as an activity's argument."""
 
     message: Message
-    #: Whether the activity may delay the answer by some seconds if a gang will probably get hosts
-    #: in this time.
+    #: Whether the activity that sends the message may wait some seconds before it returns the
+    #: scheduler's answer, if a gang will probably get hosts in this time.
     patient: bool = False
 
 
@@ -238,8 +239,8 @@ class Answer(Frozen):
     #: For `SliceUp`: the (host, incarnation) of each incarnation that has ended. These hosts have
     #: to begin a new incarnation.
     ended: tuple[tuple[str, str], ...] = ()
-    #: For `Retire`: the time by the scheduler's clock. The slice's workflow uses it instead of its
-    #: own clock, which may differ in a replay.
+    #: For `Retire`: the time of the answer by the scheduler's clock, which the slice's workflow
+    #: then uses as the current time. None for other messages.
     at: datetime | None = None
 
 
@@ -264,7 +265,7 @@ class SchedulerStart(Frozen):
     ledger: LedgerState = LedgerState()
     #: The upper bound of the ledger's size in bytes, as the previous run estimated it.
     ledger_bytes: int = 0
-    #: The keys of placements in the ledger that their owners have not received yet.
+    #: The keys of placements in the ledger whose signal to their owners is still to be sent.
     noticed: tuple[str, ...] = ()
     #: Placements that their owners have not received yet, in full, because the ledger has no
     #: placement or a different one under the same key. The keys of the others are in `noticed`.
@@ -387,7 +388,8 @@ class Totals(Frozen):
     #: The scheduling work in the current run of the workflow, which a replay repeats. The unit is a
     #: look: the work to examine one host.
     looks: int = 0
-    #: The amount of work, in looks, at which the run continues as new.
+    #: The value of `looks` at which the workflow's run continues as new. 0 means that the scheduler
+    #: has not filled this field in.
     most_looks: int = 0
     #: An upper bound of the ledger's size in bytes.
     ledger_bytes: int = 0
@@ -410,7 +412,9 @@ class Owner(Frozen):
 
 
 class Owners(Frozen):
-    """A page of owners, and the total number of owners."""
+    """A page of the keys of the ledger's requests and placements with their owners (workflows), and
+    the total number of these keys.
+    """
 
     owners: tuple[Owner, ...]
     total: int

@@ -37,7 +37,7 @@ class CloudState(Frozen):
     """
 
     observation: SliceObservation | None
-    #: The time at which the platform listed its machines.
+    #: The time at which the platform was asked for the list of its machines.
     at: datetime
 
 

@@ -10,7 +10,8 @@ class Keys(Frozen):
     """The keys of requests and placements of the scheduler whose owners (workflows) have ended."""
 
     keys: tuple[str, ...] = ()
-    #: When the keys were found, by the clock of the Temporal server; None if there are no keys.
+    #: The time of the check that found the ended owners, by the clock of the Temporal server. None
+    #: is possible only if `keys` is empty.
     at: datetime | None = None
 
 
@@ -26,7 +27,8 @@ class Repetition(Frozen):
     #: The pause between two attempts of the activity.
     every: timedelta
     #: The maximum time for which the service repeats the activity. Then the activity completes
-    #: without news, so that a control plane of another version can start it in another way.
+    #: although it has found nothing, and the workflow starts a new one. So a new version of the
+    #: control plane can change the activity's options.
     longest: timedelta
 
 

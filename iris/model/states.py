@@ -49,8 +49,8 @@ _T = TaskState
 #: The states in which an attempt that has a host can end.
 _ENDS = (_T.SUCCEEDED, _T.FAILED, _T.KILLED, _T.CANCELLED, _T.WORKER_FAILED, _T.PREEMPTED)
 
-#: The next state of a task, by its state and the event. The event is the state that the task
-#: enters.
+#: The next state of a task, by its state and the event. For tasks, each event is named by the state
+#: that the task enters, so the event and the next state are always the same.
 TASK_MOVES: Mapping[TaskState, Mapping[TaskState, TaskState]] = {
     _T.PENDING: entering(_T.ASSIGNED, _T.KILLED, _T.CANCELLED, _T.UNSCHEDULABLE),
     # A short program can end before its host's first report, so the end states are here, too. A

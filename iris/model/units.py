@@ -60,7 +60,9 @@ def parse_size(text: str | int, field: str = "memory") -> int:
     """
     size, raw = parse_bytes(text, field), str(text).strip()
     if 0 < size < MIB and raw.replace(".", "", 1).isdecimal():
-        raise InvalidValue(field, text, "is a number of bytes", f'add the unit, such as "{raw}g"')
+        raise InvalidValue(
+            field, text, "has no unit, so it means bytes", f'add the unit, such as "{raw}g"'
+        )
     return size
 
 

@@ -46,7 +46,9 @@ MAX_PLACEMENTS = 1_000
 #: waiting gangs of one shape can expect. It contains the shape, and users choose how long a shape
 #: is.
 OUTLOOKS_BYTES = 128 * 1024
-#: The maximum number of characters of an answer's `problem`.
+#: The maximum number of characters of two texts: why a message was not carried out
+#: (`Answer.problem`), and why the machines of a slice are gone (`SliceDown.reason`). Longer texts
+#: are cut.
 MAX_PROBLEM = 500
 #: The refusal that replaces a gang's placement, or the reason why it waits, in an answer when the
 #: answers to the whole batch exceed `BATCH_BYTES`. A replaced placement is signalled to the gang.

@@ -28,15 +28,14 @@ FEWEST_BOOTS = 5
 #: is computed as if its slices had been ready for this many hours more, with the rate of the wider
 #: entry.
 PRIOR_HOURS = 24.0
-#: The weight of the wider entry (see `PRIOR_HOURS`) in an entry's stock-outs, in periods. The share
-#: of a zone is computed as if it had been observed for this many periods more, with the share of
-#: the wider entry. The share of each hour of the day is computed in the same way from the share of
-#: the whole day.
+#: How many periods are added to the observed ones when the share of stock-outs is computed for an
+#: entry of `World.machines`. A period lasts `World.stock_out_lasts`. The added periods have the
+#: share of the wider entry (see `PRIOR_HOURS`); for an hour of the day, that of the whole day.
 PRIOR_PERIODS = 6.0
 
 
 class _Stock(NamedTuple):
-    """A period in which slices were requested."""
+    """The stock-outs in one period of `World.stock_out_lasts` in which slices were requested."""
 
     #: The hour of the day (UTC) in which the period begins.
     hour: int

@@ -51,26 +51,27 @@ class Span(NamedTuple):
 
 class Kind(Frozen):
     """One kind of job. If a field has several values, each job draws one of them, and all are
-    equally likely.
+    equally likely. Only `constraint` differs: all of its values apply to each job.
     """
 
     #: The weight of this kind of job among the kinds: the number of its jobs is proportional to it.
     share: float = 1.0
-    #: The durations of the program, in seconds.
+    #: The ranges of the program's duration, in seconds. Each job draws a range, and from it a
+    #: duration.
     duration: tuple[Span, ...] = (Span(3600.0, 3600.0),)
     #: The times from the placement of a job until its program starts, in seconds.
     set_up: tuple[Span, ...] = (Span(0.0, 0.0),)
-    #: The cores that each host of a job needs, in thousandths.
+    #: The cores that each host of a job needs, in thousandths. Each job draws one of the values.
     cpu: tuple[int, ...] = (1000,)
-    #: The memory that each host of a job needs, in bytes.
+    #: The memory that each host of a job needs, in bytes. Each job draws one of the values.
     memory: tuple[int, ...] = (0,)
-    #: The disk space that each host of a job needs, in bytes.
+    #: The disk space that each host of a job needs, in bytes. Each job draws one of the values.
     disk: tuple[int, ...] = (0,)
-    #: The GPUs that each host of a job needs; None for no GPUs.
+    #: The GPUs that each host of a job needs; None for no GPUs. Each job draws one of the values.
     gpu: tuple[Device | None, ...] = (None,)
     #: The TPU slices that jobs request; empty if jobs of this kind use no TPUs.
     tpu: tuple[TpuRequest, ...] = ()
-    #: The number of hosts that each job needs.
+    #: The number of hosts that each job needs. Each job draws one of the values.
     hosts: tuple[int, ...] = (1,)
     #: The attribute that the hosts of one job share, if the job needs several.
     gang_by: str = SCALE_GROUP

@@ -64,6 +64,7 @@ class Machines(Section):
     #: The time from the request of a slice until the slice accepts work, in seconds.
     boot: Times = (120.0,)
     #: The time from the instruction to delete a slice until its last machine is gone, in seconds.
+    #: Several values are the quantiles of a distribution (`Times`).
     delete: Times = (30.0,)
     #: The number of preemptions of a preemptible slice for each hour in which the slice is ready.
     preemptions_per_hour: float = Field(default=0.0, ge=0, le=MOST_PER_HOUR)

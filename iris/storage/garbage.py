@@ -46,7 +46,7 @@ class UnusedFolder(NamedTuple):
     paths: tuple[str, ...]
     #: The total size of the objects in bytes.
     size: int
-    #: The time at which the youngest object was written.
+    #: The time at which the youngest object of the folder was written.
     modified: datetime
 
 

@@ -99,8 +99,8 @@ class AttemptUse(Frozen):
     variant: str = ""
     #: The number of tasks that shared each host.
     tasks_per_host: int = 1
-    #: The parts of the request that the gang's workflow reported; None if the workflow has not
-    #: ended or was terminated.
+    #: The parts of the gang's request for hosts, such as its constraints, that its workflow
+    #: reported at the end of the placement. None while `end` is OPEN, and if `end` is UNKNOWN.
     asked: Asked | None = None
     tags: dict[str, str] = Field(default_factory=dict)
     placed_at: datetime

@@ -80,7 +80,9 @@ class Sum:
 
 
 class Part(NamedTuple):
-    """A part of a phase that has one price and, if rows are by day, lies within one day."""
+    """A part of a `Phase` of an attempt or of a slice. It has one price and, if rows are by day,
+    lies within one day.
+    """
 
     seconds: float
     day: str

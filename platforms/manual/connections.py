@@ -29,8 +29,9 @@ KEEPALIVE = timedelta(seconds=15)
 SHOWN = 400
 #: The command that runs a script in `sh`, whatever the user's login shell is.
 SHELL = "exec env IRIS_SHELL=runs sh -s"
-#: The first line of every script. It prints the line RUNS. The login shell may print text of its
-#: own before, so the script's own output begins after that line.
+#: The first line of every script. It prints the line "iris:runs" (`RUNS`) if `SHELL` started the
+#: script. The login shell may print text of its own before, so the script's own output begins after
+#: that line.
 FIRST_LINE = "printf '\\niris:%s\\n' \"${IRIS_SHELL-}\"; unset IRIS_SHELL\n"
 RUNS, BEGIN, END, FAILED = "iris:runs", "iris:begin", "iris:end", "iris:failed "
 #: The system's error texts for a full disk and for an exhausted quota. The scripts request these

@@ -40,7 +40,7 @@ class Runtime(NamedTuple):
     """The packed Python packages with which another machine can run the agent, as one file."""
 
     file: Path
-    #: The SHA-256 of the file.
+    #: The SHA-256 of the content of `file`, in hexadecimal digits.
     digest: str
 
     @property

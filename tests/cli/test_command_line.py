@@ -382,7 +382,7 @@ def test_an_address_without_a_service_is_named_with_the_cause(
         (["jobs", "--since", "1h", "--since", "2h"], "--since was given 2 times"),
         (
             ["submit", "--memory", "4", "--", "true"],
-            "'4' is a number of bytes; add the unit, such as \"4g\"",
+            "'4' has no unit, so it means bytes; add the unit, such as \"4g\"",
         ),
         (["sumbit", "--", "true"], "there is no command 'sumbit'; did you mean 'submit'?"),
         (["status", ""], "job: '' is not a valid name"),

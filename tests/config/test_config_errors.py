@@ -161,7 +161,7 @@ def problems(text: str) -> tuple[str, ...]:
         ),
         (
             local("scale_up_delay: {secs: 5}"),
-            "has the unknown part 'secs'; use any of days, hours, minutes, seconds",
+            "has the unknown time unit 'secs'; use any of days, hours, minutes, seconds",
         ),
         (
             local("scale_up_delay: {seconds: x}"),

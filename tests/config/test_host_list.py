@@ -27,7 +27,11 @@ def test_each_machine_is_named_once(texts: list[str], logins: list[str]) -> None
 @pytest.mark.parametrize(
     ("texts", "problem"),
     [
-        (["gpu[4-1]"], "has the range '4-1'; write a range such as"),
+        (
+            ["gpu[4-1]"],
+            "has the range '4-1', which is not NUMBER or FIRST-LAST in ascending order; write a"
+            " range such as",
+        ),
         (["gpu[]"], "has the range ''"),
         (["gpu[1-"], "is not a machine; write [USER@]HOST[:PORT]"),
         (["gpu1:70000"], "is not a machine"),

@@ -64,11 +64,11 @@ def test_an_expression_that_comes_some_day_is_taken(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("@every 1s", "is an interval; give every instead, 10s or more"),
-        (" @every 6h", "is an interval; give every instead, 10s or more"),
-        ("* * * * * * *", "names several seconds of a minute; write one second, or "),
-        ("*/5 0 2 * * * *", "names several seconds of a minute; write one second, or "),
-        ("0,30 0 2 * * * 2030", "names several seconds of a minute; write one second, or "),
+        ("@every 1s", 'is an interval; use "every" instead of "cron", with 10s or more'),
+        (" @every 6h", 'is an interval; use "every" instead of "cron", with 10s or more'),
+        ("* * * * * * *", "names several seconds of a minute; write 0 as the seconds, or "),
+        ("*/5 0 2 * * * *", "names several seconds of a minute; write 0 as the seconds, or "),
+        ("0,30 0 2 * * * 2030", "names several seconds of a minute; write 0 as the seconds, or "),
     ],
 )
 def test_an_expression_does_not_evade_the_shortest_interval(text: str, problem: str) -> None:

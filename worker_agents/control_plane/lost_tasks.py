@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 #: The age from which a workflow task of the scheduler or the autoscaler counts as lost, when a
 #: control plane starts. A scheduling pass takes at most a second. A replay can take longer: if
-#: another control plane runs one, it counts as lost, and that control plane begins it again.
+#: another live control plane is replaying, its task counts as lost, and the replay is repeated.
 LOST_AFTER = timedelta(seconds=4)
 LOOK_EVERY = 0.1
 CAUSE = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE

@@ -21,8 +21,8 @@ class TaskSettings(Frozen):
     """The settings of the tasks on a host, from the configuration of the cluster."""
 
     #: The uids for tasks that run as processes, as `FIRST-LAST`; `root`: the agent's own user.
-    #: If it is empty, tasks have default uids, except on simulated hosts and under an agent that is
-    #: not root.
+    #: Empty: default uids; but the agent's own user on a simulated host, or if the agent may not
+    #: start processes as other users, for example because it is not root.
     run_as: str = ""
     #: True if a task whose image is not named by digest is refused.
     require_digests: bool = False

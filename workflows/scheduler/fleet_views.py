@@ -150,7 +150,9 @@ class _Group:
 
 
 class _User:
-    """Sums over the gangs of one user that hold hosts."""
+    """Sums over the gangs of one user that hold hosts: the number of the gangs, their weight, and
+    the resources that they hold.
+    """
 
     def __init__(self) -> None:
         self.gangs = self.weight = 0

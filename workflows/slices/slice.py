@@ -421,8 +421,8 @@ def _check_own(start: SliceInput) -> None:
     joined = SliceInput(cluster=start.cluster, id=start.id, size=start.size)
     if was_started_by_client() and start != joined:
         raise foreign(
-            "only the autoscaler may start a slice whose machines Iris requests, or a slice with an"
-            " earlier state"
+            "it contains more than a slice's cluster, id and size, and only the autoscaler may give"
+            " more"
         )
 
 

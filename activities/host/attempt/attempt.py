@@ -138,8 +138,8 @@ class Attempt:
 
     @property
     def settled(self) -> bool:
-        """True if the server has the outcome or does not want it. Then only logs and outputs remain
-        to be stored.
+        """True if no report of the outcome is left to make (`State.SETTLED`). Then only logs and
+        outputs remain to be stored.
         """
         return self._lifecycle.state is State.SETTLED
 

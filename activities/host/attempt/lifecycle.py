@@ -74,7 +74,8 @@ class State(StrEnum):
     ENDED = "ENDED"
     #: The outcome is being reported.
     REPORTING = "REPORTING"
-    #: The server has the outcome or does not want it. Some logs and outputs may remain to be
+    #: No report is left to make: the Temporal server has accepted the outcome, or has given the
+    #: attempt up, or contact with it was lost for too long. Some logs and outputs may remain to be
     #: uploaded.
     SETTLED = "SETTLED"
 

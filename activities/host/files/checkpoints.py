@@ -147,7 +147,8 @@ class Saver:
         #: store.
         self.progress = 0
         self._reads, self._finishing = 0, False
-        #: Follows the changes of the directory, from the call of `watch` to the end.
+        #: Follows the changes of the checkpoint directory, from the call of `watch` until `finish`
+        #: returns True. None before `watch`.
         self._watch: Watch | None = None
         #: The order of the changes in the checkpoint directory, from which the save at the
         #: program's end learns which files are complete. None while the program runs, and if all
@@ -328,7 +329,7 @@ class Saver:
                     raise
             else:
                 return _Look(planned, {item.path: item for item in found}, taken)
-        raise AssertionError("the loop returns or raises")
+        raise AssertionError("unreachable: the last read of the directory returns or raises")
 
     def _plan(self, last: Save, found: Sequence[Found], settled: float) -> Plan:
         if self._order is None:

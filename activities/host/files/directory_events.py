@@ -129,7 +129,10 @@ class Watch:
         """Watches a directory and those below it. Raises OSError if it cannot watch all of them."""
         for visit in trees.visits(top):
             if len(self._watched) >= MOST_WATCHED:
-                raise OSError(errno.ENOSPC, f"more than {MOST_WATCHED} directories")
+                raise OSError(
+                    errno.ENOSPC,
+                    f"the checkpoint has too many directories; at most {MOST_WATCHED} are watched",
+                )
             if not visit.left:
                 self._watched.add(events.add(self, visit.at, (*steps, *visit.steps)))
 

@@ -90,7 +90,7 @@ async def restore(
             await asyncio.sleep(pause)
         else:
             return "" if found is None else _line(found)
-    raise AssertionError("the loop returns or raises")
+    raise AssertionError("unreachable: the last try to restore returns or raises")
 
 
 async def _find(store: Store, prefix: str, start_from: str) -> _Found | None:

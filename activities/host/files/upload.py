@@ -39,7 +39,8 @@ class Delivery:
         gate: limits the number of output files that all attempts upload at once.
         limit: the most bytes of outputs to store.
         saver: saves the checkpoint; None if there is no checkpoint.
-        end: returns the end of the program.
+        end: returns when the program ended and whether its files are complete; None if no program
+            was started.
     """
 
     def __init__(

@@ -51,8 +51,8 @@ STILL_THERE = 30.0
 #: may be large.
 MOST_LAUNCH = 64 * 1024**2
 
-#: A time in seconds since 1970. It is limited to times that `datetime` supports, because a job may
-#: have written the value.
+#: A time in seconds since 1970, except in `FirstEnd.until`. It is limited to times that `datetime`
+#: supports, because a job may have written the value.
 Moment = Annotated[float, Field(ge=0, le=10**11)]
 
 
@@ -90,8 +90,8 @@ class FirstEnd(Frozen):
     #: The exit code, or the negative number of the signal that killed the process.
     status: int
     at: Moment
-    #: The time at which the remaining processes are killed, in seconds on the monotonic clock of
-    #: the host (`shim.now`).
+    #: The time at which the remaining processes are killed. Unlike other moments, it is in seconds
+    #: on the monotonic clock of the host (`shim.now`).
     until: Moment
 
 
@@ -126,7 +126,8 @@ class Root(NamedTuple):
     """The root process of a program's process tree."""
 
     pid: int
-    #: True if the root is the program's first process; False if it is the shim.
+    #: True if `pid` is the program's first process, as in a container. False if `pid` is the shim,
+    #: which is the parent of a program outside of a container.
     own: bool
 
 

@@ -16,7 +16,7 @@ class OpenLoop(asyncio.SelectorEventLoop):
 
 
 class OpenLoopPolicy(asyncio.DefaultEventLoopPolicy):
-    """Makes `asyncio.run` use an `OpenLoop`."""
+    """Makes `asyncio.run` use an `OpenLoop`, which stays open until the process ends."""
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         return OpenLoop()

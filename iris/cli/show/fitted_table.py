@@ -41,7 +41,8 @@ class Shrinks(Enum):
     NEVER = auto()
     #: The middle of each cell is cut out.
     IN_THE_MIDDLE = auto()
-    #: Each cell is wrapped, or its end is cut off.
+    #: Each cell is wrapped. If the argument `cut` of `fitted_table` is True, the end of the cell is
+    #: cut off instead.
     AT_THE_END = auto()
 
 

@@ -71,7 +71,9 @@ def make_workload(text: str) -> Trace:
         return synthetic_trace(read_synthetic(read_text("synthetic", file, _LARGEST), text))
     if "=" not in text:
         remedy = "give a YAML file, or write KEY=VALUE,KEY=VALUE, such as jobs=1000,days=7,gpu=1|8"
-        raise InvalidValue("synthetic", text, "is neither a file nor a description", remedy)
+        raise InvalidValue(
+            "synthetic", text, "is neither a file nor a description of a workload", remedy
+        )
     return synthetic_trace(read_synthetic(text))
 
 

@@ -44,7 +44,8 @@ class JobDraft:
     #: The priority band. None means the band of the parent job, or the default band without a
     #: parent.
     band: Band | None = None
-    #: The values of all other fields of `JobSpec`, by the names of the fields.
+    #: The values of the fields of `JobSpec` that no other attribute of the draft decides, by the
+    #: names of the fields.
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def spec(self, files: JobFiles | None = None, workdir: str | None = None) -> JobSpec:

@@ -21,7 +21,8 @@ class TaskOptions:
     tpu: TpuRequest | None = None
     gpu: Device | None = None
     device: Device | None = None
-    #: The number of TPU slices of the job.
+    #: The number of TPU slices of the job. If it is None, the job has as many slices as its
+    #: `replicas` fill, or one slice if `replicas` is None, too.
     slices: int | None = None
     replicas: int | None = None
     array: Array | None = None

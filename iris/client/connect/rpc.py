@@ -91,8 +91,8 @@ async def memo_of(execution: WorkflowExecution) -> Mapping[str, Any]:
         return UNREADABLE_MEMO
 
 
-#: A call that is repeated every second is refused again within this time, as long as the cause of
-#: the refusal lasts.
+#: A refusal that comes later than this after the last one begins a new series (`lasting_refusal`).
+#: A call that is repeated every second is refused again sooner, as long as the cause lasts.
 _SOON_AGAIN = timedelta(minutes=1)
 
 
@@ -107,8 +107,9 @@ class Connection:
         self.client = client
         self.record = record
         self._keys_checked = False
-        #: The times of the first and of the last of the refusals that `lasting_refusal` has got one
-        #: soon after the other, in seconds of the monotonic clock. None if there are none.
+        #: The times of the first and of the last refusal in the present series of refusals of this
+        #: client by the service, in seconds of the monotonic clock; None if there is no series. A
+        #: pause longer than `_SOON_AGAIN`, or another error, ends a series (`lasting_refusal`).
         self._refused: tuple[float, float] | None = None
         #: For each query of a list of jobs, the start of the first time window that was read. The
         #: next list with the same query begins with this window (`iris.client.jobs.lists`), unless

@@ -58,7 +58,8 @@ CHECK_INTERVAL = timedelta(seconds=1)
 START = timedelta(seconds=15)
 #: How long the tunnel's process may take to end after a signal.
 STOP = timedelta(seconds=5)
-#: The pause between two checks of the record or of a process, in seconds.
+#: The pause, in seconds, between two checks of whether the tunnel's process has ended, or has
+#: written itself into the cluster's record.
 POLL = 0.05
 #: How many lines of the tunnel's log an error shows.
 LOG_LINES = 8

@@ -162,7 +162,7 @@ class _Place(NamedTuple):
     """A place in the list of jobs, by the time at which the last job before it was submitted."""
 
     time: datetime
-    #: The number of jobs before the place that were submitted exactly at `time`.
+    #: The number of jobs before this place in the list that were submitted exactly at `time`.
     skip: int
 
     def __str__(self) -> str:

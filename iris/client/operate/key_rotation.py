@@ -89,7 +89,7 @@ async def rotate_keys(record: ClusterRecord) -> Rotation:
                 f" {record.name} are sealed"
             )
             raise InvalidValue(
-                names.ENV_SECRET_KEYS, file, problem, "name the control plane's file"
+                names.ENV_SECRET_KEYS, file, problem, "name the key file of its control plane"
             )
         used = {
             value.key

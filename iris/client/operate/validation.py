@@ -93,7 +93,8 @@ class TaskReport(Frozen):
     slice: str
     #: The task's worker number in the slice, as set for libtpu; empty if it is not set.
     worker: str = ""
-    #: The TPU type that is set for the task; empty if it is not set.
+    #: The TPU type that the host's agent gives to the task, in `TPU_ACCELERATOR_TYPE`; empty if the
+    #: task does not have this variable.
     kind: str = ""
     result: int
 

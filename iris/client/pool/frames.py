@@ -30,10 +30,10 @@ def split(joined: bytes) -> list[bytes]:
     while at < len(joined):
         end = at + _SIZE
         if end > len(joined):
-            raise ValueError("the data ends within the length of a part")
+            raise ValueError("the joined data ends within the 8-byte length before a byte string")
         (length,) = struct.unpack(LENGTH, joined[at:end])
         at = end + length
         if at > len(joined):
-            raise ValueError("the data ends within a part")
+            raise ValueError("the joined data ends within a byte string")
         parts.append(joined[end:at])
     return parts

@@ -35,7 +35,7 @@ SHORTEST_TEXT = format_duration(SHORTEST)
 class Overlap(StrEnum):
     """What a schedule does when a start is due and the earlier job has not ended."""
 
-    #: The schedule skips the start that is due.
+    #: The schedule skips each start that becomes due before the earlier job has ended.
     SKIP = "skip"
     #: The schedule starts one job after the earlier job has ended. It skips all further starts that
     #: become due in the meantime.
@@ -81,8 +81,8 @@ class When:
             raise InvalidValue(
                 "cron",
                 given,
-                "excludes every: exactly one of them is needed",
-                'give cron, such as "0 2 * * *", or every, such as "6h"',
+                'is not allowed: exactly one of "cron" and "every" is needed',
+                'give cron="0 2 * * *" or every="6h", for example',
             )
         if self.interval is not None and self.interval < SHORTEST:
             raise InvalidValue(
@@ -105,14 +105,15 @@ class When:
                     "cron",
                     expression,
                     "is an interval",
-                    f"give every instead, {SHORTEST_TEXT} or more",
+                    f'use "every" instead of "cron", with {SHORTEST_TEXT} or more',
                 )
             if names_several_seconds(expression):
                 raise InvalidValue(
                     "cron",
                     expression,
                     "names several seconds of a minute",
-                    f"write one second, or give every instead, {SHORTEST_TEXT} or more",
+                    'write 0 as the seconds, or use "every" instead of'
+                    f' "cron", with {SHORTEST_TEXT} or more',
                 )
             if (parsed := parse_cron(expression)) is not None and not parsed.is_possible:
                 problem = "never comes: no year has such a day"

@@ -67,7 +67,7 @@ class Tasks(NamedTuple):
     left_out: int
     #: The number of the shown part of the grid, from 1 on.
     part: int
-    #: The number of parts into which the grid is divided.
+    #: The number of parts of the grid of tasks. A part has at most `MOST_CELLS` tasks.
     parts: int
 
 

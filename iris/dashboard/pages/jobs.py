@@ -35,7 +35,8 @@ class Line(NamedTuple):
     #: The text of the line: the job's id, or only its last part if the list shows the parent above.
     #: A line without a job has the parent's id or the number of further children.
     name: str
-    #: For a line without a job: the id of the parent. Otherwise empty.
+    #: For a line that only names a parent on another page, or only counts further children: the id
+    #: of the parent. Empty for a line that shows a job.
     parent: str = ""
     #: For a line that counts further children: the number of these children in each state.
     #: Otherwise empty.

@@ -37,7 +37,7 @@ class Waiting(NamedTuple):
     band: Band
     #: The code of the reason why the gangs wait.
     code: str
-    #: The reason in a few words.
+    #: The reason why the gangs wait, in a few words.
     words: str
     gangs: int
 

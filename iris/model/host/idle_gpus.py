@@ -129,7 +129,7 @@ class IdleWatch(Frozen):
     #: The time since which all GPUs have been idle; None if a GPU is in use, or if nothing was
     #: measured yet.
     since: float | None = Field(default=None, ge=0)
-    #: The time of the last measurement; 0 before the first one.
+    #: The time of the last measurement, in seconds since 1970; 0 before the first one.
     measured: float = Field(default=0.0, ge=0)
     #: The highest use of any of the GPUs since `since`, in percent.
     peak_percent: float = 0.0

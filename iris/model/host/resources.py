@@ -188,5 +188,6 @@ def parse_device(text: str) -> Device | None:
     except ValueError:
         raise InvalidValue("device", text, f"has the unknown kind {kind!r}", remedy) from None
     if count and not (count.isdecimal() and int(count) > 0):
-        raise InvalidValue("device", text, f"has the count {count!r}", remedy)
+        problem = f"has the count {count!r}, which is not a whole number above 0"
+        raise InvalidValue("device", text, problem, remedy)
     return Device(kind=parsed_kind, variant=variant or ANY_VARIANT, count=int(count or 1))

@@ -107,9 +107,10 @@ class Selection(NamedTuple):
     """The output files that are stored, and the number of files that are left out."""
 
     stored: list[OutputFile]
-    #: The number of files that are left out.
+    #: The number of output files that are not stored, because they exceed a limit or because object
+    #: stores do not accept their names.
     left_out: int
-    #: The total size of the files that are left out, in bytes.
+    #: The total size in bytes of the output files that are not stored.
     left_out_bytes: int
 
 

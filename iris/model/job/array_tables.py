@@ -228,7 +228,7 @@ def _table(name: str, rows: Iterator[_Row]) -> Table:
                 field,
                 name,
                 f"has a NUL byte in {where}",
-                "remove it: an environment variable cannot have one",
+                "remove the NUL byte: an environment variable cannot contain it",
             )
         if (size := sum(len(value.encode()) for value in row)) > MAX_ROW:
             problem = f"has {format_bytes(size)} in {where}; the limit is {format_bytes(MAX_ROW)}"
@@ -247,7 +247,8 @@ def _check_number(name: str, rows: int) -> None:
             field,
             name,
             "has no rows",
-            "give a row for each task" + (", after the line of names" * (field == "array")),
+            "give a row for each task"
+            + (", below the first line, which names the columns" * (field == "array")),
         )
     if rows > MAX_TASKS:
         raise too_many(name, rows)

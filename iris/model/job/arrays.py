@@ -193,7 +193,7 @@ def _range(part: str, text: str) -> range:
         raise InvalidValue(
             "array",
             text,
-            f"has the index {max(first, last):,}",
+            f"has the index {max(first, last):,}, which is too large",
             f"the largest index is {MAX_INDEX:,}",
         )
     if last < first:

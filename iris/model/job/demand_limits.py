@@ -96,8 +96,8 @@ def check_demands(spec: JobSpec) -> None:
                 "constraint",
                 text,
                 f"has {size:,} bytes",
-                f"use at most {CONSTRAINT_BYTES:,}; give the hosts one attribute that distinguishes"
-                " them",
+                f"use at most {CONSTRAINT_BYTES:,} bytes; instead of a long list, give the wanted"
+                " hosts an attribute that no other host has, and ask for it",
             )
     if excluding := contradiction(spec.constraints):
         *texts, last = (cut(str(each)) for each in excluding)
@@ -114,6 +114,6 @@ def check_demands(spec: JobSpec) -> None:
         raise InvalidValue(
             {"constraints": "constraint", "resources": "device"}.get(field, field),
             f"{sizes[field]:,} bytes",
-            f"make the request {size:,} bytes",
+            f"make the request too large: {size:,} bytes",
             f"use at most {DEMAND_BYTES:,} bytes for devices, constraints and grouping together",
         )

@@ -199,7 +199,7 @@ class Placement(Frozen):
     owner: str
     task: str
     user: str = ""
-    #: The resources that the gang occupies on each seat.
+    #: The resources that the gang occupies on each of its hosts, for all its tasks there together.
     resources: Resources
     band: Band = Band.INTERACTIVE
     claim: Claim = NO_CLAIM

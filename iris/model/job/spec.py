@@ -187,7 +187,10 @@ class JobSpec(Frozen):
             )
         if any("\0" in word for word in command):
             raise InvalidValue(
-                "command", command[0], "contains a NUL byte", "remove it: a program cannot get one"
+                "command",
+                command[0],
+                "contains a NUL byte",
+                "remove it: no argument can contain one",
             )
         return command
 
@@ -241,7 +244,10 @@ class JobSpec(Frozen):
     def _is_a_time_to_stop(cls, grace: timedelta) -> timedelta:
         if not timedelta(0) <= grace <= MAX_DURATION:
             raise InvalidValue(
-                "grace", f"{grace.total_seconds():g}s", "is not a grace period", "give 0s or more"
+                "grace",
+                f"{grace.total_seconds():g}s",
+                f"is negative or longer than {MAX_DURATION.days:,} days",
+                "give 0s or more, such as 30s",
             )
         return grace
 
@@ -360,7 +366,7 @@ class JobSpec(Frozen):
                 "replicas",
                 self.replicas,
                 f"cannot be split evenly over {groups} groups",
-                "ask for a multiple of the groups",
+                "ask for a number of tasks that is a multiple of the number of groups",
             )
         self._check_tasks_per_host(self.coscheduling)
         device = self.resources.device
@@ -421,9 +427,11 @@ class JobSpec(Frozen):
         passed_on = self.replicas if self.array is None else min(self.replicas, PART_TASKS)
         if size * passed_on > MAX_SPECS_BYTES:
             remedy = f"ask for at most {MAX_SPECS_BYTES // size}, or pass less data"
-            raise InvalidValue(
-                "replicas", self.replicas, f"is too many for a job of {size:,} bytes", remedy
+            problem = (
+                f"is too many for a job specification of {size:,} bytes, which Iris copies for each"
+                f" task: the limit on all copies is {MAX_SPECS_BYTES:,} bytes"
             )
+            raise InvalidValue("replicas", self.replicas, problem, remedy)
         return self
 
 

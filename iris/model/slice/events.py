@@ -136,7 +136,7 @@ class MachinesListed:
 
     #: The machines as the platform's list shows them; None if the list does not contain them.
     observation: SliceObservation | None
-    #: The time at which the platform's list was read.
+    #: The time at which Iris asked the platform for its list of slices.
     at: datetime
 
 
@@ -180,7 +180,7 @@ class RetireAnswered:
     """The scheduler's answer to the `RetireHosts` in `request`."""
 
     request: RetireHosts
-    #: The time of the answer, by the scheduler's clock.
+    #: The time at which the scheduler answered the request, by the scheduler's clock.
     at: datetime
     #: A text that names the tasks that still run on the hosts; empty if the scheduler has removed
     #: the hosts.

@@ -71,8 +71,8 @@ class SliceObservation(Frozen):
     #: True if the machines still exist and are switched off: no program runs on them any more.
     stopped: bool = False
     created_at: datetime | None = None
-    #: The number of machines of the complete slice, if the platform keeps it; otherwise the number
-    #: of machines that the platform shows, at least 1.
+    #: The number of machines of the complete slice, if the platform stores this number with the
+    #: slice. Otherwise the number of the slice's machines that the platform shows now, at least 1.
     hosts: int = 1
     #: The token of the request that created the slice; empty if the platform did not keep it.
     token: str = ""
@@ -86,8 +86,8 @@ class SliceObservation(Frozen):
     quota_scope: str = ""
 
 
-#: The value that stands for all zones. `FleetListing.unreachable` contains it if no zone could be
-#: listed, and `quota_scope` if a quota applies everywhere.
+#: The value that stands for all zones. `FleetListing.unreachable` contains it if all zones except
+#: those in `FleetListing.listed` are unreachable; `quota_scope` if a quota applies everywhere.
 ANYWHERE = "*"
 
 
@@ -98,8 +98,9 @@ class FleetListing(Frozen):
     #: The zones that could not be listed, with the reason. The listing does not show whether they
     #: have slices.
     unreachable: dict[str, str] = Field(default_factory=dict)
-    #: The zones that were listed although `unreachable` contains `ANYWHERE`, because another
-    #: service manages their machines.
+    #: The zones that were listed although `unreachable` contains `ANYWHERE` (all zones): the zones
+    #: of machines over SSH, if the cluster also has a cloud and only the cloud was not listed
+    #: completely.
     listed: tuple[str, ...] = ()
 
     def knows(self, zone: str) -> bool:

@@ -60,7 +60,8 @@ class Drain(Frozen):
     slice_id: str
     reason: str
     #: If it is set, the slice is deleted only if the scheduler confirms that the slice has been
-    #: idle since this time. Otherwise the slice stays unchanged.
+    #: idle since this time; a slice that has not been idle stays unchanged. If it is None, the
+    #: slice is drained and then deleted, whether it is idle or not.
     idle_since: datetime | None = None
     #: When Iris stops the tasks that still run on the slice. If it is None, the tasks may run to
     #: their end. It is ignored if `idle_since` is set.
@@ -208,7 +209,7 @@ class GroupMemory(Frozen):
     #: The number of consecutive failures to get a slice. If a slice that was requested before
     #: `failed_at` fails, it belongs to a failure that has been counted.
     failures: int = 0
-    #: When the last failure was reported.
+    #: When the last failure to get a slice was reported; None if `failures` is 0.
     failed_at: datetime | None = None
     backoff_until: datetime | None = None
     backoff_reason: str = ""
@@ -226,8 +227,8 @@ class GroupMemory(Frozen):
     #: ready: the time of its end, and True if its lifetime was long or False if it was short
     #: (`LONG_LIFETIME`, `SHORT_LIFETIME`). Other lifetimes are not recorded.
     lives: tuple[tuple[datetime, bool], ...] = ()
-    #: What the hosts of each of the group's slices that became ready last offered, the newest slice
-    #: last.
+    #: One entry for each of the group's slices that became ready last, at most `MOST_SIZES`
+    #: (`iris.autoscaling.sizes`): the resources that its hosts offered. The newest slice is last.
     sizes: tuple[SizeFound, ...] = ()
 
 

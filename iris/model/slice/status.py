@@ -23,8 +23,9 @@ class SliceState(StrEnum):
 
 
 _S = SliceState
-#: The next state of a slice, by its state and the event. The event is the state that the slice
-#: enters.
+#: The states that a slice may enter next, by its present state. As in every lifecycle table, a row
+#: maps events to next states. A slice's event is the next state itself, so each row maps states to
+#: themselves (`entering`).
 SLICE_MOVES: Mapping[SliceState, Mapping[SliceState, SliceState]] = {
     # The slices of machines over SSH that join by themselves begin with BOOTSTRAPPING.
     _S.REQUESTED: entering(_S.PROVISIONING, _S.BOOTSTRAPPING, _S.FAILED, _S.DELETING),

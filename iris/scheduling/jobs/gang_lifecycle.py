@@ -70,8 +70,9 @@ class GangLifecycle:
     state: GangState = GangState.BACKOFF
     #: How long the gang stays in the state BACKOFF before its next attempt.
     delay: timedelta = timedelta(0)
-    #: Why the gang makes another attempt after the state BACKOFF, without the time of that attempt.
-    #: It is empty before the first attempt, and when the delay is over.
+    #: Why the gang makes another attempt after the state BACKOFF. The tasks' status shows this text
+    #: in BACKOFF, followed by the time of that attempt if the delay is long. It is empty before the
+    #: first attempt, and when the delay is over.
     retried_after: str = ""
     #: The start of the part of the current hold that `Gang.held_for` does not include yet; None if
     #: the gang is not on hold.

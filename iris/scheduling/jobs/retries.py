@@ -90,8 +90,8 @@ MAX_AVOIDED = 4
 #: against the first of these accounts that the failure of one of the tasks counts against.
 _WEIGHT = (Account.PREEMPTIONS, Account.UNDELIVERED, Account.SETUPS, Account.FAILURES)
 
-#: For each account: the end that the record of use gives for an unsuccessful attempt that counts
-#: against the account.
+#: The value of `AttemptEnd.end` in the record of use of an attempt that did not succeed, by the
+#: retry account that the attempt counts against.
 _USE_ENDS = {
     Account.FAILURES: UseEnd.FAILED,
     Account.PREEMPTIONS: UseEnd.PREEMPTED,

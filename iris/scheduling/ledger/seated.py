@@ -17,20 +17,21 @@ from iris.scheduling.quotas.use import QuotaUse
 
 
 class SliceIdle:
-    """The time at which a task last ran on each slice. For a new slice it is the time at which its
-    first host joined.
+    """The time since which each slice may be idle: the time at which a task last ran on it, or at
+    which a host was last added to it, whichever is later.
     """
 
     def __init__(self, at: Mapping[str, datetime] | None = None) -> None:
         self.at = dict(at or {})
-        #: The slices that have joined, or on which a task has ended, since the last call of
-        #: `now_is`. The next call of `now_is` sets the time of these slices.
+        #: The slices to which a host was added, or on which a placement released a host, since the
+        #: last call of `now_is`. The next call of `now_is` sets their times in `at`.
         self._left: set[str] = set()
-        #: The number of seats of placements on each slice that has any.
+        #: For each slice with placements: how many of its hosts the placements hold. A host counts
+        #: once for each placement that holds it (`Placement.seats`).
         self._seats: dict[str, int] = {}
 
     def joined(self, slice_id: str) -> None:
-        """Records a new slice."""
+        """Records a slice to which a host was added."""
         self._left.add(slice_id)
 
     def taken(self, slice_id: str) -> None:

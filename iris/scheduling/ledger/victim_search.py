@@ -19,9 +19,10 @@ from iris.scheduling.quotas.use import QuotaUse
 #: get what their quotas entitle them to. A call examines all placements and all lines of the queue,
 #: and under load there are many passes in a second.
 RECLAIM_EVERY = timedelta(seconds=1)
-#: If a pass has spent more looks (a look is the work to examine one host) on placing and on the
-#: search for victims for higher bands, `reclaims` runs only in the next pass, in place of that
-#: search. All three in one pass would take a second.
+#: The maximum number of looks (the work to examine one host) for placing, and for searching victims
+#: for higher bands. After more, `reclaims`, which searches victims so that gangs get their quotas,
+#: runs in the next pass instead of that search. Placing and both searches in one pass would take a
+#: second.
 MOST_LOOKS = 2_000_000
 #: The result that stands for a search that a pass has left out: it has no victims, and says that
 #: the search continues in the next pass.
@@ -45,10 +46,9 @@ class VictimSearch:
         self._fruitless_lines: set[Line] = set()
         #: The time of the last call of `reclaims`; None before the first call.
         self._reclaimed_at: datetime | None = None
-        #: Set by a pass that leaves `reclaims` to the next pass: the state from which the pass
-        #: searched victims for higher bands, and the result of that search without its victims. The
-        #: next pass runs only `reclaims`. If the state is then unchanged, the result still holds.
-        #: None if `reclaims` is not left to the next pass.
+        #: Set by a pass that leaves `reclaims` to the next pass, otherwise None: the state in which
+        #: the pass searched victims for higher bands, and the result with an empty list of victims.
+        #: The next pass runs only `reclaims`. If the state is unchanged, it reuses the result.
         self._put_off: tuple[tuple[object, ...], Evictions] | None = None
 
     def run(

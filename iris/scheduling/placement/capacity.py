@@ -26,9 +26,9 @@ _Amounts = tuple[int, int, int, int]
 #: Lists of amounts that do not fit, by the fields of a shape other than its amounts. Only the
 #: smallest amounts are listed, because larger ones do not fit either.
 _Smallest = dict[tuple[object, ...], list[_Amounts]]
-#: The maximum number of amounts in one list of `_Smallest`. Users could choose thousands of amounts
-#: of which none is larger than another, and each would be compared with all others. Amounts that
-#: are not in the list are compared with the hosts instead.
+#: The maximum length of a list in `_Smallest`: the smallest amounts (of devices, CPU, memory, disk)
+#: that do not fit. Every request is compared with the whole list, and users could make it thousands
+#: of entries long. Amounts that are dropped from a full list are compared with the hosts again.
 MOST_SMALLEST = 50
 
 
@@ -57,8 +57,8 @@ class Capacity:
         #: For each shape of a gang: a heap of the groups of hosts (with one value of the gang's
         #: `group_by` attribute) in which enough hosts have capacity, the best group first.
         self._groups: dict[Shape, list[tuple[int, int, str]]] = {}
-        #: For each shape in `_groups`: how many entries of `_changed`, from its beginning, the
-        #: shape's heap already takes into account.
+        #: For each shape in `_groups`: the length of `_changed` when the shape's heap of host
+        #: groups was last updated. The next `find` ranks the groups of later entries again.
         self._followed: dict[Shape, int] = {}
         #: The numbers of the hosts that were given to a request or reserved, in the order in which
         #: that happened.

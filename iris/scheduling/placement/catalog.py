@@ -37,8 +37,8 @@ class Share(NamedTuple):
     """One of several scale groups whose slices together could serve a part of a gang."""
 
     group: ScaleGroup
-    #: The group's zones whose hosts have the attribute value that all hosts of the part share, the
-    #: zone that the group prefers first.
+    #: The group's zones with suitable hosts, in the order of `ScaleGroup.zones`. All these hosts
+    #: have one value of the gang's `group_by` attribute, as all hosts of one part of the gang must.
     zones: tuple[str, ...]
     #: The number of suitable hosts of each slice.
     hosts: int

@@ -23,8 +23,8 @@ class ClusterState(NamedTuple):
     after_evictions: Capacity | None
     #: The bands of the placements that are being evicted.
     evicting: list[Band]
-    #: The capacity in which the hosts that the last scheduling pass reserved are kept for the
-    #: shapes that it reserved them for; None if it reserved none.
+    #: The same as `capacity`, but with the reservations of the last scheduling pass: a reserved
+    #: host takes only gangs of the shape for which it is reserved. None if no host is reserved.
     reserved: Capacity | None
     #: Why the cluster is paused; None when it is not.
     paused: str | None

@@ -40,11 +40,13 @@ class Counted:
 
 
 class CountedPass(Counted):
-    """The `HostChooser` of a scheduling pass. In addition to the work, it counts the candidate
-    hosts of each shape that has a turn, and also stops at a limit on their sum.
+    """The `HostChooser` of a scheduling pass. Like `Counted`, it counts the work in looks and stops
+    at a limit. It also counts the candidate hosts of each shape that has a turn, and stops at a
+    limit on their sum.
 
     Args:
-        lines: the number of lines in the queue.
+        lines: the number of lines in the queue. The requests of one line differ only in their keys
+            and times.
         most_candidates: the limit on the sum of the candidate hosts of the shapes.
     """
 

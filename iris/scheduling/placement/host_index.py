@@ -55,8 +55,9 @@ class HostIndex:
             ).append(number)
         self._facts: dict[int, Mapping[str, Attribute]] = {}
         self._candidates: dict[Shape, Candidates] = {}
-        #: The cached candidates, by the fields of a shape that decide them. Hosts have few sizes,
-        #: so most shapes that differ only in their amounts share candidates.
+        #: The cached candidates, by the constraints and grouping of a shape and the sizes of hosts
+        #: that are large enough for it. Two shapes with different amounts often share an entry,
+        #: because a fleet has few sizes of hosts.
         self._distinct: dict[tuple[object, ...], Candidates] = {}
 
     def closed(self, host: Host) -> str | None:

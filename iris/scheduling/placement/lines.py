@@ -46,8 +46,9 @@ class Kind:
 #: four in common, and therefore wait for the same reason.
 Line = tuple[Shape, str, Band, Claim]
 Lines = dict[Kind, list[Order]]
-#: The request of a line whose turn is next, as (time, key, number of the line, kind, line, index of
-#: the request in the line). The number makes equal heads differ, because kinds cannot be ordered.
+#: The next request of a line, as (submission time, key, number of the line, `Kind` of the line's
+#: requests, all requests of the line, index of the next one). The number ensures that a comparison
+#: of heads never reaches the kinds, which cannot be ordered.
 Head = tuple[int, str, int, Kind, list[Order], int]
 
 

@@ -63,10 +63,12 @@ class Queue:
         #: The number of requests that were added or removed so far. A cache compares it to notice
         #: that the queue has changed.
         self.changes = 0
-        #: Whether a request that takes a named limit has ever been added.
+        #: Whether a request has ever been added that takes some of a named limit of the cluster
+        #: (`Claim.limits`), such as a number of licences.
         self.claims_limits = False
-        #: Cached results of `_by_age`, by band and user, until a request of the user in the band is
-        #: added or removed.
+        #: Cached results of `_by_age`, by band and user: the user's requests, the oldest first, and
+        #: for each the total weight of the older ones, with the weight of all at the end. An entry
+        #: is dropped when a request of the user in the band is added or removed.
         self._ages: dict[tuple[Band, str], tuple[list[Order], list[int]]] = {}
         #: The number of requests of each job, by user; None until a caller needs it.
         self._jobs: dict[str, Counter[str]] | None = None

@@ -35,8 +35,9 @@ MOST_ACCOUNTS = 1_000
 _MILLISECOND = timedelta(milliseconds=1)
 _HALF_LIFE = HALF_LIFE // _MILLISECOND
 _LEAST = LEAST // _MILLISECOND
-#: An account with less recent use than this is dropped when a half-life begins. The amount is that
-#: of a placement of weight 1 that runs for one second.
+#: An account with less recent use than this is dropped when a half-life begins. It is the use of a
+#: placement of weight 1 in one second: at that time, weight 1 adds `2 * _HALF_LIFE` to the use in
+#: each millisecond (`_grown`).
 _NEGLIGIBLE = 2 * _HALF_LIFE * 1000
 
 
@@ -45,7 +46,9 @@ class RecentUseState(BaseModel):
 
     #: The number of half-lives between `EPOCH` and the time to which the accounts refer.
     half_lives: int = 0
-    #: The recent use of each user that is charged already, by band, in the unit of `_NEGLIGIBLE`.
+    #: By band and user: the recent use of ended placements that are charged already; those in
+    #: `ended` are not. At the time to which the accounts refer, weight 1 adds twice the half-life
+    #: (in milliseconds) to the use in each millisecond.
     accounts: dict[Band, dict[str, int]] = Field(default_factory=dict)
     #: For each user, when the youngest of the ended placements began, in milliseconds since
     #: `EPOCH`.
@@ -90,14 +93,17 @@ class Lately(NamedTuple):
 
 
 class _Running:
-    """The sums over the live placements of one user in one band."""
+    """The number and the total weight of the live placements of one user in one band, and the sum
+    from which their recent use is computed.
+    """
 
     __slots__ = ("began", "count", "weight")
 
     def __init__(self) -> None:
         self.count = self.weight = 0
-        #: The sum of the placements' weights, each multiplied by the value that `_grown` returns
-        #: for the time at which the placement began.
+        #: The sum of the placements' weights, each multiplied by `_grown` of the time at which the
+        #: placement began: the use that weight 1 would have had until then. The recent use of the
+        #: placements is `weight`, multiplied by `_grown` of the present time, minus this sum.
         self.began = 0
 
 
@@ -110,7 +116,7 @@ class RecentUse:
         self._accounts = {band: Counter(state.accounts.get(band, {})) for band in Band}
         self._given = dict(state.given)
         self._ended = list(state.ended)
-        #: The live placements by key, and the sums over them by band and user.
+        #: The live placements by key. `_running` has the sums over them, by band and user.
         self._live: dict[str, Placement] = {}
         self._running: dict[Band, dict[str, _Running]] = {band: {} for band in Band}
         #: The live placements that may have run for less than `LEAST`.

@@ -58,8 +58,9 @@ class _Source(NamedTuple):
     #: The band of the request, if its quotas are used up; None if the request is within its nominal
     #: amounts.
     band: Band | None
-    #: If `band` is None: the pools of the request's quotas, as (cohort, resource). Otherwise: the
-    #: accounts that are used up, as (number of the account, empty text).
+    #: What the possible victims hold. If `band` is None: amounts that are borrowed from these pools
+    #: of lent amounts, as (cohort, resource). Otherwise: amounts of these used-up quota accounts,
+    #: as (number of the account, empty text).
     of: frozenset[tuple[str | int, str]]
 
 
@@ -127,10 +128,11 @@ class _Search:
         self._now = now
         self._rules = rules
         self._last_look = capacity.effort.looks + MAX_LOOKS
-        #: The possible victims of each source (`_source`). `Possible.victims` may still contain
-        #: gangs that this search has evicted.
+        #: The possible victims, by the rule that allows their eviction for a request (`_source`).
+        #: `Possible.victims` may still contain gangs that this search has evicted.
         self._possible: dict[_Source, Possible] = {}
-        #: The keys of the gangs that an account counts for a resource (`_counted_in`).
+        #: Cached results of `_counted_in`: the keys of the gangs that hold a resource of a quota
+        #: account, by (number of the account, resource).
         self._counted: dict[Bounded, set[str]] = {}
         #: The keys of requests for which no victims were found. A key has all facts on which the
         #: search depends, such as the request's source and shape.

@@ -41,8 +41,9 @@ class TeamTurns(NamedTuple):
 
 
 class Turns:
-    """An iterator over the requests of a band in the order of service. A shape or a line that is
-    skipped stays skipped.
+    """An iterator over the requests of a band in the order of service. The caller can skip all
+    requests of a shape (`skip`), or only one line (`skip_line`): requests of one user that differ
+    only in their keys and times. These requests stay skipped.
     """
 
     def __init__(
@@ -56,10 +57,12 @@ class Turns:
         self._held = {user: held.get(user, 0) for user in users}
         self._recent = recent
         self._teams = teams and teams._replace(held=dict(teams.held))
-        #: The shapes of which a request was served, or of which a line was skipped. For these
-        #: shapes the oldest request may have changed, so `oldest` searches for it again.
+        #: The shapes of which a request was served, or some requests were skipped without the rest
+        #: of the shape (`skip_line`). For these shapes, another request may be the oldest now, so
+        #: `oldest` searches for it again.
         self._served: set[Shape] = set()
-        #: The lines that have no turn until `take_up` is called, each with its user.
+        #: The requests that the caller has set aside (`set_aside`), each with its user. They have
+        #: no turn until `take_up` is called.
         self._aside: list[tuple[str, Head]] = []
         self._skipped: set[Shape] = set()
         #: The time of the oldest request of each shape, before any request was served; None until a

@@ -25,7 +25,8 @@ class Usage(NamedTuple):
     held: dict[Band, dict[str, int]]
     #: The recent use of each user in this band and all higher ones, by band and user.
     recent: dict[Band, dict[str, int]]
-    #: The same as `recent`, but computed as if no user were overdue.
+    #: The same as `recent`, but the running placements of overdue users (who have waited for
+    #: `Rules.owed_after` and got no placement) count in full. In `recent` they count 1 at most.
     full_recent: dict[Band, dict[str, int]]
     lately: Lately
     #: The use of teams, by band; None if only users count.

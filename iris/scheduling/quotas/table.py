@@ -12,7 +12,7 @@ from iris.scheduling.quotas.amounts import amounts_of
 #: limits.
 CLUSTER = ""
 #: The limit on entries in the cache of the bounds (`Bound`) of gangs. It is larger than the number
-#: of lines of requests in a full ledger.
+#: of kinds of requests that may wait in the ledger (`iris.scheduling.ledger.size.MOST_KINDS`).
 MOST_REMEMBERED = 50_000
 #: The number of an account, and a resource of which the account has a nominal amount.
 Bounded = tuple[int, str]
@@ -102,8 +102,8 @@ class QuotaTable:
         self._own: dict[tuple[str, str], int] = {}
         self._covering: dict[_Covered, tuple[int, ...]] = {}
         self._bounds: dict[tuple[object, ...], tuple[Bound, ...]] = {}
-        #: The limits of each account (by its number), by resource. The amount that a gang takes is
-        #: 0 in these bounds.
+        #: The limits of each account (by its number), by resource. `Bound.amount` is 0 here:
+        #: `bounds` makes copies with the amounts that a gang takes.
         self._limits: dict[int, Mapping[str, Bound]] = {}
         #: The amount that all accounts of a cohort lend together, by pool.
         self.lent: dict[Pool, int] = {}

@@ -29,7 +29,7 @@ class Fit(Frozen):
     fits: bool
     why: str
     hosts: int
-    #: The ids of the first hosts, in order of id.
+    #: The ids of these hosts, or of the first `NAMED` of them in order of id.
     named: tuple[str, ...]
 
 

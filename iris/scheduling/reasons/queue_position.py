@@ -26,9 +26,9 @@ from iris.scheduling.placement.usage import Usage, use_by_band
 
 #: The limit on requests ahead of a waiting request that the reason of its wait names.
 MOST_NAMED = 5
-#: The maximum number of requests ahead that are counted if the use of teams decides before the use
-#: of users. They are counted one by one, in the order of service, and each takes as long as a turn
-#: in a scheduling pass.
+#: The maximum number of requests ahead that a queue position counts if users belong to teams (then
+#: the team's use decides the order first). These requests are counted one by one, and each takes as
+#: long as a turn in a scheduling pass.
 MOST_COUNTED = 10_000
 _Weights = dict[str, int]
 #: The units of time, in seconds. A time is shown in the largest unit that gives at least 0.1.
@@ -48,12 +48,15 @@ class QueuePosition(NamedTuple):
 
 
 class Releases(NamedTuple):
-    """For each user, the weight of the placements that end before a waiting request fits."""
+    """For each user, the sum of the weights (`iris.model.job.requests.weight`) of the placements
+    that end before a waiting request fits.
+    """
 
-    #: By user, the weight of the placements that must end before the request fits, on whichever
-    #: hosts it is placed.
+    #: By user, the smallest sum of weights of the placements that must end, over all sets of hosts
+    #: on which the request could be placed. So at least this weight ends before the request fits.
     certain: Mapping[str, int]
-    #: By user, the largest weight of placements that may have to end before the request fits.
+    #: By user, the largest sum of weights of the placements that may have to end before the request
+    #: fits, over the same sets of hosts.
     most: Mapping[str, int]
     #: The users whose placements must all end before the request fits.
     all_of: Collection[str] = ()
@@ -325,7 +328,8 @@ class UserTurn(NamedTuple):
     waiting: int
     #: The weight of the placements that count as the user's use (`iris.model.job.requests.weight`).
     held: int
-    #: The recent use, as weight times seconds. It decides between users whose `held` is equal.
+    #: The recent use: the sum over placements, including ended ones, of weight times seconds held.
+    #: Older use counts less. It decides between users whose `held` is equal.
     recent: int
 
 

@@ -34,7 +34,8 @@ class PublicJob(NamedTuple):
     resources: Resources
     hosts: int = 1
     band: Band = Band.INTERACTIVE
-    #: The id that all parts of one job share; empty for a whole job.
+    #: The id of the job of which this is a part that is placed by itself, such as an instance of a
+    #: task in Alibaba's trace of 2020; empty if this is a whole job.
     job: str = ""
 
 
@@ -187,7 +188,9 @@ def rows(text: str, name: str, columns: Sequence[str], *, heading: bool) -> Iter
     missing = [each for each in columns if each not in (reader.fieldnames or ())]
     if missing:
         problem = f"has no column {missing[0]}"
-        raise InvalidValue("workload", name, problem, f"give one with {', '.join(columns)}")
+        raise InvalidValue(
+            "workload", name, problem, f"give a file with the columns {', '.join(columns)}"
+        )
     for fields in reader:
         yield Row(fields, f"{name}, line {reader.line_num}")
 

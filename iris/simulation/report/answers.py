@@ -69,12 +69,12 @@ class Part(Frozen):
     failed: int = 0
     #: The number of gangs that had not ended when the simulation ended.
     unended: int = 0
-    #: How many times these gangs were evicted for a gang of a higher band, or because they held
-    #: amounts that their quota had borrowed.
+    #: How many times gangs of the set were evicted for a gang of a higher band, or because they
+    #: held amounts that their quota had borrowed.
     evictions: int = 0
-    #: How many times these gangs lost a host because the host's machine was lost.
+    #: How many times gangs of the set lost a host because the host's machine was lost.
     losses: int = 0
-    #: The host-hours that these gangs held.
+    #: The host-hours that the gangs of the set held. A part of a host counts as that part.
     host_hours: float = 0.0
     #: The cost of `host_hours`, without the host-hours that have no price; None if none has a
     #: price.
@@ -112,7 +112,8 @@ class WhileWaiting(Frozen):
     hosts.
     """
 
-    #: The time at which the reason began, in seconds after the gang first asked for hosts.
+    #: The time at which the simulation first saw that the gang waited for this reason, in seconds
+    #: after the gang first asked for hosts. It looks every ten minutes or less often.
     after: float
     code: RefusalCode
     message: str

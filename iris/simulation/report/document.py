@@ -31,7 +31,8 @@ class Report(Frozen):
 
     #: The name of the simulated configuration.
     configuration: str
-    #: The name of the configuration that it is compared with; empty if there is none.
+    #: The name of the configuration with which the simulated one is compared; empty if there is
+    #: none.
     against: str = ""
     #: The simulated time and the number of gangs, as text.
     workload: str

@@ -200,7 +200,7 @@ def test_wrong_values_are_listed_with_their_lines() -> None:
             ' "0.5"'
         ),
         "  line 2: replicas: 'y' is not a valid integer.",
-        "  line 3: memory: '4' is a number of bytes; add the unit, such as \"4g\"",
+        "  line 3: memory: '4' has no unit, so it means bytes; add the unit, such as \"4g\"",
         "  there is no command; add the key command, or give the command after --",
     ]
 

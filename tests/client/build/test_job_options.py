@@ -155,7 +155,7 @@ def test_a_job_without_a_name_gets_one_that_says_what_it_runs() -> None:
         ),
         (
             {"resources": Resources(memory=512)},
-            "memory: '512' is a number of bytes; add the unit, such as \"512g\"",
+            "memory: '512' has no unit, so it means bytes; add the unit, such as \"512g\"",
         ),
         ({"ports": "http"}, "ports: 'http' is one text, not a list; write ports=\\['http'\\]"),
         ({"after": "a"}, "after: 'a' is one text, not a list; write after=\\['a'\\]"),

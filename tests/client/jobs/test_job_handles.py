@@ -109,5 +109,7 @@ def test_the_times_of_a_schedule_are_written_as_in_a_shell() -> None:
     assert str(When(cron="0 2 * * *")) == str(When(cron=("0 2 * * *",))) == "0 2 * * * UTC"
     assert str(When(every="6h")) == str(When(every=6 * 3600)) == "every 6h"
     for nothing in ({}, {"cron": ""}, {"cron": "0 2 * * *", "every": "6h"}):
-        with pytest.raises(InvalidValue, match="excludes every: exactly one of them is needed"):
+        with pytest.raises(
+            InvalidValue, match='is not allowed: exactly one of "cron" and "every" is needed'
+        ):
             When(**nothing)

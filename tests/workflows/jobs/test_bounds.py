@@ -129,7 +129,7 @@ async def test_a_job_whose_client_checks_nothing_ends_with_what_is_wrong_and_ask
         assert error.value.cause.type == JobState.UNSCHEDULABLE
         status = await cluster.status(spec.id)
         assert [task.state for task in status.tasks] == [TaskState.UNSCHEDULABLE] * tasks
-        assert status.reason.endswith("give the hosts one attribute that distinguishes them")
+        assert status.reason.endswith("an attribute that no other host has, and ask for it")
     assert (await cluster.snapshot()).waiting == 0
 
 

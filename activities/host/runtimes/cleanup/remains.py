@@ -36,7 +36,8 @@ from iris.storage.files import make_private
 
 logger = logging.getLogger(__name__)
 
-#: The maximum number of attempts that stay in quarantine. The oldest ones are removed.
+#: The maximum number of directories in the host's quarantine, one for each attempt whose record
+#: could not be read. The oldest directories are deleted.
 MOST_KEPT = 5
 
 

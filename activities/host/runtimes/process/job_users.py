@@ -355,4 +355,4 @@ def _belongs(process: psutil.Process, uid: int) -> bool:
 def _set_groups(libc: ctypes.CDLL, groups: list[int]) -> None:
     numbers = (ctypes.c_uint32 * len(groups))(*groups)
     if libc.syscall(_SETGROUPS[platform.machine()], len(groups), numbers) != 0:
-        raise PermissionError(ctypes.get_errno(), "the thread's groups cannot be changed")
+        raise PermissionError(ctypes.get_errno(), "the Unix groups of a thread cannot be changed")

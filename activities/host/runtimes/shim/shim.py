@@ -89,7 +89,10 @@ def open_file(name: str, flags: int = os.O_RDONLY) -> int:
     file = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(f"{name} is not the file that Iris created there")
+        raise OSError(
+            f"{name} in the attempt's directory was replaced: it is not a regular file; a job must"
+            " not change the files of Iris there"
+        )
     return file
 
 
@@ -291,15 +294,17 @@ def _lines(directory: str, name: str) -> list[str]:
 class StopPolicy:
     """Decides when the shim stops or kills the program.
 
-    A program that must stop gets SIGTERM, and the processes that are left after the grace get
-    SIGKILL. If the first process ends by itself, the processes that it left have the launch's grace
-    to end, too. They get no signal before, because a helper without a handler may still write. Then
-    they get SIGTERM, and up to `LAST_NOTICE` seconds later SIGKILL.
+    If the agent orders a stop, the program gets SIGTERM, and the processes that are left after the
+    order's grace get SIGKILL. If the first process ends by itself, the processes that it left have
+    the time `grace` to end. They get no signal before, because a helper without a handler may still
+    write. Then they get SIGTERM, and up to `LAST_NOTICE` seconds later SIGKILL.
 
     Args:
         lease: the end of the lease, on the monotonic clock of `now`, as it was read before the
-            program started. The running program may make the orders file unreadable.
-        grace: the time for processes that the program leaves when it ends by itself, in seconds.
+            program started. The running program may make the agent's file `orders`, which contains
+            the lease, unreadable.
+        grace: the time for processes that the first process leaves when it ends by itself, in
+            seconds. An order to stop has a grace of its own.
     """
 
     def __init__(self, lease: float, grace: float) -> None:
