@@ -9,11 +9,11 @@ from typing import Any
 
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, get_or_none, pages
+from iris.platforms.gcp.create_requests import CreateRequest, zone_of
 from iris.platforms.gcp.errors import CallFailed, api_error_of_operation
 from iris.platforms.gcp.lean_compute import compute_v1
 from iris.platforms.gcp.observe import CreateOperation, ObservedResource, observed_instance
 from iris.platforms.gcp.rate_limiter import Urgency
-from iris.platforms.gcp.requests import CreateRequest, zone_of
 
 #: The maximum number of items per page of an answer of the Compute API.
 PAGE = 500

@@ -19,6 +19,7 @@ from iris.platforms.base import BadConfig, RateLimited, Unavailable
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.clients import DEADLINE, connect
 from iris.platforms.gcp.compute import instances_on, silent_on
+from iris.platforms.gcp.create_requests import zone_of
 from iris.platforms.gcp.errors import (
     CALL_ERRORS,
     ApiError,
@@ -29,7 +30,6 @@ from iris.platforms.gcp.errors import (
     retryable_error,
 )
 from iris.platforms.gcp.lean_compute import AggregatedListPager, compute_v1
-from iris.platforms.gcp.requests import zone_of
 from iris.platforms.gcp.settings import GcpSettings
 from iris.retrying import poll, retry
 

@@ -7,14 +7,14 @@ from iris.config.controller_settings import Controller, GcpControllerConfig
 from iris.model.errors import InvalidValue
 from iris.model.units import format_bytes
 from iris.platforms.gcp import labels as label_rules
-from iris.platforms.gcp.lean_compute import compute_v1
-from iris.platforms.gcp.requests import (
+from iris.platforms.gcp.create_requests import (
     CLOUD_PLATFORM,
     boot_disk,
     checked_metadata,
     metadata_items,
     network_interface,
 )
+from iris.platforms.gcp.lean_compute import compute_v1
 from iris.platforms.gcp.settings import GcpSettings
 from iris.platforms.gcp.startup import controller_script
 

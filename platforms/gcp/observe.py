@@ -15,9 +15,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from iris.model.slice.provisioning import MachineState, SliceFault, SliceObservation
 from iris.platforms.base import Refused
 from iris.platforms.gcp import labels as label_rules
+from iris.platforms.gcp.create_requests import zone_of
 from iris.platforms.gcp.errors import ApiError, api_error_of_status, platform_error
 from iris.platforms.gcp.lean_compute import compute_v1
-from iris.platforms.gcp.requests import zone_of
 
 _N = tpu_v2.Node.State
 #: The state of a machine for each state of a TPU node. Source: the descriptions of the states in

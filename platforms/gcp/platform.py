@@ -31,6 +31,7 @@ from iris.platforms.base import BadConfig, PlatformError, RateLimited, Unavailab
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp.clients import Calls
 from iris.platforms.gcp.compute import Instances, list_instances
+from iris.platforms.gcp.create_requests import CreateRequest, create_request
 from iris.platforms.gcp.diagnostics import tail
 from iris.platforms.gcp.errors import ApiError, CallFailed, platform_error, retryable_error
 from iris.platforms.gcp.lean_compute import compute_v1
@@ -41,7 +42,6 @@ from iris.platforms.gcp.observe import (
     failed_create,
     not_visible,
 )
-from iris.platforms.gcp.requests import CreateRequest, create_request
 from iris.platforms.gcp.settings import GcpSettings
 from iris.platforms.gcp.tpu import Nodes, QueuedResources, list_tpus
 

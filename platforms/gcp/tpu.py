@@ -15,6 +15,7 @@ from google.longrunning import operations_pb2
 
 from iris.model.slice.provisioning import MachineState
 from iris.platforms.gcp.clients import DEADLINE, Calls, Clients, get_or_none, pages
+from iris.platforms.gcp.create_requests import CreateRequest, location, zone_of
 from iris.platforms.gcp.diagnostics import node_problems, queued_state
 from iris.platforms.gcp.errors import CallFailed, api_error_of_status
 from iris.platforms.gcp.observe import (
@@ -24,7 +25,6 @@ from iris.platforms.gcp.observe import (
     observed_queued,
 )
 from iris.platforms.gcp.rate_limiter import Urgency
-from iris.platforms.gcp.requests import CreateRequest, location, zone_of
 
 T = TypeVar("T")
 

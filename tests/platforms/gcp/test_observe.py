@@ -8,6 +8,7 @@ from google.rpc.status_pb2 import Status
 
 from iris.model.slice.provisioning import MachineState, SliceFault, loss_of
 from iris.model.slice.scale_groups import ScaleGroup
+from iris.platforms.gcp.create_requests import create_request
 from iris.platforms.gcp.diagnostics import node_problems
 from iris.platforms.gcp.errors import api_error_of_status
 from iris.platforms.gcp.labels import is_ours
@@ -19,7 +20,6 @@ from iris.platforms.gcp.observe import (
     observed_node,
     observed_queued,
 )
-from iris.platforms.gcp.requests import create_request
 from tests.platforms.gcp.requests import KEY, ZONE, asked, gcp, tpu_group, vm_group
 
 NODE, QUEUED = tpu_v2.Node.State, tpu_v2.QueuedResourceState.State

@@ -31,8 +31,8 @@ from iris.platforms.base import (
 )
 from iris.platforms.gcp import labels as label_rules
 from iris.platforms.gcp import tpu
+from iris.platforms.gcp.create_requests import create_request
 from iris.platforms.gcp.lean_compute import compute_v1
-from iris.platforms.gcp.requests import create_request
 from tests.fakes.google.client import FakeGoogle
 from tests.platforms.gcp.requests import KEY, ZONE, gcp, tpu_group, vm_group
 from tests.platforms.gcp.site import (

@@ -10,7 +10,7 @@ from iris.model import names
 from iris.model.slice.keys import KEY_BYTES
 from iris.model.slice.provisioning import SliceRequest
 from iris.platforms.gcp.controller_vm import insert_request
-from iris.platforms.gcp.requests import create_request, printed
+from iris.platforms.gcp.create_requests import create_request, printed
 from iris.platforms.gcp.settings import gcp_settings
 from iris.platforms.gcp.startup import host_script
 

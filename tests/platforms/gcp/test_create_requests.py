@@ -13,13 +13,13 @@ from iris.model.slice.keys import public_key, read_key_file
 from iris.model.slice.provisioning import SliceRequest
 from iris.model.slice.scale_groups import SliceType
 from iris.platforms.base import BadConfig
-from iris.platforms.gcp.lean_compute import compute_v1
-from iris.platforms.gcp.requests import (
+from iris.platforms.gcp.create_requests import (
     MAX_METADATA_VALUE,
     checked_metadata,
     create_request,
     printed,
 )
+from iris.platforms.gcp.lean_compute import compute_v1
 from iris.platforms.gcp.settings import gcp_settings
 from tests.builders import some
 from tests.fakes.google.cloud import Cloud
