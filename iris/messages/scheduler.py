@@ -72,8 +72,8 @@ class Amend(Frozen):
     key: str
     band: Band
     held: bool
-    #: The time of the change, by the clock of the gang's workflow. The scheduler ignores a change
-    #: that is older than the last change that it made to the request.
+    #: The time of the change, by the clock of the gang's workflow. The scheduler ignores a message
+    #: with an older time than that of the last message that changed the request.
     changed_at: datetime
 
 

@@ -59,7 +59,8 @@ class Kind(Frozen):
     #: The ranges of the program's duration, in seconds. Each job draws a range, and from it a
     #: duration.
     duration: tuple[Span, ...] = (Span(3600.0, 3600.0),)
-    #: The times from the placement of a job until its program starts, in seconds.
+    #: The ranges of the time from the placement of a job until its program starts, in seconds. Each
+    #: job draws a range, and from it a time.
     set_up: tuple[Span, ...] = (Span(0.0, 0.0),)
     #: The cores that each host of a job needs, in thousandths. Each job draws one of the values.
     cpu: tuple[int, ...] = (1000,)

@@ -107,8 +107,8 @@ class GangTrace(Frozen):
     def _is_a_gang(self) -> Self:
         if self.tasks > 1 and self.group_by is None:
             raise ValueError(
-                "a gang on several hosts needs `group_by`, the host attribute whose value the hosts"
-                " of a group share"
+                "a gang on several hosts needs `group_by`, the host attribute that has the same"
+                " value on all hosts of one of the gang's `groups`"
             )
         if self.tasks % self.groups:
             raise ValueError(f"{self.tasks} hosts cannot be split evenly over {self.groups} groups")

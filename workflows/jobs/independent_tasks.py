@@ -125,7 +125,7 @@ class IndependentTasks(SeparateTasks):
 
     def __init__(self, job: Gang, changed: Callable[[], None], places: int | None = None) -> None:
         super().__init__(job, changed)
-        #: The position of each task in `gang.tasks`, by its index.
+        #: The position of each task in `job.tasks`, and so in `gang.tasks`, by the task's index.
         self._places = {task.index: place for place, task in enumerate(job.tasks)}
         self._is_part = places is not None
         if places is None and job.spec.array is not None:

@@ -30,7 +30,8 @@ class ClusterRef(NamedTuple):
     record of it.
     """
 
-    #: The cluster's name, or the address of its service: `HOST:PORT` or `HOST:PORT/NAME`.
+    #: The cluster's name, or the address of its Temporal service, `HOST:PORT`, with or without the
+    #: cluster's name: `HOST:PORT/NAME`.
     name: str
     #: The record of the cluster on this machine. None if there is none: only the cluster's name or
     #: address is known, or the user named a configuration file whose cluster has no record here.

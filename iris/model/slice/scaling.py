@@ -223,9 +223,9 @@ class GroupMemory(Frozen):
     scale_ups: tuple[datetime, ...] = ()
     #: The times of scale-downs within the last minute, for the rate limit.
     scale_downs: tuple[datetime, ...] = ()
-    #: For each slice of the group that ended within the churn window (`CHURN_WINDOW`) after it was
-    #: ready: the time of its end, and True if its lifetime was long or False if it was short
-    #: (`LONG_LIFETIME`, `SHORT_LIFETIME`). Other lifetimes are not recorded.
+    #: For each slice of the group that was ready and ended recently (within `CHURN_WINDOW` before
+    #: the newest entry): the time of its end, and True if its lifetime was long or False if it was
+    #: short (`LONG_LIFETIME`, `SHORT_LIFETIME`). Lifetimes in between are not recorded.
     lives: tuple[tuple[datetime, bool], ...] = ()
     #: One entry for each of the group's slices that became ready last, at most `MOST_SIZES`
     #: (`iris.autoscaling.sizes`): the resources that its hosts offered. The newest slice is last.
