@@ -88,6 +88,8 @@ MAY_IMPORT: dict[str, set[str] | None] = {
 #: The only places where the client knows a process: those that start and stop the cluster on this
 #: machine.
 LOCAL_CLUSTER = {"iris/client/operate/cleanup.py", "iris/client/operate/local/controller.py"}
+#: What workflows may import of a host's activities.
+DECLARES_RUN_TASK = "iris.activities.host.attempt.activity"
 #: The ring of each package and module of `iris`.
 RINGS = (*PURE, *MAY_IMPORT)
 
@@ -240,6 +242,8 @@ def may_not_import(path: str, module: str) -> str | None:
                 "temporalio.activity",
             ):
                 return "workflows know temporalio.workflow"
+            if within(module, "iris.activities.host") and not within(module, DECLARES_RUN_TASK):
+                return f"a control plane needs no code of a host: {DECLARES_RUN_TASK} declares it"
             if not stdlib and top not in {"iris", "pydantic", "temporalio"}:
                 return "workflows touch nothing"
             if top in CLOCKS_AND_DICE | PROCESS or module == "asyncio.sleep":
@@ -339,6 +343,7 @@ BREACHES = {
         "def late():\n    import time",
         "from iris.retrying import retry",
         "from iris.metrics.declared import EVICTIONS",
+        "from iris.activities.host.attempt.run_task import Tasks",
     ],
     "worker_agents/host/agent.py": ["from activities.tasks import Tasks", "import workflows"],
     "iris/cli/main.py": ["from . import jobs"],
@@ -375,7 +380,7 @@ ALLOWED = {
         "import time",
     ],
     "workflows/jobs/job.py": [
-        "from iris.activities.host.attempt.run_task import Tasks",
+        "from iris.activities.host.attempt.activity import TaskActivity",
         "now = workflow.now()",
     ],
     "iris/cli/main.py": ["from iris.worker_agents.host.agent import serve"],

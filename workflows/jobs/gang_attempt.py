@@ -15,7 +15,7 @@ from temporalio.exceptions import (
     is_cancelled_exception,
 )
 
-from iris.activities.host.attempt.run_task import HOST_LEAVES, HOST_REFUSED, Tasks
+from iris.activities.host.attempt.activity import HOST_LEAVES, HOST_REFUSED, TaskActivity
 from iris.messages.task import Rank, RunTask
 from iris.model import names, store_paths
 from iris.model.host.faults import GANG_TIMEOUT
@@ -143,7 +143,7 @@ class GangAttempt:
             else policies.NO_TIMEOUT
         )
         return workflow.start_activity_method(
-            Tasks.run_task,
+            TaskActivity.run_task,
             RunTask(
                 key=self._current().member_key(task),
                 placement_key=self._placement.key,

@@ -1,4 +1,6 @@
-"""Serves `run_task`, the activity of a host's own task queue, and manages the host's attempts."""
+"""Implements `run_task`, the activity of a host's own task queue, and manages the host's
+attempts.
+"""
 
 import asyncio
 import hashlib
@@ -9,6 +11,7 @@ from functools import partial
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from iris.activities.host.attempt.activity import HOST_LEAVES, HOST_REFUSED, TaskActivity
 from iris.activities.host.attempt.attempt import Attempt
 from iris.activities.host.attempt.heartbeat import report
 from iris.activities.host.attempt.host_context import HostContext
@@ -31,11 +34,6 @@ from iris.tracing.context import received
 
 logger = logging.getLogger(__name__)
 
-#: The type of the error if an agent does not take an attempt, but another agent of the same host
-#: may take it.
-HOST_REFUSED = "HostRefused"
-#: The type of the error with which an agent refuses an attempt while its host's incarnation ends.
-HOST_LEAVES = "HostLeaves"
 #: The interval between two measurements of the resources that attempts use.
 MEASURE_INTERVAL = timedelta(seconds=2)
 #: The interval between two measurements of the GPUs that attempts use. Each needs a process, which
@@ -48,7 +46,7 @@ REPORT_TIMEOUT = timedelta(seconds=10)
 CANCEL_TIMEOUT = timedelta(seconds=5)
 
 
-class Tasks:
+class Tasks(TaskActivity):
     """Runs the attempts in one incarnation of a host."""
 
     def __init__(self, context: HostContext) -> None:

@@ -21,10 +21,11 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
+from iris.activities.host.attempt.activity import HOST_LEAVES, HOST_REFUSED
 from iris.activities.host.attempt.attempt import Attempt
 from iris.activities.host.attempt.host_context import HostContext
 from iris.activities.host.attempt.lifecycle import Event
-from iris.activities.host.attempt.run_task import HOST_LEAVES, HOST_REFUSED, Tasks
+from iris.activities.host.attempt.run_task import Tasks
 from iris.activities.host.environment.secret_values import HostSecrets
 from iris.activities.host.runtimes.base import Launch
 from iris.activities.host.runtimes.cleanup.leftover_processes import AttemptFile
