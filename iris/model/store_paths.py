@@ -4,8 +4,8 @@ import re
 
 from iris.model.names import is_name, short_run, task_id
 
-#: Matches the id of a run, shortened to its first 13 characters (`short_run`).
-_RUN = re.compile("[0-9a-f-]{1,13}")
+#: Matches the id of a run in the short form of `names.short_run`.
+_RUN = re.compile("[0-9a-f]{8}-[0-9a-f]{4}")
 
 
 def cluster_uid(cluster: str) -> str:
@@ -190,6 +190,13 @@ def exec_files(job: str, session: str) -> str:
 def exec_files_of_user(user: str) -> str:
     """Returns the folder for the commands that run beside this user's tasks."""
     return f"exec/{user}"
+
+
+def is_run(folder: str) -> bool:
+    """Returns whether a folder in a job's folder belongs to a run of the job. Other folders belong
+    to its child jobs.
+    """
+    return _RUN.fullmatch(folder) is not None
 
 
 def is_job_uid(text: str, job: str) -> bool:

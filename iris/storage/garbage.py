@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-#: Matches the id of a run in the short form of `names.short_run`.
-_RUN = re.compile("[0-9a-f]{8}-[0-9a-f]{4}")
+from iris.model.store_paths import is_run
 
 #: Matches the number at the end of the names that the second and later jobs of a worker pool have.
 _LATER = re.compile(r"-[0-9]+$")
@@ -73,13 +72,6 @@ def unused(
                 UnusedFolder(folder, tuple(sorted(each.path for each in objects)), size, newest)
             )
     return sorted(found, key=lambda each: (-each.size, each.folder))
-
-
-def is_run(folder: str) -> bool:
-    """Returns whether a folder in a job's folder belongs to a run of the job. Other folders belong
-    to its child jobs.
-    """
-    return _RUN.fullmatch(folder) is not None
 
 
 def _folder_of(path: str) -> str:

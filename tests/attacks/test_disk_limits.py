@@ -260,7 +260,7 @@ async def test_a_program_that_was_stopped_to_measure_it_goes_on_with_the_next_ag
     await asyncio.to_thread(
         eventually, lambda: first.running("ada/train", 0), test_attempt.PATIENCE
     )
-    await first.hand_over("the agent dies")
+    await first.hand_over()
     job_users.signal_all(up.stat().st_uid, signal.SIGSTOP)
     await second.take_over()
     up.with_name("go").touch()

@@ -385,7 +385,7 @@ class _Incarnation:
                 await self._tasks.kill_all(given_up)
             elif self._stop_request.hands_over:
                 self._log.info("the agent hands the running attempts over to another agent")
-                await self._tasks.hand_over("the agent hands its attempts over to another agent")
+                await self._tasks.hand_over()
             else:
                 reason = self._stop_request.reason or f"host {self._host.id} was stopped"
                 # First, so that after a kill of this agent the next one does not continue this

@@ -61,7 +61,7 @@ class Tasks(TaskActivity):
         self._reports: set[asyncio.Task[Event]] = set()
         #: The reason why this agent takes no new attempts; empty while it takes them.
         self._closed = ""
-        #: True if another agent continues the programs of this incarnation.
+        #: True if the next agent of this incarnation continues the attempts.
         self._handed_over = False
 
     @activity.defn
@@ -77,7 +77,7 @@ class Tasks(TaskActivity):
                 HOST_REFUSED,
             )
         if self._closed:
-            raise _not_taken(self._closed, HOST_REFUSED if self._handed_over else HOST_LEAVES)
+            raise _not_taken(self._closed, HOST_LEAVES)
         folders = (task.logs, task.outputs, task.checkpoints, task.from_checkpoint)
         if wrong := [name for name in folders if name and not is_possible(name)]:
             # Jobs send only valid names, but a program that reaches the service may send others.
@@ -99,7 +99,12 @@ class Tasks(TaskActivity):
                 self._context.attempts_dir / hashlib.sha256(task.key.encode()).hexdigest()[:20]
             )
             try:
-                self._run(Attempt(self._context, state, directory, waited=now - info.started_time))
+                if not self._handed_over:
+                    waited = now - info.started_time
+                    self._run(Attempt(self._context, state, directory, waited=waited))
+                elif not directory.exists():  # else the service has sent it before
+                    directory.mkdir(0o700, parents=True)
+                    state.write(directory)
             except OSError as error:
                 trees.remove(directory)
                 if is_disk_full(error) and has_attempts(self._context.attempts_dir):
@@ -268,11 +273,11 @@ class Tasks(TaskActivity):
             await asyncio.to_thread(leftover_processes.kill, keys)
         await self._cancel_runs()
 
-    async def hand_over(self, reason: str) -> None:
-        """Refuses new attempts and leaves the running attempts to the next agent, which must take
-        over before their leases end.
+    async def hand_over(self) -> None:
+        """Leaves the running attempts, and those that still arrive, to the next agent, which must
+        take over before their leases end.
         """
-        self._closed, self._handed_over = reason, True
+        self._handed_over = True
         await self._cancel_runs()
 
     async def kill_all(self, reason: str) -> None:

@@ -152,14 +152,19 @@ async def a_server(serve: Callable[[socket.socket, str], None]) -> AsyncIterator
         address = f"127.0.0.1:{listening.getsockname()[1]}"
 
         def accept() -> None:
-            caller, _ = listening.accept()
-            with caller, contextlib.suppress(OSError, EOFError):
-                serve(caller, address)
+            with contextlib.suppress(OSError, EOFError):
+                caller, _ = listening.accept()
+                with caller:
+                    serve(caller, address)
 
         thread = threading.Thread(target=accept)
         thread.start()
-        yield address
-        await asyncio.to_thread(thread.join)
+        try:
+            yield address
+        finally:
+            with contextlib.suppress(OSError):  # the test may have failed before it connected
+                listening.shutdown(socket.SHUT_RDWR)
+            await asyncio.to_thread(thread.join)
 
 
 def echo(caller: socket.socket, address: str) -> None:
@@ -192,7 +197,7 @@ async def test_a_call_of_an_actor_whose_host_vanishes_is_interrupted(
         raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
 
     monkeypatch.setattr(Calling, "ask", vanishes)
-    uid = "ada-train-0123456789ab"
+    uid = "ada-train-01234567-89ab"
     store = Store(tmp_path.as_uri())
     await store.put_new(store_paths.actor_certificate(uid), CERTIFICATE)
     async with a_server(echo) as address:
@@ -271,12 +276,12 @@ async def test_a_server_that_was_stopped_begins_no_call(
         withdraw_endpoint=lambda name: None,
     )
     monkeypatch.setattr("iris.client.actors.server.context", lambda: task)
-    monkeypatch.setenv(names.ENV_JOB_UID, "ada-train-0123456789ab")
+    monkeypatch.setenv(names.ENV_JOB_UID, "ada-train-01234567-89ab")
     counter, request = Counter(), cloudpickle.dumps(("counter", "add", (), {}))
     server = ActorServer()
     server.register("counter", counter)
     await asyncio.to_thread(server.serve_background)
-    certificate = await stored_certificate(Store(tmp_path.as_uri()), "ada-train-0123456789ab")
+    certificate = await stored_certificate(Store(tmp_path.as_uri()), "ada-train-01234567-89ab")
     idle, busy = [await Calling.connect(addresses[0], certificate) for _ in range(2)]
     counter.go.set()
     assert value_of(await idle.ask(request), "counter.add") == 1

@@ -35,13 +35,14 @@ def lines() -> list[str]:
 
     Two things would be decided by how long a message is on its way, which no workload tells: a job
     that finds free hosts when it arrives, so the second half waits behind the first; and which of
-    two sizes gets a place that becomes free in parts, so all tasks have one size.
+    two sizes gets a place that becomes free in parts, so all tasks have one size. The messages
+    between two tasks on a core add to the real waits only, so the tasks take seconds.
     """
     dice = random.Random(32)
     made = []
     for number in range(JOBS):
         band = dice.choice(("production", "interactive")) if number < JOBS // 2 else "batch"
-        seconds = dice.choice((0.5, 1, 2, 4))
+        seconds = dice.choice((1, 2, 4, 8))
         kind = "--tpu v5litepod-16" if number % 15 == 0 else "--cpu 1"
         made.append(f"-n job-{number} --priority {band} {kind} -- sleep {seconds}")
     return made

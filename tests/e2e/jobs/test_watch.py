@@ -46,6 +46,7 @@ def test_a_closed_pipe_ends_the_watching_also_without_a_change(cluster: Cluster)
     """`iris jobs --watch | grep -m1 …` must not leave a process behind that asks for ever."""
     env = {**os.environ, "IRIS_STATE_DIR": str(cluster.home), "IRIS_USER": USER}
     command = [sys.executable, "-m", "iris.cli.main", "jobs", "--watch", "--json"]
+    command += ["--limit", "1000"]  # the cluster is shared: a page may not show all of its jobs
     with subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as watching:

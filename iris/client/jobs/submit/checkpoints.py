@@ -20,7 +20,7 @@ from iris.model import names, store_paths
 from iris.model.checkpoint.sources import CheckpointSource
 from iris.model.errors import NotFound
 from iris.model.job.spec import JobSpec
-from iris.storage.garbage import is_run
+from iris.model.store_paths import is_run
 from iris.storage.object_store import Store
 from iris.storage.saves import tasks_with_saves
 

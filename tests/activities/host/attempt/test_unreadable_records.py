@@ -65,7 +65,7 @@ async def left_unreadable(
     await asyncio.to_thread(
         eventually, lambda: "said" in (directory / "stdout").read_text(), PATIENCE, 0.02
     )
-    await host.hand_over("an upgrade")
+    await host.hand_over()
     spoil(directory / STATE)
     return task, pid
 
@@ -231,7 +231,7 @@ async def test_a_container_whose_attempt_has_an_unreadable_record_is_removed(ben
         PATIENCE,
         0.05,
     )
-    await host.hand_over("an upgrade")
+    await host.hand_over()
     (directory,) = (bench.dir / "attempts").iterdir()
     cut_off(directory / STATE)
     (directory / "launch.json").write_text("{")

@@ -91,7 +91,7 @@ async def test_the_next_agent_continues_the_series_of_a_running_program(bench: B
         await dispatch(first, busy(bench))
         await bench.there_is("up")
         before = await stored_for(bench, 0.5)
-        await first.hand_over("another agent goes on")
+        await first.hand_over()
     second = bench.tasks()
     async with measuring(second):
         await second.take_over()
