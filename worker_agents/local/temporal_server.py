@@ -37,7 +37,8 @@ SERVER_SETTINGS = (
     # has this host name, because the name cannot be registered. Clients and the Web UI use gRPC.
     'frontend.httpAllowedHosts=["nobody.invalid"]',
 )
-#: The settings of the server's database. Measured: they triple the throughput of a database file.
+#: The settings of the server's database. With a database file, the server then starts 1.6 to 2.1
+#: times as many workflows per second (measured with 600 starts, 16 at a time).
 SQLITE_SETTINGS = ("journal_mode=wal", "synchronous=1")
 #: The database settings for a machine that may be reset at any moment: every commit is on the disk
 #: before it is acknowledged.

@@ -224,7 +224,7 @@ class SchedulerWorkflow:
         if (size := size_of(batch)) > MESSAGE_BYTES:
             problem = (
                 f"batch: {size:,} bytes are too many for the scheduler; send at most"
-                f" {MESSAGE_BYTES:,} at once"
+                f" {MESSAGE_BYTES:,} bytes of messages at once"
             )
             raise ApplicationError(problem, type="TooLarge", non_retryable=True)
 

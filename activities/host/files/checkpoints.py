@@ -281,7 +281,7 @@ class Saver:
             of_another_job = last.attempt == 0 and bool(last.items)
             if not planned.is_due and not of_another_job:
                 return False
-            if reason := too_large(planned, self._limit):
+            if reason := too_large(planned, self._limit, self._prefix):
                 raise TooLarge(reason)
             swept, self._swept, self._reads = self._swept, False, 0
             new = await _all(
@@ -296,7 +296,7 @@ class Saver:
             (last if last.attempt == self._attempt else None),
             save,
         )
-        await asyncio.to_thread(links.write, self._dir / RECORD, save.model_dump_json())
+        await asyncio.to_thread(links.write, self._dir / RECORD, save.manifest())
         await self._sweep(
             [save, *([self._before] if self._before else [])],
             dropped if swept else None,
@@ -417,9 +417,7 @@ class Saver:
                 attempt=self._attempt, number=number, saved_at=datetime.now(UTC), items=items
             )
             name = save_name(self._prefix, self._attempt, number)
-            if await self._store.put_new(
-                name, save.model_dump_json(exclude_defaults=True).encode()
-            ):
+            if await self._store.put_new(name, save.manifest().encode()):
                 return save
             number += 1  # an agent that died has used this number and could not record it
 

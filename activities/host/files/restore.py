@@ -75,7 +75,7 @@ async def restore(
                 announce(f"restoring the checkpoint: {_size(found.save)}")
                 await _fill(store, found.save, files / FOLDER, owner)
             save = Save() if found is None else found.save
-            links.write(directory / RECORD, save.model_dump_json())
+            links.write(directory / RECORD, save.manifest())
         except InvalidValue as error:
             raise HostFault(f"the checkpoint cannot be restored: {error}", STORE_FAULT) from None
         except (*STORE_ERRORS, _Gone) as error:

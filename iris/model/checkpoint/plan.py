@@ -20,7 +20,13 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from iris.model.checkpoint.saves import MOST_ENTRIES, Save, SavedItem
+from iris.model.checkpoint.saves import (
+    ITEM_BYTES,
+    MOST_ENTRIES,
+    MOST_MANIFEST,
+    Save,
+    SavedItem,
+)
 from iris.model.host.store_limits import MOST_STEPS
 from iris.model.units import format_bytes
 
@@ -195,8 +201,13 @@ def plan(
     )
 
 
-def too_large(planned: Plan, limit: int) -> str:
-    """Returns why a plan exceeds the limits of a save; empty if it does not."""
+def too_large(planned: Plan, limit: int, prefix: str) -> str:
+    """Returns why a plan exceeds the limits of a save; empty if it does not.
+
+    Args:
+        limit: the most bytes of all files.
+        prefix: the folder of the task's saves.
+    """
     size = sum(item.size for item in planned.kept) + sum(item.size for item in planned.new)
     count = len(planned.kept) + len(planned.new)
     if size > limit:
@@ -208,6 +219,15 @@ def too_large(planned: Plan, limit: int) -> str:
         return f"it has {count:,} files and directories, and a task may save {MOST_ENTRIES:,}"
     if any(item.path.count("/") >= MOST_STEPS for item in planned.new):
         return f"it has paths of more than {MOST_STEPS} names"
+    paths = (f"{item.path}{item.target}" for item in (*planned.kept, *planned.new))
+    listed = count * (ITEM_BYTES + len(prefix)) + sum(
+        len(path.encode()) + path.count('"') for path in paths
+    )
+    if listed > MOST_MANIFEST:
+        return (
+            f"the list of its {count:,} files and directories may have {format_bytes(listed)}, and"
+            f" the limit is {format_bytes(MOST_MANIFEST)}; use fewer files or shorter paths"
+        )
     return ""
 
 

@@ -13,6 +13,9 @@ from iris.model.frozen import Frozen
 MOST_ENTRIES = 100_000
 #: The limit on bytes of a manifest. A larger manifest is not read.
 MOST_MANIFEST = 64 * 1024 * 1024
+#: The maximum number of bytes of an item in a manifest, without its path, its target, and the
+#: folder of the task's saves, with which the name of its object begins.
+ITEM_BYTES = 256
 
 
 class SavedItem(Frozen):
@@ -50,6 +53,10 @@ class Save(Frozen):
     number: int = 0
     saved_at: datetime | None = None
     items: tuple[SavedItem, ...] = Field(default=(), max_length=MOST_ENTRIES)
+
+    def manifest(self) -> str:
+        """Returns the text of the manifest."""
+        return self.model_dump_json(exclude_defaults=True)
 
     @property
     def objects(self) -> frozenset[str]:

@@ -19,7 +19,8 @@ from iris.scheduling.ledger.recovery import RecoveryPage
 
 #: The size in bytes from which the ledger is full. The rest of the payload of 2 MiB is for changes
 #: that the scheduler must accept: a host that joins (17 bytes), a request that gets hosts (3
-#: bytes), and the records of use that wait for the store (33 bytes each, at most 5,000).
+#: bytes), and the records of use that wait for the store (35 to 60 bytes each, at most 5,000; most
+#: of them take the place of a placement that has ended).
 FULL = 7 * MIB // 4
 #: The ledger's size is measured again only if it is at most this many bytes below `FULL`.
 NEAR = MIB // 4

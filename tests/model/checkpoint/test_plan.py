@@ -9,7 +9,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from iris.model.checkpoint.plan import Changes, Found, Plan, plan, too_large
-from iris.model.checkpoint.saves import Save, SavedItem, unused
+from iris.model.checkpoint.saves import (
+    ITEM_BYTES,
+    MOST_MANIFEST,
+    Save,
+    SavedItem,
+    attempt_folder,
+    unused,
+)
 
 #: Seconds, in nanoseconds.
 S = 10**9
@@ -195,7 +202,36 @@ def test_a_directory_beyond_the_limits_is_refused_with_the_reason(
     """The user learns which limit it is, and of what."""
     found = Found(path, 0o600, 0, 1, size, 0, is_file=True)
 
-    assert too_large(Plan((), (found,), (), is_due=True), 10) == reason
+    assert too_large(Plan((), (found,), (), is_due=True), 10, "checkpoints/ada") == reason
+
+
+def test_a_directory_whose_list_could_not_be_read_back_is_refused() -> None:
+    """It used to be saved, and no later attempt could restore it."""
+    path = "a" * MOST_MANIFEST
+    found = Found(path, 0o600, 0, 1, 1, 0, is_file=True)
+
+    assert too_large(Plan((), (found,), (), is_due=True), 10, "checkpoints/ada") == (
+        "the list of its 1 files and directories may have 64 MiB, and the limit is 64 MiB; use"
+        " fewer files or shorter paths"
+    )
+
+
+def test_an_item_of_a_manifest_has_at_most_the_bytes_that_are_counted() -> None:
+    """The count decides before anything is uploaded."""
+    prefix, path = "checkpoints/ada/train", '"ä"'
+    name = f"{attempt_folder(prefix, 2**31)}/files/{'f' * 12}-{2**31}"
+    item = SavedItem(
+        path=path,
+        mode=0o7777,
+        size=2**63,
+        mtime_ns=2**63,
+        stored_as=name,
+        sha256="f" * 64,
+        target="f",
+    )
+    one, two = (len(Save(items=(item,) * n).manifest().encode()) for n in (1, 2))
+
+    assert two - one <= ITEM_BYTES + len(prefix) + len(f"{path}f".encode()) + path.count('"')
 
 
 def test_an_attempt_deletes_no_object_of_a_later_one_nor_of_the_saves_that_it_keeps() -> None:
