@@ -243,7 +243,7 @@ def may_not_import(path: str, module: str) -> str | None:
             ):
                 return "workflows know temporalio.workflow"
             if within(module, "iris.activities.host") and not within(module, DECLARES_RUN_TASK):
-                return f"a control plane needs no code of a host: {DECLARES_RUN_TASK} declares it"
+                return f"workflows need no code of a host: {DECLARES_RUN_TASK} declares run_task"
             if not stdlib and top not in {"iris", "pydantic", "temporalio"}:
                 return "workflows touch nothing"
             if top in CLOCKS_AND_DICE | PROCESS or module == "asyncio.sleep":

@@ -54,7 +54,8 @@ PLANNER_TASK = timedelta(seconds=30)
 
 #: The time limit of the first try of an exchange with the scheduler, inside the workflow task. It
 #: exceeds the delay of an answer by the outbox (`outbox.KEEP`, 2.5 s). A longer try would occupy a
-#: workflow-task slot. After 4 s (80 % of `JOB_TASK`), Temporal's SDK would begin another task.
+#: workflow-task slot for longer. After 4 s (80 % of `JOB_TASK`), Temporal's SDK would begin another
+#: task.
 EXCHANGE_QUICK = timedelta(seconds=3)
 #: The time limit of each further try of an exchange with the scheduler, as a normal activity.
 EXCHANGE_PATIENT = timedelta(seconds=30)

@@ -62,8 +62,8 @@ WITNESSES = 5
 #: For this time after witnesses did not answer, silent hosts that need witnesses do not count as
 #: lost. The Temporal service was probably away, and an agent polls it again after at most 12 s.
 RECONNECT = timedelta(seconds=30)
-#: The message that is shown if silent hosts do not count as lost, because other hosts, the
-#: witnesses, do not show either that they reach the Temporal service.
+#: The message that is shown if silent hosts do not count as lost, because too few witnesses (other
+#: hosts) show that they reach the Temporal service.
 HELD = (
     "{} hosts are silent and most others do not answer either; none counts as lost, because the"
     " Temporal service or the network may be the cause"

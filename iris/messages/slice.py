@@ -37,7 +37,8 @@ class CloudState(Frozen):
     """
 
     observation: SliceObservation | None
-    #: The time at which the platform was asked for the list of its machines.
+    #: A time shortly before Iris asked the platform for the list of its machines, by the clock of
+    #: the Temporal server.
     at: datetime
 
 

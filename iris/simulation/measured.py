@@ -35,7 +35,9 @@ PRIOR_PERIODS = 6.0
 
 
 class _Stock(NamedTuple):
-    """The stock-outs in one period of `World.stock_out_lasts` in which slices were requested."""
+    """A period of the length `World.stock_out_lasts` in which slices were requested, and its
+    stock-outs.
+    """
 
     #: The hour of the day (UTC) in which the period begins.
     hour: int

@@ -61,7 +61,8 @@ Period = Annotated[float, BeforeValidator(_read_period)]
 class Machines(Section):
     """Assumptions about the machines of a scale group in a zone."""
 
-    #: The time from the request of a slice until the slice accepts work, in seconds.
+    #: The time from the request of a slice until the slice accepts work, in seconds. Several values
+    #: are the quantiles of a distribution (`Times`).
     boot: Times = (120.0,)
     #: The time from the instruction to delete a slice until its last machine is gone, in seconds.
     #: Several values are the quantiles of a distribution (`Times`).

@@ -1,7 +1,7 @@
 """Declares `run_task` for the workflows that start it.
 
-Workflows run in the control plane, which has no use for the code of a host: runtimes, files,
-environments. So what they need to start the activity is apart from `Tasks`, which implements it.
+It is apart from `Tasks`, which implements the activity, so that the control plane does not import
+what only hosts need: runtimes, files and environments.
 """
 
 from temporalio import activity

@@ -78,7 +78,7 @@ class Attempt:
 
     Args:
         directory: the directory of this attempt alone, which is removed at the end.
-        found: True if an earlier agent started the attempt.
+        found: True if an earlier agent took the attempt.
         waited: the time since the server handed out the attempt, by the clocks of server and host.
     """
 
@@ -107,6 +107,9 @@ class Attempt:
         self._runtime = context.runtime(self.task, directory)
         self._program = Program(directory)
         self._heartbeat = self._new_heartbeat(waited)
+        if not found:
+            # The next agent needs the lease, too, even if it comes before the first heartbeat.
+            self._program.keep_until(self._heartbeat.lease)
         self._preparing: asyncio.Task[prepare.Built] | None = None
         self._running: Running | None = None
         #: True if the log says already that the program ended and left other processes.
@@ -200,10 +203,10 @@ class Attempt:
     async def run(self) -> None:
         """Runs the attempt to its end and reports its outcome.
 
-        Returns when the server has the outcome or does not want it, and nothing is left on the
-        host. After HOST_OVER, it also returns if the one short try to report failed; the directory
-        then stays. After a cancellation the program continues to run, and another agent can find
-        the attempt.
+        Returns when no report of the outcome is left to make, and nothing is left on the host.
+        After HOST_OVER, it also returns if the one short try to report failed; the directory then
+        stays. After a cancellation the program continues to run, and another agent can find the
+        attempt.
         """
         if not self.settled:
             try:
@@ -248,14 +251,10 @@ class Attempt:
             self._log,
             details=self._details,
             running=lambda: len(self._context.uses),
-            renew_lease=self._renew_lease,
+            renew_lease=self._program.keep_until,
             on_event=self.handle,
             last_contact=self._program.lease - lease if self._found else handed_out(waited, lease),
         )
-
-    def _renew_lease(self, lease: float) -> None:
-        if self._program.launched:
-            self._program.keep_until(lease)
 
     def _program_end(self) -> End | None:
         """Returns the end of the program, or None if no program was started."""

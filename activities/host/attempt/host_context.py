@@ -276,7 +276,7 @@ def uploads(
     Args:
         directory: the directory of the attempt.
         program_end: returns the end of the program; None if no program was started.
-        found: True if an earlier agent started the attempt.
+        found: True if an earlier agent took the attempt.
     """
     logs = LogShipper(
         context.store,

@@ -63,11 +63,13 @@ class Tasks(TaskActivity):
         self._closed = ""
         #: True if the next agent of this incarnation continues the attempts.
         self._handed_over = False
+        #: The attempts that this agent has left to the next one, by key.
+        self._left: dict[str, Attempt] = {}
 
     @activity.defn
     async def run_task(self, task: RunTask) -> TaskOutcome:
-        """Starts the attempt. The activity completes asynchronously, by its task token, when the
-        program ends.
+        """Starts the attempt, or records it for the next agent after `hand_over`. The activity
+        completes asynchronously, by its task token, when the program ends.
         """
         if task.incarnation != self._context.host.incarnation:
             # The task's incarnation may be over, or newer than this agent.
@@ -86,7 +88,7 @@ class Tasks(TaskActivity):
                 f"{wrong[0][:100]!r} is not the name of a folder in the store", non_retryable=True
             )
         info, now = activity.info(), datetime.now(UTC)
-        if (same := self._attempts.get(task.key)) is not None:
+        if (same := self._attempts.get(task.key) or self._left.get(task.key)) is not None:
             if same.task_token != info.task_token:
                 # The service forgot the activity of this attempt: its database was restored.
                 raise _not_taken(
@@ -99,12 +101,12 @@ class Tasks(TaskActivity):
                 self._context.attempts_dir / hashlib.sha256(task.key.encode()).hexdigest()[:20]
             )
             try:
-                if not self._handed_over:
-                    waited = now - info.started_time
-                    self._run(Attempt(self._context, state, directory, waited=waited))
-                elif not directory.exists():  # else the service has sent it before
-                    directory.mkdir(0o700, parents=True)
-                    state.write(directory)
+                waited = now - info.started_time
+                attempt = Attempt(self._context, state, directory, waited=waited)
+                if self._handed_over:
+                    self._left[task.key] = attempt
+                else:
+                    self._run(attempt)
             except OSError as error:
                 trees.remove(directory)
                 if is_disk_full(error) and has_attempts(self._context.attempts_dir):
@@ -278,6 +280,7 @@ class Tasks(TaskActivity):
         take over before their leases end.
         """
         self._handed_over = True
+        self._left.update(self._attempts)
         await self._cancel_runs()
 
     async def kill_all(self, reason: str) -> None:

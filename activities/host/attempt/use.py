@@ -56,7 +56,7 @@ class UseRecorder:
         directory: the directory of the attempt.
         on_idle: called with the report when the GPUs have been idle for as long as the job's
             `stop_idle` says, and with None when they are used again.
-        found: True if an earlier agent started the attempt.
+        found: True if an earlier agent took the attempt.
     """
 
     def __init__(

@@ -109,7 +109,7 @@ class Saver:
         gate: limits the number of files that all attempts upload at once.
         limit: the most bytes to save.
         say: writes a line into the log of the attempt.
-        taken_over: True if an earlier agent started the attempt.
+        taken_over: True if an earlier agent took the attempt.
     """
 
     def __init__(

@@ -51,8 +51,8 @@ class Occupant(NamedTuple):
     #: The disk space that the attempt's job requested, in bytes.
     requested: int
     in_container: bool
-    #: True if the attempt was cancelled, is being killed, or has ended. Its processes are then not
-    #: paused while its directories are read.
+    #: True if no program will start, or if the program is being killed or has ended; False during
+    #: its grace period. Its processes are then not paused while its directories are read.
     ending: bool
     #: Returns True if the program has been told to end. The program is then no longer stopped for a
     #: read of its directories, because a stopped program cannot use its grace period.

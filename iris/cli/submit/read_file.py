@@ -122,7 +122,7 @@ def read_jobs(content: bytes, name: str, variables: Mapping[str, str]) -> list[J
     if not nodes:
         raise InvalidJob(
             f"{name}: the file has no job; write the options of iris submit as keys, and the"
-            " command as the key command"
+            " command below the key command"
         )
     return [
         _document(name if len(nodes) == 1 else f"{name}, document {number}", node, variables)

@@ -89,7 +89,10 @@ async def rotate_keys(record: ClusterRecord) -> Rotation:
                 f" {record.name} are sealed"
             )
             raise InvalidValue(
-                names.ENV_SECRET_KEYS, file, problem, "name the key file of its control plane"
+                names.ENV_SECRET_KEYS,
+                file,
+                problem,
+                "name the key file of that cluster's control plane",
             )
         used = {
             value.key

@@ -77,13 +77,12 @@ class When:
 
     def __post_init__(self) -> None:
         if bool(self.cron) == (self.interval is not None):
-            given = ", ".join(self.expressions) or None
-            raise InvalidValue(
-                "cron",
-                given,
-                'is not allowed: exactly one of "cron" and "every" is needed',
-                'give cron="0 2 * * *" or every="6h", for example',
+            given = ", ".join(self.expressions)
+            problem = (
+                'cannot be combined with "every"' if given else 'is missing, and so is "every"'
             )
+            remedy = 'give exactly one of them, such as cron="0 2 * * *" or every="6h"'
+            raise InvalidValue("cron", given or None, problem, remedy)
         if self.interval is not None and self.interval < SHORTEST:
             raise InvalidValue(
                 "every",

@@ -219,14 +219,13 @@ def too_large(planned: Plan, limit: int, prefix: str) -> str:
         return f"it has {count:,} files and directories, and a task may save {MOST_ENTRIES:,}"
     if any(item.path.count("/") >= MOST_STEPS for item in planned.new):
         return f"it has paths of more than {MOST_STEPS} names"
-    paths = (f"{item.path}{item.target}" for item in (*planned.kept, *planned.new))
-    listed = count * (ITEM_BYTES + len(prefix)) + sum(
-        len(path.encode()) + path.count('"') for path in paths
-    )
-    if listed > MOST_MANIFEST:
+    paths = [f"{item.path}{item.target}" for item in planned.kept]
+    paths += [f"{item.path}{item.target}" for item in planned.new]
+    listed = sum(len(path.encode()) + path.count('"') for path in paths)
+    if listed + count * (ITEM_BYTES + len(prefix)) > MOST_MANIFEST:
         return (
-            f"the list of its {count:,} files and directories may have {format_bytes(listed)}, and"
-            f" the limit is {format_bytes(MOST_MANIFEST)}; use fewer files or shorter paths"
+            f"the list of its {count:,} files and directories may need more than"
+            f" {format_bytes(MOST_MANIFEST)}, the limit; use fewer files or shorter paths"
         )
     return ""
 

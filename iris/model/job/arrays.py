@@ -194,7 +194,7 @@ def _range(part: str, text: str) -> range:
             "array",
             text,
             f"has the index {max(first, last):,}, which is too large",
-            f"the largest index is {MAX_INDEX:,}",
+            f"use indices up to {MAX_INDEX:,}",
         )
     if last < first:
         raise InvalidValue(

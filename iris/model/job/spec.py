@@ -247,7 +247,7 @@ class JobSpec(Frozen):
                 "grace",
                 f"{grace.total_seconds():g}s",
                 f"is negative or longer than {MAX_DURATION.days:,} days",
-                "give 0s or more, such as 30s",
+                f"give 0s to {MAX_DURATION.days:,} days, such as 30s",
             )
         return grace
 

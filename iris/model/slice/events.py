@@ -136,7 +136,8 @@ class MachinesListed:
 
     #: The machines as the platform's list shows them; None if the list does not contain them.
     observation: SliceObservation | None
-    #: The time at which Iris asked the platform for its list of slices.
+    #: A time shortly before Iris asked the platform for its list of slices, by the clock of the
+    #: Temporal server.
     at: datetime
 
 

@@ -86,8 +86,9 @@ class SliceObservation(Frozen):
     quota_scope: str = ""
 
 
-#: The value that stands for all zones. `FleetListing.unreachable` contains it if all zones except
-#: those in `FleetListing.listed` are unreachable; `quota_scope` if a quota applies everywhere.
+#: The value that stands for all zones. `FleetListing.unreachable` contains it if no zone except
+#: those in `FleetListing.listed` was listed completely, and `quota_scope` if a quota applies
+#: everywhere.
 ANYWHERE = "*"
 
 

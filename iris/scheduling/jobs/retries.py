@@ -250,7 +250,7 @@ def hosts_after(placement: Placement | None, outcomes: Sequence[TaskOutcome]) ->
 
     An incarnation is over if its agent reported so in the outcome. The slice reports it, too, but
     perhaps after the gang was placed there again. If another agent of the host refused the task,
-    that proves nothing: it may be the older agent, or about to hand over.
+    that proves nothing: it may be the agent of an earlier incarnation.
 
     Args:
         placement: the hosts of the attempt; None if it had none.

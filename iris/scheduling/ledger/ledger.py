@@ -347,7 +347,7 @@ class Ledger:
                 host is not None
                 and (used := self._seated.uses.after(host.slice_id, idle_since)) is not None
             ):
-                return f"something ran on it until {used:%H:%M:%S} UTC"
+                return f"it was not idle until {used:%H:%M:%S} UTC"
         self.slice_down(incarnations)
         for host_id, _ in incarnations:
             self.closed.pop(host_id, None)  # a host of a deleted slice does not come back

@@ -68,8 +68,8 @@ class SliceIdle:
             self.at.pop(slice_id, None)
 
     def after(self, slice_id: str, when: datetime | None) -> datetime | None:
-        """Returns when a task last ran on the slice if that is later than `when`; None otherwise,
-        or if `when` is None.
+        """Returns the time since which the slice may be idle if that is later than `when`; None
+        otherwise, or if `when` is None.
         """
         used = self.at.get(slice_id)
         return used if used is not None and when is not None and used > when else None

@@ -61,8 +61,8 @@ class Turns:
         #: of the shape (`skip_line`). For these shapes, another request may be the oldest now, so
         #: `oldest` searches for it again.
         self._served: set[Shape] = set()
-        #: The requests that the caller has set aside (`set_aside`), each with its user. They have
-        #: no turn until `take_up` is called.
+        #: The lines that the caller has set aside (`set_aside`): the user and the next request of
+        #: each. They have no turn until `take_up` is called.
         self._aside: list[tuple[str, Head]] = []
         self._skipped: set[Shape] = set()
         #: The time of the oldest request of each shape, before any request was served; None until a
@@ -142,7 +142,7 @@ class Turns:
         self._queue_up(self._user)
 
     def has_served(self, shape: Shape) -> bool:
-        """Returns whether a request of this shape got hosts."""
+        """Returns whether a request of this shape was served, or one of its lines was skipped."""
         return bool(self._served) and shape in self._served
 
     def skip(self) -> None:

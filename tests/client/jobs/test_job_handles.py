@@ -108,8 +108,10 @@ def test_the_times_of_a_schedule_are_written_as_in_a_shell() -> None:
     """One expression is a text, not its letters."""
     assert str(When(cron="0 2 * * *")) == str(When(cron=("0 2 * * *",))) == "0 2 * * * UTC"
     assert str(When(every="6h")) == str(When(every=6 * 3600)) == "every 6h"
-    for nothing in ({}, {"cron": ""}, {"cron": "0 2 * * *", "every": "6h"}):
-        with pytest.raises(
-            InvalidValue, match='is not allowed: exactly one of "cron" and "every" is needed'
-        ):
-            When(**nothing)
+    for given, problem in (
+        ({}, "is missing, and so is"),
+        ({"cron": ""}, "is missing, and so is"),
+        ({"cron": "0 2 * * *", "every": "6h"}, "cannot be combined with"),
+    ):
+        with pytest.raises(InvalidValue, match=f'{problem} "every"; give exactly one of them'):
+            When(**given)

@@ -35,8 +35,9 @@ def lines() -> list[str]:
 
     Two things would be decided by how long a message is on its way, which no workload tells: a job
     that finds free hosts when it arrives, so the second half waits behind the first; and which of
-    two sizes gets a place that becomes free in parts, so all tasks have one size. The messages
-    between two tasks on a core add to the real waits only, so the tasks take seconds.
+    two sizes gets a place that becomes free in parts, so all tasks have one size. In reality, the
+    messages between two tasks on a core take time that the simulation does not count, so the tasks
+    take seconds.
     """
     dice = random.Random(32)
     made = []

@@ -207,12 +207,20 @@ def test_a_directory_beyond_the_limits_is_refused_with_the_reason(
 
 def test_a_directory_whose_list_could_not_be_read_back_is_refused() -> None:
     """It used to be saved, and no later attempt could restore it."""
-    path = "a" * MOST_MANIFEST
-    found = Found(path, 0o600, 0, 1, 1, 0, is_file=True)
+    prefix = "checkpoints/ada"
+    longest = MOST_MANIFEST - ITEM_BYTES - len(prefix)
+    kept, refused = (
+        too_large(Plan((), (found,), (), is_due=True), 10, prefix)
+        for found in (
+            Found("a" * length, 0o600, 0, 1, 1, 0, is_file=True)
+            for length in (longest, longest + 1)
+        )
+    )
 
-    assert too_large(Plan((), (found,), (), is_due=True), 10, "checkpoints/ada") == (
-        "the list of its 1 files and directories may have 64 MiB, and the limit is 64 MiB; use"
-        " fewer files or shorter paths"
+    assert kept == ""
+    assert refused == (
+        "the list of its 1 files and directories may need more than 64 MiB, the limit; use fewer"
+        " files or shorter paths"
     )
 
 

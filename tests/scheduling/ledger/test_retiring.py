@@ -69,9 +69,7 @@ def test_a_slice_that_was_used_since_it_was_thought_to_be_idle_stays() -> None:
     ledger = a_ledger(*hosts)
     ran_until(ledger, at(100))
 
-    assert (
-        ledger.retire(lives(*hosts), idle_since=at(99)) == "something ran on it until 12:01:40 UTC"
-    )
+    assert ledger.retire(lives(*hosts), idle_since=at(99)) == "it was not idle until 12:01:40 UTC"
     assert ledger.retire(lives(*hosts), idle_since=at(100)) == ""
 
 

@@ -70,7 +70,7 @@ async def test_a_slice_that_was_busy_a_moment_ago_is_not_given_back_for_being_id
     await fleet.later(5 * MINUTE)
     await fleet.leaves(await fleet.tenant(wants=some(cpu=1)))
     await fleet.drain(reason="idle for 5m", idle_since=await fleet.now() - 5 * MINUTE)
-    await fleet.comes_true(lambda: _noted(fleet, "something ran on it until"))
+    await fleet.comes_true(lambda: _noted(fleet, "it was not idle until"))
 
     assert (await fleet.shown()).state is S.READY
 

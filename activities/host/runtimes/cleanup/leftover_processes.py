@@ -49,8 +49,8 @@ class AttemptFile(BaseModel):
     gpus: tuple[str, ...] = ()
     #: The outcome that was decided before the program ended; None if none was decided.
     verdict: TaskOutcome | None = None
-    #: True if the server has the outcome or does not want it. Then only the upload of logs and
-    #: outputs is left.
+    #: True if no report of the outcome is left to make (`lifecycle.State.SETTLED`). Then only the
+    #: upload of logs and outputs is left.
     told: bool = False
     #: The trace context that the program gets in its variable `TRACEPARENT`; empty if the attempt
     #: has no trace.

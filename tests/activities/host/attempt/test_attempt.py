@@ -28,7 +28,7 @@ from iris.activities.host.attempt.lifecycle import Event
 from iris.activities.host.attempt.run_task import Tasks
 from iris.activities.host.environment.secret_values import HostSecrets
 from iris.activities.host.runtimes.base import Launch
-from iris.activities.host.runtimes.cleanup.leftover_processes import AttemptFile
+from iris.activities.host.runtimes.cleanup.leftover_processes import STATE, AttemptFile
 from iris.activities.host.runtimes.program import Program
 from iris.activities.host.runtimes.shim import shim
 from iris.messages.task import Rank, RunTask, TaskProgress
@@ -463,11 +463,34 @@ async def test_a_task_that_arrives_during_a_hand_over_is_run_once_by_the_next_ag
     await dispatch(tasks, task)
     await dispatch(tasks, task)  # the service may hand out one activity twice
     assert not runs.exists()
+    bench.server.away = True  # the server may be replaced in the same upgrade
     await bench.tasks().take_over()
 
     await asyncio.to_thread(eventually, lambda: bench.server.told, PATIENCE, 0.02)
     assert [outcome.state for outcome in bench.server.told] == [TaskState.SUCCEEDED]
     assert runs.read_text() == "run\n"
+
+
+async def test_a_running_attempt_that_is_sent_again_during_a_hand_over_stays_as_it_is(
+    bench: Bench,
+) -> None:
+    """Its record names what it uses on the host; and the restored service's attempt of the same
+    name is refused, which nobody would run.
+    """
+    tasks, task = bench.tasks(), a_run("sh", "-c", f"echo up > {bench.dir / 'up'}; exec sleep 1000")
+    await dispatch(tasks, task)
+    await bench.there_is("up")
+    await tasks.hand_over()
+    (record,) = (bench.dir / "attempts").glob(f"*/{STATE}")
+    record.write_text(before := f"{record.read_text()} ")
+    await dispatch(tasks, task)
+    with pytest.raises(ApplicationError) as refused:
+        await dispatch(tasks, task, token=b"of the restored job")
+    assert (record.read_text(), refused.value.type) == (before, HOST_REFUSED)
+
+    successor = bench.tasks()
+    await successor.take_over()
+    await successor.kill_all("the test is over")
 
 
 async def test_an_attempt_is_refused_while_an_earlier_one_of_its_name_has_not_ended(
