@@ -239,7 +239,8 @@ def test_nothing_listens_that_the_security_page_does_not_name(
         for socket in sockets or ()
     }
     assert published == {(ADDRESS, "7233")}
-    assert own_sockets(containers["iris"]) == {("127.0.0.1", 10002)}  # the dashboard
+    # The dashboard begins to listen a moment after the control plane serves.
+    eventually(lambda: own_sockets(containers["iris"]) == {("127.0.0.1", 10002)}, every=0.5)
     assert own_sockets(containers["agent"]) == set()
     ports = open_ports(containers["postgres"]) | open_ports(containers["temporal"])
     assert Counter(SOCKETS[port] for port in ports) == listed("Between its containers:")
