@@ -131,7 +131,7 @@ def job_of_checkpoints(folder: str) -> str | None:
     """Returns the job of a folder that `job_checkpoints` returns; None if it is no such folder."""
     job, _, run = folder.partition("/")[2].rpartition("/")
     is_id = "/" in job and all(map(is_name, job.split("/")))
-    is_known = is_id and _RUN.fullmatch(run) and folder == job_checkpoints(job, run)
+    is_known = is_id and is_run(run) and folder == job_checkpoints(job, run)
     return job if is_known else None
 
 
@@ -202,7 +202,7 @@ def is_run(folder: str) -> bool:
 def is_job_uid(text: str, job: str) -> bool:
     """Returns whether the text can be a `job_uid` of the job."""
     name = f"{job.replace('/', '-')}-"
-    return text.startswith(name) and _RUN.fullmatch(text, len(name)) is not None
+    return text.startswith(name) and is_run(text[len(name) :])
 
 
 def actor_certificate(uid: str) -> str:

@@ -61,10 +61,9 @@ class Tasks(TaskActivity):
         self._reports: set[asyncio.Task[Event]] = set()
         #: The reason why this agent takes no new attempts; empty while it takes them.
         self._closed = ""
-        #: True if the next agent of this incarnation continues the attempts.
-        self._handed_over = False
-        #: The attempts that this agent has left to the next one, by key.
-        self._left: dict[str, Attempt] = {}
+        #: The attempts that this agent has left to the next one of this incarnation, by key; None
+        #: before `hand_over`.
+        self._left: dict[str, Attempt] | None = None
 
     @activity.defn
     async def run_task(self, task: RunTask) -> TaskOutcome:
@@ -88,7 +87,8 @@ class Tasks(TaskActivity):
                 f"{wrong[0][:100]!r} is not the name of a folder in the store", non_retryable=True
             )
         info, now = activity.info(), datetime.now(UTC)
-        if (same := self._attempts.get(task.key) or self._left.get(task.key)) is not None:
+        taken = self._attempts | (self._left or {})
+        if (same := taken.get(task.key)) is not None:
             if same.task_token != info.task_token:
                 # The service forgot the activity of this attempt: its database was restored.
                 raise _not_taken(
@@ -103,10 +103,10 @@ class Tasks(TaskActivity):
             try:
                 waited = now - info.started_time
                 attempt = Attempt(self._context, state, directory, waited=waited)
-                if self._handed_over:
-                    self._left[task.key] = attempt
-                else:
+                if self._left is None:
                     self._run(attempt)
+                else:
+                    self._left[task.key] = attempt
             except OSError as error:
                 trees.remove(directory)
                 if is_disk_full(error) and has_attempts(self._context.attempts_dir):
@@ -279,8 +279,7 @@ class Tasks(TaskActivity):
         """Leaves the running attempts, and those that still arrive, to the next agent, which must
         take over before their leases end.
         """
-        self._handed_over = True
-        self._left.update(self._attempts)
+        self._left = dict(self._attempts)
         await self._cancel_runs()
 
     async def kill_all(self, reason: str) -> None:

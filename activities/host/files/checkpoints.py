@@ -288,7 +288,8 @@ class Saver:
                 self._upload(item, looked.files.get(item.path)) for item in planned.new
             )
             kept = await _all(self._own(item, looked.found.get(item.path)) for item in planned.kept)
-        save = await self._commit(last, tuple(sorted((*new, *kept), key=lambda item: item.path)))
+        items = tuple(sorted((*new, *kept), key=lambda item: item.path))
+        save, manifest = await self._commit(last, items)
         self._uploaded.clear()
         self._changes.saved(planned)
         dropped, self._before, self._last = (
@@ -296,7 +297,7 @@ class Saver:
             (last if last.attempt == self._attempt else None),
             save,
         )
-        await asyncio.to_thread(links.write, self._dir / RECORD, save.manifest())
+        await asyncio.to_thread(links.write, self._dir / RECORD, manifest)
         await self._sweep(
             [save, *([self._before] if self._before else [])],
             dropped if swept else None,
@@ -410,15 +411,16 @@ class Saver:
             raise Changed(item.path)
         return await self._upload(found, None)
 
-    async def _commit(self, last: Save, items: tuple[SavedItem, ...]) -> Save:
+    async def _commit(self, last: Save, items: tuple[SavedItem, ...]) -> tuple[Save, str]:
+        """Stores the manifest of a new save, and returns both."""
         number = last.number + 1 if last.attempt == self._attempt else 1
         while True:
             save = Save(
                 attempt=self._attempt, number=number, saved_at=datetime.now(UTC), items=items
             )
             name = save_name(self._prefix, self._attempt, number)
-            if await self._store.put_new(name, save.manifest().encode()):
-                return save
+            if await self._store.put_new(name, (manifest := save.manifest()).encode()):
+                return save, manifest
             number += 1  # an agent that died has used this number and could not record it
 
     async def _sweep(self, keep: Sequence[Save], dropped: Save | None, *, listed: bool) -> None:

@@ -208,8 +208,8 @@ def too_large(planned: Plan, limit: int, prefix: str) -> str:
         limit: the most bytes of all files.
         prefix: the folder of the task's saves.
     """
-    size = sum(item.size for item in planned.kept) + sum(item.size for item in planned.new)
-    count = len(planned.kept) + len(planned.new)
+    items: list[SavedItem | Found] = [*planned.kept, *planned.new]
+    size, count = sum(item.size for item in items), len(items)
     if size > limit:
         return (
             f"it has {format_bytes(size)}, and a task may save {format_bytes(limit)}"
@@ -219,9 +219,9 @@ def too_large(planned: Plan, limit: int, prefix: str) -> str:
         return f"it has {count:,} files and directories, and a task may save {MOST_ENTRIES:,}"
     if any(item.path.count("/") >= MOST_STEPS for item in planned.new):
         return f"it has paths of more than {MOST_STEPS} names"
-    paths = [f"{item.path}{item.target}" for item in planned.kept]
-    paths += [f"{item.path}{item.target}" for item in planned.new]
-    listed = sum(len(path.encode()) + path.count('"') for path in paths)
+    listed = sum(
+        len(item.path.encode()) + item.path.count('"') + len(item.target) for item in items
+    )
     if listed + count * (ITEM_BYTES + len(prefix)) > MOST_MANIFEST:
         return (
             f"the list of its {count:,} files and directories may need more than"
